@@ -23,7 +23,7 @@ from tvmconv.accuracy import relative_error
 from tvmconv.cli.output import print_table
 from tvmconv.errors import VerificationError
 from tvmconv.measuring.timing import sample_call
-from tvmconv.runtime.network import Network
+from tvmconv.runtime.networks.network import Network
 
 from .algebra_blocks import BLOCKS, Block
 from .models.weights import settle

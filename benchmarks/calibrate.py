@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tvmconv.algorithms import table as algorithms
-from tvmconv.algorithms.cpu.fit import Sample
+from tvmconv.algorithms.cpu.model.fit import Sample
 from tvmconv.cli.output import progress_bar
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets import cost_rows as costs

@@ -108,9 +108,9 @@ if [ -n "$dry" ]; then
   kind=dry target=host sources=conv2d-n1-i16x8x8-o16x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 choice="--batch 1 --dtype f32"
 else
   nvidia-smi >>"$out/env.log" 2>&1
-  arch=$("$python" -c 'from tvmconv.runtime.cuda import survey; g = survey().gpus; print(g[0].architecture if g else "")')
+  arch=$("$python" -c 'from tvmconv.runtime.cuda.gpus import survey; g = survey().gpus; print(g[0].architecture if g else "")')
   if [ -z "$arch" ]; then
-    "$python" -c 'from tvmconv.runtime.cuda import survey; print(survey().obstacle)' >&2
+    "$python" -c 'from tvmconv.runtime.cuda.gpus import survey; print(survey().obstacle)' >&2
     exit 3
   fi
   kind=gpu target=cuda:sm_$arch choice=

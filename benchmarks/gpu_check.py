@@ -18,7 +18,7 @@ from typing import Any
 from tvmconv.measuring.cuda_measure import measure
 from tvmconv.measuring.measure import Check, Measured
 from tvmconv.measuring.race import Built
-from tvmconv.runtime.cuda import survey
+from tvmconv.runtime.cuda.gpus import survey
 from tvmconv.signature import parse_signature
 from tvmconv.support.sandbox import Sandbox, TimeoutExceededError
 from tvmconv.support.workers import WorkerDiedError

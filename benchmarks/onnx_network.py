@@ -82,7 +82,7 @@ def ready(contender: str, folder: str, threads: int) -> tuple[Callable[[], Any],
     expected = path / "expected.npy"
     operators: Callable[[float], Any] = lambda seconds: []  # noqa: E731
     if contender == OURS:
-        from tvmconv.runtime.network import load_network
+        from tvmconv.runtime.networks.network import load_network
 
         network = load_network(path / "network.so")
         arrays = {network.inputs[0].name: data}

@@ -71,8 +71,8 @@ def make_ready(name: str, folder: Path, layout: str | None) -> None:
     """Write the model with its shapes fixed, its input, and our library, unless they are there."""
     if (folder / "network.so").exists():
         return
-    from tvmconv.relax.compiling import build
-    from tvmconv.relax.onnx import fixed, read_onnx
+    from tvmconv.network.compile import build
+    from tvmconv.network.read.onnx.reader import fixed, read_onnx
 
     if name in NETWORKS:
         source = str(folder / "exported.onnx")

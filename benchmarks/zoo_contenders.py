@@ -150,7 +150,7 @@ def _error(answers: Iterable[Any], expected: list[Any]) -> float:
 
 
 def _ours(file: Path, inputs: list[Any]) -> tuple[Callable[[], Any], Callable[[], Any], Any]:
-    from tvmconv.runtime.network import load_network
+    from tvmconv.runtime.networks.network import load_network
 
     network = load_network(file)
     arrays = {each.name: array.astype(each.numpy) for each, array in zip(network.inputs, inputs, strict=True)}

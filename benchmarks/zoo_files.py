@@ -103,14 +103,14 @@ def _write_network(name: str, folder: Path) -> None:
 
 def write_ours(model: nn.Module, inputs: Any, dtype: str, file: Path, joins: bool = True) -> None:
     """Compile a model for some inputs into a file; without `joins`, its fixed filters as they are."""
-    from tvmconv.relax.compiling import build
-    from tvmconv.relax.torch_export import read_torch
+    from tvmconv.network.compile import build
+    from tvmconv.network.read.torch.reader import read_torch
 
     inputs = tuple(each.to(getattr(torch, DTYPES[dtype])) for each in inputs)
     # Others export the model after us, in f32.
     model = copy.deepcopy(model).to(getattr(torch, DTYPES[dtype]))
     program = torch.export.export(model, inputs, strict=False)
-    with nullcontext() if joins else mock.patch("tvmconv.relax.rewriting.simplified", lambda mod, *_: (mod, [])):
+    with nullcontext() if joins else mock.patch("tvmconv.network.passes.simplified", lambda mod, *_: (mod, [])):
         build(read_torch(program), file)
 
 

@@ -25,8 +25,8 @@ from tvmconv.errors import ToolchainError
 from tvmconv.lowering.cuda.nvcc import check_nvcc
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.runtime.bundle import Bundle, BundleTarget
-from tvmconv.runtime.cuda import survey
-from tvmconv.runtime.cuda_kernel import CudaKernel
+from tvmconv.runtime.cuda.gpus import survey
+from tvmconv.runtime.cuda.kernel import CudaKernel
 from tvmconv.signature import parse_signature
 from tvmconv.support.sandbox import run_all
 from tvmconv.targets.cuda import SPECIFIC

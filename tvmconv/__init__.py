@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .problem import Problem as Problem
     from .runtime.explained import explain as explain
     from .runtime.kernel import Kernel as Kernel
-    from .runtime.network import Network as Network
-    from .runtime.network import load_network as load_network
+    from .runtime.networks.network import Network as Network
+    from .runtime.networks.network import load_network as load_network
     from .runtime.packed import PackedFilter as PackedFilter
     from .runtime.registry import Registry as Registry
     from .runtime.registry import load as load
@@ -38,7 +38,7 @@ _MODULES = ("errors", "ops", "reference")
 _HOME = {
     "BuildOptions": "building.options",
     "Kernel": "runtime.kernel",
-    "Network": "runtime.network",
+    "Network": "runtime.networks.network",
     "PackedFilter": "runtime.packed",
     "Problem": "problem",
     "Records": "tuning.records",
@@ -48,7 +48,7 @@ _HOME = {
     "explain": "runtime.explained",
     "format_signature": "signature",
     "load": "runtime.registry",
-    "load_network": "runtime.network",
+    "load_network": "runtime.networks.network",
     "parse_signature": "signature",
     "read_model": "frontends",
     "tune": "tuning.tuner",

@@ -2,7 +2,7 @@
 
 A task is a band of rows of one part of the output channels. It copies its rows of data, padded, and goes over blocks of
 tiles: two by two tiles of sums stay in registers while all taps and channels are added, 16 pixels of 32 channels by 32
-channels of 16 outputs in an instruction (tvmconv/lowering/cpu/tiles.py). Then they are stored as f32, rounded, and written.
+channels of 16 outputs in an instruction (tvmconv/lowering/cpu/rewrites/tiles.py). Then they are stored as f32, rounded, and written.
 
 Its hot loop is four loads of tiles and four multiplications: 64 cycles of the multiplications, in which loads from L1
 take 40, and from L2 up to 100. What is around it costs as much at 64 channels: a copy of data, and stores

@@ -3,7 +3,7 @@
 TVM's code generation has no bf16, so the instruction comes as LLVM IR text: a function around LLVM's
 intrinsic that is inlined wherever it is called. A broadcast pair of data meets a vector of filter pairs.
 
-With it comes its companion, which rounds a vector of sums to bf16. tvmconv/lowering/cpu/instructions.py calls both.
+With it comes its companion, which rounds a vector of sums to bf16. tvmconv/lowering/cpu/rewrites/instructions.py calls both.
 
 AVX512-BF16's instruction takes denormal bf16 (below 1.2e-38) for zeros, rounds each step of its sum to nearest even and
 flushes denormal sums. Measured on one Zen 5 core whose peak is 275 GFLOP/s in f32 and 550 in bf16, by

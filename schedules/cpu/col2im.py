@@ -11,8 +11,8 @@ from math import prod
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.cpu.col2im import ColumnsWindow, choices_of, tile_vectors
-from tvmconv.algorithms.cpu.cost import most_even
 from tvmconv.algorithms.cpu.direct_plan import MOST_CHUNKS
+from tvmconv.algorithms.cpu.model.cost import most_even
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import OUT, SUM, stage_name

@@ -18,8 +18,8 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import APART, PREFETCH, PREFETCH_NEXT
-from tvmconv.algorithms.cpu.plan import Plan
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.windows.plan import Plan
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps

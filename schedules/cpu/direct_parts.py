@@ -14,11 +14,11 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
-from tvmconv.algorithms.cpu.filter_parts import channels_of_part, taps_together
-from tvmconv.algorithms.cpu.plan import Options, Plan
-from tvmconv.algorithms.cpu.tasks import vector_counts
-from tvmconv.algorithms.cpu.tile import widths
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.model.tasks import vector_counts
+from tvmconv.algorithms.cpu.windows.filter_parts import channels_of_part, taps_together
+from tvmconv.algorithms.cpu.windows.plan import Options, Plan
+from tvmconv.algorithms.cpu.windows.tile import widths
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps

@@ -10,9 +10,9 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import APART
-from tvmconv.algorithms.cpu.filter_parts import taps_together
-from tvmconv.algorithms.cpu.plan import WholeRows
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.windows.filter_parts import taps_together
+from tvmconv.algorithms.cpu.windows.plan import WholeRows
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16

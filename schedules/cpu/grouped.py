@@ -3,10 +3,10 @@
 Every lane has its own data, so nothing is broadcast: a tap costs one filter vector for the tile and one
 data vector for each pixel. All taps along the row are unrolled, so that neighbouring pixels, which share
 data, load it once; half of the registers are left for that data. Depthwise data is read in place: padding
-is skipped, not copied (tvmconv/lowering/cpu/padding.py).
+is skipped, not copied (tvmconv/lowering/cpu/rewrites/padding.py).
 
 Where whole groups of several channels fill a vector, lanes find those of their group by shuffles of the vector that
-holds them (tvmconv/lowering/cpu/shuffles.py), one for each channel of a group but the first. Two multiply-adds start in a cycle,
+holds them (tvmconv/lowering/cpu/rewrites/shuffles.py), one for each channel of a group but the first. Two multiply-adds start in a cycle,
 beside two loads and a shuffle: with 3 taps in a row and 14 sums, 16 shuffled vectors and 3 of the filter serve 42
 multiply-adds, so that these are the limit; with stride 2, 29 shuffled vectors.
 
@@ -24,9 +24,9 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import SHUFFLE, SKIP, TAPS
-from tvmconv.algorithms.cpu.plan import GroupedPlan
-from tvmconv.algorithms.cpu.tile import reads_in_place
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.windows.plan import GroupedPlan
+from tvmconv.algorithms.cpu.windows.tile import reads_in_place
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps

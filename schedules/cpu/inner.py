@@ -13,10 +13,10 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, TO_PIXELS, TRANSPOSE, TRANSPOSED_LANES
-from tvmconv.algorithms.cpu.cost import most_even
 from tvmconv.algorithms.cpu.inner import RowWindow, tile_outputs, tile_widths
-from tvmconv.algorithms.cpu.tasks import TASKS
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.model.cost import most_even
+from tvmconv.algorithms.cpu.model.tasks import TASKS
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER, LANE_SUMS, OUT, TILE, stage_name

@@ -10,8 +10,8 @@ from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE
 from tvmconv.algorithms.cpu.kn2row import vector_counts, widths
-from tvmconv.algorithms.cpu.tasks import TASKS
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.model.tasks import TASKS
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name

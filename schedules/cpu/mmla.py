@@ -17,8 +17,8 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import MATRICES, UNREAD
 from tvmconv.algorithms.cpu.mmla import MatrixWindow, tile_cycles, widths
-from tvmconv.algorithms.cpu.tasks import TASKS, rows_first, task_cycles
-from tvmconv.algorithms.cpu.window import FEW_PIXELS
+from tvmconv.algorithms.cpu.model.tasks import TASKS, rows_first, task_cycles
+from tvmconv.algorithms.cpu.windows.window import FEW_PIXELS
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.pairs import MATRIX
 from tvmconv.algorithms.shapes import divisors, part_counts

@@ -19,8 +19,8 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import INTERLEAVE, PACK, PART, STRIDED, TRANSPOSE
-from tvmconv.algorithms.cpu.plan import PlanarPlan
-from tvmconv.algorithms.cpu.row_window import PlanarWindow
+from tvmconv.algorithms.cpu.windows.plan import PlanarPlan
+from tvmconv.algorithms.cpu.windows.row_window import PlanarWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps

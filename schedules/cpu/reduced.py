@@ -17,9 +17,9 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import PACK
+from tvmconv.algorithms.cpu.model.tasks import task_rows
 from tvmconv.algorithms.cpu.reduced import packs_filter
-from tvmconv.algorithms.cpu.tasks import task_rows
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TILE, stage_name

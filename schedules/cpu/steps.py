@@ -26,9 +26,9 @@ from tvmconv.algorithms.annotations import (
     UNREAD,
     copy_of_filter,
 )
-from tvmconv.algorithms.cpu.cost import uneven
-from tvmconv.algorithms.cpu.tile import pixel_stride
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.model.cost import uneven
+from tvmconv.algorithms.cpu.windows.tile import pixel_stride
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.pairs import filter_in_pairs
 from tvmconv.algorithms.shapes import divisors

@@ -8,7 +8,7 @@ all tiles. The product's tile of registers is that of the direct algorithm: some
 vectors of channels.
 
 Where two multiply-adds of 512 bits start in a cycle, products take no longer than what passes the caches beside them: there the
-default is the structure of least cycles (tvmconv/algorithms/cpu/winograd_structures.py).
+default is the structure of least cycles (tvmconv/algorithms/cpu/transforms/winograd_structures.py).
 
 Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
 
@@ -34,8 +34,8 @@ from tvmconv.algorithms.annotations import (
     TRANSPOSE,
     copy_of_filter,
 )
-from tvmconv.algorithms.cpu.plan import Shape, WinogradPlan
-from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow
+from tvmconv.algorithms.cpu.transforms.winograd_tiles import WinogradWindow
+from tvmconv.algorithms.cpu.windows.plan import Shape, WinogradPlan
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import (

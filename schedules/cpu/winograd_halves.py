@@ -12,8 +12,8 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import CONFIGURE, LANES, PACK, PAIRS, PREFETCH_TILES, ROWS, TILES, VECTORS
 from tvmconv.algorithms.cpu.amx_cost import chunk_counts
-from tvmconv.algorithms.cpu.winograd_halves_cost import best_chunks
-from tvmconv.algorithms.cpu.winograd_halves_window import WinogradHalvesWindow
+from tvmconv.algorithms.cpu.transforms.winograd_halves_cost import best_chunks
+from tvmconv.algorithms.cpu.transforms.winograd_halves_window import WinogradHalvesWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import (
     ACC,

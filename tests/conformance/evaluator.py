@@ -8,7 +8,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from tvmconv.frontends.onnx_rules import OP_TYPES, node_problem
+from tvmconv.frontends.onnx.rules import OP_TYPES, node_problem
 from tvmconv.problem import Problem
 from tvmconv.runtime.registry import Registry
 

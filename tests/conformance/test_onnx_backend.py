@@ -15,7 +15,7 @@ from evaluator import Evaluator
 from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 import tvmconv
-from tvmconv.frontends.onnx import OnnxReader
+from tvmconv.frontends.onnx.reader import OnnxReader
 from tvmconv.frontends.reader import Reading
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.problem import Problem

@@ -14,9 +14,9 @@ import pytest
 from onnx import helper
 from onnx.backend.test.case.node import collect_testcases
 
-from tvmconv.relax.compiling import build
-from tvmconv.relax.onnx import read_onnx
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import build
+from tvmconv.network.read.onnx.reader import read_onnx
+from tvmconv.runtime.networks.network import load_network
 
 CASES = (
     "test_attention_3d_causal",

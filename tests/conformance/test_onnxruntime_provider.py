@@ -18,10 +18,10 @@ import tvmconv.onnxruntime
 from tvmconv.building.builder import build
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends.shapes import Bucket
+from tvmconv.network.compile import export_part
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.read.onnx.partition import read_parts
 from tvmconv.onnxruntime.racing import graph_of
-from tvmconv.relax.compiling import export_part
-from tvmconv.relax.onnx_parts import read_parts
-from tvmconv.relax.rewriting import use_kernels
 
 # Those without inputs of which the reader sees shapes that onnxruntime does not, in a graph of an If.
 NAMES = ("vad_op15", "vad_half", *LARGE)

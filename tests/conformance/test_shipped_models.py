@@ -22,7 +22,7 @@ from tvmconv import cli
 from tvmconv.building.filters import add_filters
 from tvmconv.epilogue import Step, format_epilogue
 from tvmconv.frontends import read_model
-from tvmconv.frontends.onnx_graph import convolutions, declared_inputs, inputs_of
+from tvmconv.frontends.onnx.graph import convolutions, declared_inputs, inputs_of
 from tvmconv.frontends.shapes import bind, make_buckets
 from tvmconv.problem import Problem
 

@@ -11,9 +11,9 @@ from shipped import MODELS
 import tvmconv.relax
 from tvmconv.epilogue import format_epilogue
 from tvmconv.frontends.shapes import Bucket
-from tvmconv.relax.compiling import export
-from tvmconv.relax.onnx import fixed, read_onnx
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import export
+from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.runtime.networks.network import load_network
 from tvmconv.signature import parse_signature
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 import tvmconv.relax  # noqa: E402
 from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
-from tvmconv.relax.compiling import export  # noqa: E402
-from tvmconv.relax.torch_export import read_torch  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.compile import export  # noqa: E402
+from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 # The width and the size of the input of each.
 NETWORKS = {

@@ -24,7 +24,7 @@ from tvmconv.lowering.compiler import Choice, samples, sketches_of
 from tvmconv.lowering.cuda.nvcc import compile_fatbin
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import read_bundle
-from tvmconv.runtime.cuda_kernel import CudaKernel
+from tvmconv.runtime.cuda.kernel import CudaKernel
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.cuda import CudaTarget
 

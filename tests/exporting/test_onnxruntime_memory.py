@@ -14,10 +14,10 @@ from toys import compile_bundle
 
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends import read_source
+from tvmconv.network.compile import export_part
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.onnxruntime.racing import graph_of
-from tvmconv.relax.compiling import export_part
-from tvmconv.relax.onnx import read_onnx
-from tvmconv.relax.rewriting import use_kernels
 
 DROPPED = """
 import ctypes, gc, sys

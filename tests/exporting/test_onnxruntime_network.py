@@ -27,10 +27,10 @@ from tvmconv.exporting.network_part import NetworkPart
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends import read_source
 from tvmconv.measuring.timing import Timing
+from tvmconv.network.compile import export_part
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.onnxruntime.racing import Race, graph_of, race
-from tvmconv.relax.compiling import export_part
-from tvmconv.relax.onnx import read_onnx
-from tvmconv.relax.rewriting import use_kernels
 
 from .test_onnxruntime import FLAT
 

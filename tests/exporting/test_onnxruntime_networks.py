@@ -26,12 +26,12 @@ from tvmconv.frontends import read_source
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.isa import ISAS, native
 from tvmconv.measuring.timing import Timing
+from tvmconv.network.compile import export_part
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.read.onnx.partition import read_parts
+from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.onnxruntime.racing import graph_of
 from tvmconv.onnxruntime.sessions import register
-from tvmconv.relax.compiling import export_part
-from tvmconv.relax.onnx import read_onnx
-from tvmconv.relax.onnx_parts import read_parts
-from tvmconv.relax.rewriting import use_kernels
 
 pytestmark = pytest.mark.usefixtures("warnings_are_said")
 

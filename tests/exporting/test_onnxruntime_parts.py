@@ -25,10 +25,10 @@ from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.isa import native
 from tvmconv.measuring.timing import Timing
+from tvmconv.network.compile import export_part
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.read.onnx.partition import Part, read_parts
 from tvmconv.onnxruntime.racing import graph_of, race
-from tvmconv.relax.compiling import export_part
-from tvmconv.relax.onnx_parts import Part, read_parts
-from tvmconv.relax.rewriting import use_kernels
 
 pytestmark = pytest.mark.usefixtures("warnings_are_said")
 X, Y = value("x", (3, 8)), value("y", (3, 4))
@@ -343,7 +343,7 @@ def test_what_the_frontend_cannot_read_is_left_out(error: SourceError, tmp_path:
     """It names no operator of the model: the node is found by itself."""
     nodes = [node("Gemm", ["x", "w"], ["g"]), node("Tanh", ["g"], ["t"]), node("MatMul", ["t", "v"], ["y"])]
     path = save(model(nodes, [value("x", ("n", 8))], [value("y", ("n", 4))], [W, V]), tmp_path)
-    from tvmconv.relax import onnx_parts
+    from tvmconv.network.read.onnx import partition as onnx_parts
 
     def as_relax(made: onnx.ModelProto, source: str) -> Any:
         if any(each.op_type == "Tanh" for each in made.graph.node):

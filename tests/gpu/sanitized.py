@@ -12,7 +12,7 @@ from pathlib import Path
 from tvmconv.accuracy import difference
 from tvmconv.fills import exact_case
 from tvmconv.measuring.cuda_timing import launches
-from tvmconv.runtime.cuda_memory import DeviceArray
+from tvmconv.runtime.cuda.memory import DeviceArray
 from tvmconv.signature import parse_signature
 
 folder = Path(sys.argv[1])

@@ -15,7 +15,7 @@ from tvmconv import fills
 from tvmconv.accuracy import difference
 from tvmconv.errors import InputError
 from tvmconv.problem import DTYPES
-from tvmconv.runtime.cuda_kernel import CudaKernel
+from tvmconv.runtime.cuda.kernel import CudaKernel
 from tvmconv.runtime.kernel import Kernel
 from tvmconv.runtime.split_kernel import CudaSplitKernel
 from tvmconv.signature import parse_signature

@@ -11,7 +11,7 @@ from gpu_kernels import SHAPES, SOME, Kernels, case, to_numpy
 
 from tvmconv.accuracy import difference
 from tvmconv.problem import DTYPES
-from tvmconv.runtime.cuda_kernel import CudaKernel
+from tvmconv.runtime.cuda.kernel import CudaKernel
 from tvmconv.signature import parse_signature
 
 # Cycles that a stream is kept busy with: some tenths of a second on any GPU.

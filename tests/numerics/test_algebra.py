@@ -13,11 +13,11 @@ pytest.importorskip("torch")
 from linear_graphs import Drawing, agree  # noqa: E402
 from tvm import relax  # noqa: E402
 
-from tvmconv.relax.algebra import simplified  # noqa: E402
-from tvmconv.relax.algebra.reading import fixed  # noqa: E402
-from tvmconv.relax.graph import Graph  # noqa: E402
-from tvmconv.relax.rewriting import rewrites, use_kernels  # noqa: E402
-from tvmconv.relax.simplify import constant, constant_bytes  # noqa: E402
+from tvmconv.network.algebra import simplified  # noqa: E402
+from tvmconv.network.algebra.reading import fixed  # noqa: E402
+from tvmconv.network.ir.graph import Graph  # noqa: E402
+from tvmconv.network.passes import rewrites, use_kernels  # noqa: E402
+from tvmconv.network.rewrite.simplify import constant, constant_bytes  # noqa: E402
 from tvmconv.targets.target import Target  # noqa: E402
 
 TARGET = Target.parse("x86-64-v3")
@@ -44,7 +44,7 @@ def joined(module: tvm.IRModule, monkeypatch: pytest.MonkeyPatch | None = None) 
         cycles = _shrinking()
         for rule, names in _COSTS.items():
             for name in names:
-                monkeypatch.setattr(f"tvmconv.relax.algebra.{rule}.{name}_cycles", cycles)
+                monkeypatch.setattr(f"tvmconv.network.algebra.{rule}.{name}_cycles", cycles)
     return simplified(module, TARGET)
 
 

@@ -30,7 +30,7 @@ from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
 from tvmconv.lowering.cpu.lowering import lower
-from tvmconv.lowering.cpu.tiles import CONFIGURE, ROLE, by_tiles
+from tvmconv.lowering.cpu.rewrites.tiles import CONFIGURE, ROLE, by_tiles
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.toolchain import run_compiler
 from tvmconv.targets.target import Target

@@ -18,15 +18,15 @@ from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.annotations import PREFETCH_TILES
 from tvmconv.algorithms.cpu import winograd_halves
 from tvmconv.algorithms.cpu.amx_cost import BLOCKS
-from tvmconv.algorithms.cpu.winograd_halves_window import halves_window
-from tvmconv.algorithms.cpu.winograd_tiles import windows_3d
+from tvmconv.algorithms.cpu.transforms.winograd_halves_window import halves_window
+from tvmconv.algorithms.cpu.transforms.winograd_tiles import windows_3d
 from tvmconv.errors import RewriteError
 from tvmconv.fills import random_fill
 from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, compile_problem, samples, schedule
 from tvmconv.lowering.cpu.lowering import lower
-from tvmconv.lowering.cpu.tile_prefetching import prefetch_tiles
+from tvmconv.lowering.cpu.rewrites.tile_prefetching import prefetch_tiles
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
 

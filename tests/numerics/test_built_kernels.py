@@ -12,12 +12,12 @@ tvm = pytest.importorskip("tvm")
 from relax_modules import relax_module  # noqa: E402
 from tvm import relax  # noqa: E402
 
+from tvmconv.network.compile import export  # noqa: E402
+from tvmconv.network.emit.prefetch_filters import with_next  # noqa: E402
+from tvmconv.network.kernels.build import CODE, LOWERED  # noqa: E402
+from tvmconv.network.lower import compile_module  # noqa: E402
 from tvmconv.relax import use_kernels  # noqa: E402
-from tvmconv.relax.compiling import export  # noqa: E402
-from tvmconv.relax.kernels import CODE, LOWERED  # noqa: E402
-from tvmconv.relax.network import compile_module  # noqa: E402
-from tvmconv.relax.next_filters import with_next  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 SHAPE = (1, 16, 12, 12)
 RNG = np.random.default_rng(7)

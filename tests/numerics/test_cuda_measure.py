@@ -20,7 +20,7 @@ from tvmconv.errors import ReplayError, UnsupportedMachineError
 from tvmconv.measuring.cuda_measure import measure
 from tvmconv.measuring.cuda_timing import Graph, array_sets, launches, new_stream
 from tvmconv.measuring.race import Built
-from tvmconv.runtime.cuda_memory import DeviceArray
+from tvmconv.runtime.cuda.memory import DeviceArray
 from tvmconv.runtime.verify import verify
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target

@@ -18,10 +18,10 @@ from tvm import relax  # noqa: E402
 
 from tvmconv import cli  # noqa: E402
 from tvmconv.errors import BundleError, InputError, SourceError, TvmconvError, UnsupportedMachineError  # noqa: E402
-from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.runtime.native_library import NativeLibrary  # noqa: E402
-from tvmconv.runtime.network import Network, load_network  # noqa: E402
-from tvmconv.runtime.network_file import is_network, read_file  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.runtime.networks.file import is_network, read_file  # noqa: E402
+from tvmconv.runtime.networks.library import NativeLibrary  # noqa: E402
+from tvmconv.runtime.networks.network import Network, load_network  # noqa: E402
 
 RNG = np.random.default_rng(0)
 SHAPE = (1, 8, 9, 7)
@@ -189,7 +189,7 @@ def test_it_needs_no_compiler(library: Path) -> None:
 import sys
 for name in ("tvm", "torch", "onnx"):
     sys.modules[name] = None
-from tvmconv.runtime.network import load_network
+from tvmconv.runtime.networks.network import load_network
 network = load_network({str(library)!r})
 network(**network.random_inputs())
 # The first imports PyTorch where it is installed; the second much that a network needs not.
@@ -249,7 +249,7 @@ def test_children_of_a_process_whose_threads_call(library: Path) -> None:
     program = f"""
 import os, signal, threading
 import numpy as np
-from tvmconv.runtime.network import load_network
+from tvmconv.runtime.networks.network import load_network
 network, ended = load_network({str(library)!r}), threading.Event()
 given = network.random_inputs()
 (right,) = network(**given).values()
@@ -332,7 +332,7 @@ def test_what_is_no_network(tmp_path: Path) -> None:
 
 
 def test_features_that_this_machine_lacks(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmconv.runtime.compiled_network.missing_features", lambda features: ("amx_tile",))
+    monkeypatch.setattr("tvmconv.runtime.networks.base.missing_features", lambda features: ("amx_tile",))
     with pytest.raises(UnsupportedMachineError, match="this machine's CPU lacks amx_tile"):
         load_network(library)
 

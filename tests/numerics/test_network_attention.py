@@ -15,9 +15,9 @@ pytest.importorskip("tvm")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.relax.torch_export import read_torch  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 INF = float("inf")

@@ -14,9 +14,9 @@ pytest.importorskip("tvm")
 from tvm import relax
 
 from tests.numerics.test_network import convolved, module
-from tvmconv.relax.compiling import build
-from tvmconv.relax.rewriting import use_kernels
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import build
+from tvmconv.network.passes import use_kernels
+from tvmconv.runtime.networks.network import load_network
 
 Array = np.ndarray[Any, Any]
 # Relative to the answer, wherever that is a normal number; else to the least that is one.

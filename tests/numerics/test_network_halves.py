@@ -16,10 +16,10 @@ from tvm.ir import Call
 from tests.numerics.test_network import module
 from tvmconv.lowering.common.elementary_arithmetic import is_elementary
 from tvmconv.lowering.common.rewrites import found
-from tvmconv.relax.compiling import build
-from tvmconv.relax.network import check_target, scheduled
-from tvmconv.relax.rewriting import use_kernels
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import build
+from tvmconv.network.lower import check_target, scheduled
+from tvmconv.network.passes import use_kernels
+from tvmconv.runtime.networks.network import load_network
 
 ROUNDING = 2.0**-8
 

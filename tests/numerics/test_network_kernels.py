@@ -18,14 +18,15 @@ from tvm import relax  # noqa: E402
 from tvmconv.algorithms import table  # noqa: E402
 from tvmconv.building.choosing import Room  # noqa: E402
 from tvmconv.errors import CompilationError  # noqa: E402
+from tvmconv.network import passes as rewriting  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.network.kernels import build as kernels  # noqa: E402
+from tvmconv.network.kernels.build import build_kernels  # noqa: E402
+from tvmconv.network.kernels.weight_budget import MOST_TIMES  # noqa: E402
+from tvmconv.network.passes import report, use_kernels  # noqa: E402
 from tvmconv.problem import Problem  # noqa: E402
-from tvmconv.relax import kernels, rewriting  # noqa: E402
-from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.relax.kernels import build_kernels  # noqa: E402
-from tvmconv.relax.rewriting import report, use_kernels  # noqa: E402
-from tvmconv.relax.room import MOST_TIMES  # noqa: E402
 from tvmconv.runtime.bundle import Entry  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 from tvmconv.support import toolchain  # noqa: E402
 from tvmconv.tuning.records import Records  # noqa: E402

@@ -15,8 +15,8 @@ from torch.nn import functional as F  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tests.numerics.test_network import module  # noqa: E402
-from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 # By the number of dimensions; the batch and channels come first.
 SHAPES = {1: (2, 19, 23), 2: (2, 37, 13, 10), 3: (1, 5, 6, 7, 9)}

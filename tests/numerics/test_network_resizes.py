@@ -15,8 +15,8 @@ pytest.importorskip("tvm")
 from torch.nn import functional as F  # noqa: E402
 
 from tests.numerics.test_relax_torch_operators import wrong  # noqa: E402
-from tvmconv.relax.gathers import parts_of  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.operators.gather import parts_of  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 Cases = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
 SIZES = [(70, 33), (9, 130), (35, 7), (1, 40)]

@@ -13,8 +13,8 @@ from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from benchmarks.models.weights import settle  # noqa: E402
-from tvmconv.frontends.torch_decomposed import decomposed  # noqa: E402
-from tvmconv.relax.torch_export import unread  # noqa: E402
+from tvmconv.network.read.torch.decompose import decomposed  # noqa: E402
+from tvmconv.network.read.torch.reader import unread  # noqa: E402
 
 # The least size that each takes, and the epilogues that its layers compute.
 NETWORKS = {

@@ -17,11 +17,11 @@ from tvm.ir import Call  # noqa: E402
 
 from tvmconv.errors import ToolchainError  # noqa: E402
 from tvmconv.lowering.common.rewrites import found  # noqa: E402
-from tvmconv.relax import compiling  # noqa: E402
-from tvmconv.relax.kernels import build_kernels  # noqa: E402
-from tvmconv.relax.next_filters import LINE_BYTES, prefetch_next, with_next  # noqa: E402
-from tvmconv.relax.pipeline import NETWORK_PIPELINE  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network import compile as compiling  # noqa: E402
+from tvmconv.network.emit.prefetch_filters import LINE_BYTES, prefetch_next, with_next  # noqa: E402
+from tvmconv.network.emit.tir_pipeline import NETWORK_PIPELINE  # noqa: E402
+from tvmconv.network.kernels.build import build_kernels  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 from tvmconv.support.toolchain import find_compiler  # noqa: E402
 from tvmconv.targets.target import Target  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 from kernels import assert_exact, isa
 
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.im2col import Im2colWindow
+from tvmconv.algorithms.cpu.windows.im2col import Im2colWindow
 from tvmconv.lowering.compiler import Choice
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target

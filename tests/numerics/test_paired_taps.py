@@ -11,7 +11,7 @@ from kernels import assert_exact, compile_and_call, isa
 from tvmconv import fills
 from tvmconv.algorithms import table
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.paired_taps import PairedTapsWindow
+from tvmconv.algorithms.cpu.windows.paired_taps import PairedTapsWindow
 from tvmconv.lowering.compiler import Choice
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target

@@ -8,8 +8,8 @@ import pytest
 from kernels import isa
 from tvm.script import tirx as T
 
-from tvmconv.algorithms.cpu.counts import lines_evict
-from tvmconv.lowering.cpu.transposing import transpose
+from tvmconv.algorithms.cpu.model.counts import lines_evict
+from tvmconv.lowering.cpu.rewrites.transposing import transpose
 
 # By the algorithm that transposes sums: planes of 4 KiB, with rows of 8, 10, 16 and 12 pixels a tile.
 EVICTING = {

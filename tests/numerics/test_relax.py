@@ -19,7 +19,7 @@ from tvmconv import cli
 from tvmconv.accuracy import relative_error
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import SourceError
-from tvmconv.relax.onnx import read_onnx
+from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.signature import parse_signature
 
 ort = pytest.importorskip("onnxruntime")

@@ -12,9 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.relax.torch_export import read_torch  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 F = nn.functional
 CHANNELS, HEIGHT, WIDTH = 8, 6, 4

@@ -20,8 +20,8 @@ from tvmconv import cli
 from tvmconv.accuracy import relative_error
 from tvmconv.errors import BundleError, TargetError, UnsupportedMachineError, VerificationError
 from tvmconv.isa.machine import cpu_features
-from tvmconv.relax.bundled import bundled_kernels
-from tvmconv.relax.onnx import read_onnx
+from tvmconv.network.kernels.bundled import bundled_kernels
+from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.runtime.bundle import read_bundle, write_manifest
 from tvmconv.signature import parse_signature
 
@@ -151,7 +151,7 @@ def test_kernels_that_the_network_may_not_call(built: Path, tmp_path: Path, monk
     assert len(bundled_kernels(problems, bundle, "host", "default")) == len(problems)
     assert bundled_kernels(problems, bundle, "host", "strict") == {}
     with_features("f16c")
-    monkeypatch.setattr("tvmconv.relax.bundled.missing_features", lambda features: ("f16c",))
+    monkeypatch.setattr("tvmconv.network.kernels.bundled.missing_features", lambda features: ("f16c",))
     with pytest.raises(
         UnsupportedMachineError, match="this machine's CPU lacks f16c: compile the network on a machine"
     ):

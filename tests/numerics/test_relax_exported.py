@@ -15,13 +15,13 @@ from onnx import helper, numpy_helper
 import tvmconv.relax
 from tvmconv import cli
 from tvmconv.errors import SourceError
-from tvmconv.relax.compiling import build
-from tvmconv.relax.graph import Graph
-from tvmconv.relax.onnx import as_relax, fixed, read_onnx
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import build
+from tvmconv.network.ir.graph import Graph
+from tvmconv.network.read.onnx.reader import as_relax, fixed, read_onnx
+from tvmconv.runtime.networks.network import load_network
 
 pytest.importorskip("onnxruntime")
-from tvmconv.relax import compared
+from tvmconv.network.read.onnx import compare as compared
 
 node = helper.make_node
 RNG = np.random.default_rng(0)

@@ -11,14 +11,14 @@ from onnx import NodeProto, helper, numpy_helper
 from tvm import relax
 
 import tvmconv.relax
-from tvmconv.relax.compiling import export
-from tvmconv.relax.formulas import find_normalization
-from tvmconv.relax.graph import Graph
-from tvmconv.relax.onnx import as_relax, fixed
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import export
+from tvmconv.network.ir.graph import Graph
+from tvmconv.network.read.onnx.reader import as_relax, fixed
+from tvmconv.network.rewrite.recognise_normalization import find_normalization
+from tvmconv.runtime.networks.network import load_network
 
 pytest.importorskip("onnxruntime")
-from tvmconv.relax import compared
+from tvmconv.network.read.onnx import compare as compared
 
 node = helper.make_node
 RNG = np.random.default_rng(0)

@@ -16,12 +16,12 @@ from tvmconv import cli
 from tvmconv.accuracy import network_error
 from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
-from tvmconv.relax.compiling import build
-from tvmconv.relax.onnx import fixed, read_onnx
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import build
+from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.runtime.networks.network import load_network
 
 pytest.importorskip("onnxruntime")
-from tvmconv.relax import compared
+from tvmconv.network.read.onnx import compare as compared
 
 RNG = np.random.default_rng(0)
 

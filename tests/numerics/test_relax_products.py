@@ -14,8 +14,8 @@ from tvm import relax
 
 from tests.numerics.test_network import module
 from tests.numerics.test_relax_transposes import called
+from tvmconv.network.passes import use_kernels
 from tvmconv.relax import report
-from tvmconv.relax.rewriting import use_kernels
 
 op = relax.op
 Shape = tuple[int, ...]

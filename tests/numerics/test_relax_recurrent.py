@@ -12,12 +12,12 @@ from onnx import helper, numpy_helper
 
 import tvmconv.relax
 from tvmconv.errors import SourceError
-from tvmconv.relax.compiling import build
-from tvmconv.relax.onnx import fixed, read_onnx
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import build
+from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.runtime.networks.network import load_network
 
 pytest.importorskip("onnxruntime")
-from tvmconv.relax import compared
+from tvmconv.network.read.onnx import compare as compared
 
 RNG = np.random.default_rng(0)
 

@@ -14,8 +14,8 @@ from torch.nn import functional as F  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tests.numerics.test_network import module  # noqa: E402
-from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 # The batch, channels, height and width of the data; the size; PyTorch's mode, and whether corners are aligned.
 CASES: list[tuple[tuple[int, ...], tuple[int, int], str, bool | None]] = [

@@ -12,8 +12,8 @@ pytest.importorskip("tvm")
 from tvm import relax
 
 from tests.numerics.test_network import module
-from tvmconv.relax.compiling import build
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import build
+from tvmconv.runtime.networks.network import load_network
 
 op = relax.op
 # Rows of whole vectors, of less than one, and that end with some elements; of several axes, which lie together or do not; many

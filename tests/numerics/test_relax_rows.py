@@ -14,7 +14,7 @@ from tvm import relax
 
 from tests.numerics.test_network import module
 from tests.numerics.test_relax_transposes import called
-from tvmconv.relax.network import scheduled
+from tvmconv.network.lower import scheduled
 from tvmconv.targets.target import Target
 
 op = relax.op

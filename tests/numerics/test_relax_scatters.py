@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.relax.torch_export import read_torch  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 SHAPE, PLACES = (2, 5, 4, 6), (1, 3, 2, 4)
 

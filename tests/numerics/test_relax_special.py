@@ -15,10 +15,10 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tvmconv.epilogue import Step
+from tvmconv.network.compile import build
+from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.reference import apply_step
-from tvmconv.relax.compiling import build
-from tvmconv.relax.onnx import read_onnx
-from tvmconv.runtime.network import load_network
+from tvmconv.runtime.networks.network import load_network
 
 pytest.importorskip("onnxruntime")
 torch = pytest.importorskip("torch")

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
 from torch import nn  # noqa: E402
 
-from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.relax.stacks import unstacked  # noqa: E402
-from tvmconv.relax.torch_export import read_torch  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.network.rewrite.unstack import unstacked  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 
 class Selecting(nn.Module):  # type: ignore[misc]

@@ -15,9 +15,9 @@ from torch_models import All, Residual, networks, settled  # noqa: E402
 import tvmconv.relax  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.epilogue import format_epilogue  # noqa: E402
-from tvmconv.relax.compiling import export  # noqa: E402
-from tvmconv.relax.torch_export import read_torch  # noqa: E402
-from tvmconv.runtime.network import load_network  # noqa: E402
+from tvmconv.network.compile import export  # noqa: E402
+from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 
 # Of the relative L2 error, PyTorch's answer in f32 being right.

@@ -12,8 +12,8 @@ pytest.importorskip("tvm")
 from tvm import relax
 
 from tests.numerics.test_network import module
-from tvmconv.relax.compiling import build
-from tvmconv.runtime.network import load_network
+from tvmconv.network.compile import build
+from tvmconv.runtime.networks.network import load_network
 
 # Shapes whose squares are whole, end within a vector, or are of 8 or 4; of several blocks; too small for any.
 CASES = [
@@ -75,7 +75,7 @@ def called(make: Any, arrays: list[Any], target: str, folder: Path) -> list[Any]
 def test_borders_that_are_written_over_before_a_convolution(tmp_path: Path) -> None:
     """As diverse branches do: simplified, what was to be read in squares is read in rows."""
     torch = pytest.importorskip("torch")
-    from tvmconv.relax.torch_export import read_torch
+    from tvmconv.network.read.torch.reader import read_torch
 
     class Bordered(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -203,7 +203,7 @@ def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
 def test_networks_of_others_are_told(tmp_path: Path) -> None:
     from tvm import relax
 
-    from tvmconv.relax.compiling import build
+    from tvmconv.network.compile import build
 
     given, builder = relax.Var("x", relax.TensorType((1, 4), "float32")), relax.BlockBuilder()
     with builder.function("main", [given]):

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import tvmconv.torch  # noqa: E402
-from tvmconv.relax.torch_export import _Importer  # noqa: E402
-from tvmconv.relax.torch_fixed import TYPES, constants  # noqa: E402
+from tvmconv.network.read.torch.constants import TYPES, constants  # noqa: E402
+from tvmconv.network.read.torch.reader import _Importer  # noqa: E402
 
 LAYOUTS = {
     "contiguous": lambda each: each.contiguous(),

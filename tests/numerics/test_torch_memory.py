@@ -17,7 +17,7 @@ from torch_models import settled  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.errors import InputError  # noqa: E402
-from tvmconv.frontends.torch_memory import address  # noqa: E402
+from tvmconv.frontends.torch.memory import address  # noqa: E402
 from tvmconv.torch.answering import answering_of  # noqa: E402
 
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.frontends.torch_decomposed import decomposed  # noqa: E402
+from tvmconv.network.read.torch.decompose import decomposed  # noqa: E402
 
 
 class Quantized(nn.Module):

@@ -105,7 +105,7 @@ def test_what_could_not_be_compiled_is_said_again(tmp_path: Path, monkeypatch: p
     def killed(*arguments: Any, **options: Any) -> None:
         raise BuildError("the compiler was killed")
 
-    monkeypatch.setattr("tvmconv.relax.compiling.build", killed)
+    monkeypatch.setattr("tvmconv.network.compile.build", killed)
     for _ in range(2):
         with (
             pytest.warns(

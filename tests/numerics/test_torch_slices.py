@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch_models import Residual, settled  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.frontends.torch_decomposed import decomposed  # noqa: E402
+from tvmconv.network.read.torch.decompose import decomposed  # noqa: E402
 from tvmconv.torch import slices  # noqa: E402
 from tvmconv.torch.exporting import exported  # noqa: E402
 from tvmconv.torch.flat import Flat  # noqa: E402

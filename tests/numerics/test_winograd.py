@@ -14,7 +14,7 @@ from kernels import compile_and_call, isa
 from tvmconv import cli, fills, reference
 from tvmconv.accuracy import TRANSFORM_ERROR, relative_error
 from tvmconv.algorithms import table as algorithms
-from tvmconv.algorithms.cpu.winograd_transforms import data_transform, filter_transform, output_transform
+from tvmconv.algorithms.cpu.transforms.winograd_transforms import data_transform, filter_transform, output_transform
 from tvmconv.building.builder import build
 from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import Choice, samples

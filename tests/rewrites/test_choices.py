@@ -1,4 +1,4 @@
-"""Choices that unrolling decides (tvmconv/lowering/cpu/choices.py), before and after."""
+"""Choices that unrolling decides (tvmconv/lowering/cpu/rewrites/choices.py), before and after."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from tvm import tirx
 
 from tvmconv.lowering.common.rewrites import found
-from tvmconv.lowering.cpu.choices import chosen_once
+from tvmconv.lowering.cpu.rewrites.choices import chosen_once
 
 A, B = tirx.Var("a", "int32"), tirx.Var("b", "int32")
 BUFFER = tirx.decl_buffer((4,), "float32", "data")

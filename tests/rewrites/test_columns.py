@@ -1,9 +1,9 @@
-"""Columns of padding set apart (tvmconv/lowering/cpu/columns.py), before and after."""
+"""Columns of padding set apart (tvmconv/lowering/cpu/rewrites/columns.py), before and after."""
 
 from common import check, check_refused
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.columns import part_columns
+from tvmconv.lowering.cpu.rewrites.columns import part_columns
 
 
 def test_runs_of_columns_alike() -> None:

@@ -1,10 +1,10 @@
-"""Copies by vectors on both sides (tvmconv/lowering/cpu/transposing.py, tvmconv/lowering/cpu/striding.py), before and after."""
+"""Copies by vectors on both sides (tvmconv/lowering/cpu/rewrites/transposing.py, tvmconv/lowering/cpu/rewrites/striding.py), before and after."""
 
 from common import check, check_refused
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.striding import deinterleave
-from tvmconv.lowering.cpu.transposing import transpose
+from tvmconv.lowering.cpu.rewrites.striding import deinterleave
+from tvmconv.lowering.cpu.rewrites.transposing import transpose
 
 
 def test_planes_to_pixels_four_by_four() -> None:

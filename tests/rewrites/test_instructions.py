@@ -1,11 +1,11 @@
-"""The bf16 instructions that loops over lanes become (tvmconv/lowering/cpu/instructions.py), before and after."""
+"""The bf16 instructions that loops over lanes become (tvmconv/lowering/cpu/rewrites/instructions.py), before and after."""
 
 from common import check, check_refused
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.instructions import by_instructions
-from tvmconv.lowering.cpu.prefetching import prefetch_filters
-from tvmconv.lowering.cpu.shuffles import by_shuffles
+from tvmconv.lowering.cpu.rewrites.instructions import by_instructions
+from tvmconv.lowering.cpu.rewrites.prefetching import prefetch_filters
+from tvmconv.lowering.cpu.rewrites.shuffles import by_shuffles
 
 
 def test_dot_products_and_rounding_are_one_call_for_all_lanes() -> None:

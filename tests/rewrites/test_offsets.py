@@ -1,4 +1,4 @@
-"""Constants of indices, added last (tvmconv/lowering/cpu/offsets.py), before and after."""
+"""Constants of indices, added last (tvmconv/lowering/cpu/rewrites/offsets.py), before and after."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tvmconv.lowering.common.rewrites import found
-from tvmconv.lowering.cpu.offsets import constants_last
+from tvmconv.lowering.cpu.rewrites.offsets import constants_last
 
 A, B = tirx.Var("a", "int32"), tirx.Var("b", "int32")
 BUFFER = tirx.decl_buffer((64,), "float32", "data")

@@ -1,10 +1,10 @@
-"""Padding skipped (tvmconv/lowering/cpu/padding.py), before and after."""
+"""Padding skipped (tvmconv/lowering/cpu/rewrites/padding.py), before and after."""
 
 import pytest
 from common import check, check_refused
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.padding import skip_padding
+from tvmconv.lowering.cpu.rewrites.padding import skip_padding
 
 pytestmark = pytest.mark.smoke
 

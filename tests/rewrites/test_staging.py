@@ -1,4 +1,4 @@
-"""Sums stored before approximated steps (tvmconv/lowering/cpu/staging.py)."""
+"""Sums stored before approximated steps (tvmconv/lowering/cpu/rewrites/staging.py)."""
 
 from __future__ import annotations
 

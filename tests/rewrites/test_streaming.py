@@ -1,11 +1,11 @@
-"""Plain filters prefetched part by part (tvmconv/lowering/cpu/streaming.py), before and after."""
+"""Plain filters prefetched part by part (tvmconv/lowering/cpu/rewrites/streaming.py), before and after."""
 
 from __future__ import annotations
 
 from common import check, check_refused
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.streaming import prefetch_parts
+from tvmconv.lowering.cpu.rewrites.streaming import prefetch_parts
 
 
 def test_each_step_of_the_sums_prefetches_some_lines_of_the_next_part() -> None:

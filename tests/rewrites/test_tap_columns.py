@@ -1,11 +1,11 @@
-"""A transposed convolution's filter packed by vectors on both sides (tvmconv/lowering/cpu/tap_columns.py), before and after."""
+"""A transposed convolution's filter packed by vectors on both sides (tvmconv/lowering/cpu/rewrites/tap_columns.py), before and after."""
 
 import tvm
 from common import check, check_refused
 from tvm import s_tir, tirx
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.tap_columns import lay_taps_apart
+from tvmconv.lowering.cpu.rewrites.tap_columns import lay_taps_apart
 
 
 def _rewritten(before: tirx.PrimFunc) -> str:

@@ -1,9 +1,9 @@
-"""Taps of a row taken together (tvmconv/lowering/cpu/taps.py), before and after."""
+"""Taps of a row taken together (tvmconv/lowering/cpu/rewrites/taps.py), before and after."""
 
 from common import check, check_refused
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.taps import take_taps_together
+from tvmconv.lowering.cpu.rewrites.taps import take_taps_together
 
 
 def test_taps_that_meet_padding_are_set_apart() -> None:

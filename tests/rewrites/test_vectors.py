@@ -1,12 +1,12 @@
-"""Loops over lanes made vectors (tvmconv/lowering/cpu/shuffles.py, lanes.py, overlapping.py), prefetches, before and after."""
+"""Loops over lanes made vectors (tvmconv/lowering/cpu/rewrites/shuffles.py, lanes.py, overlapping.py), prefetches, before and after."""
 
 from common import check, check_refused
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.lanes import divide_whole_vectors
-from tvmconv.lowering.cpu.overlapping import overlap_vectors
-from tvmconv.lowering.cpu.prefetching import prefetch_filters
-from tvmconv.lowering.cpu.shuffles import by_shuffles
+from tvmconv.lowering.cpu.rewrites.lanes import divide_whole_vectors
+from tvmconv.lowering.cpu.rewrites.overlapping import overlap_vectors
+from tvmconv.lowering.cpu.rewrites.prefetching import prefetch_filters
+from tvmconv.lowering.cpu.rewrites.shuffles import by_shuffles
 
 
 def test_another_order_is_a_load_and_a_shuffle() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.window import FEW_PIXELS, STREAMED_PIXELS, Window
+from tvmconv.algorithms.cpu.windows.window import FEW_PIXELS, STREAMED_PIXELS, Window
 from tvmconv.lowering import compiler
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.problem import Problem

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.test_records import RECORD
 from tvmconv.algorithms import table
-from tvmconv.algorithms.cpu.cold import cold_lines
+from tvmconv.algorithms.cpu.model.cold import cold_lines
 from tvmconv.building.builder import build
 from tvmconv.building.choosing import Option, Room, algorithms_of, is_cold, within
 from tvmconv.problem import Problem

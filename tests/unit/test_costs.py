@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tvmconv.algorithms.cpu.cost import cycles, tile_step, total
+from tvmconv.algorithms.cpu.model.cost import cycles, tile_step, total
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TargetError
 from tvmconv.signature import parse_signature

@@ -25,9 +25,10 @@ from fake_cuda import (
 
 import tvmconv
 from tvmconv.errors import CudaError, InputError
-from tvmconv.runtime import device_arrays, dlpack
 from tvmconv.runtime.bundle import read_bundle
-from tvmconv.runtime.cuda_kernel import CudaKernel
+from tvmconv.runtime.cuda.gpus import arrays as device_arrays
+from tvmconv.runtime.cuda.gpus import dlpack
+from tvmconv.runtime.cuda.kernel import CudaKernel
 
 ATTRIBUTES: dict[str, Any] = {"strides": (1,), "dilations": (1,), "auto_pad": "valid"}
 VALUES = np.arange(128, dtype=np.float32).reshape(SHAPE)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tvmconv import cli
-from tvmconv.algorithms.cpu.cold import COLD, WAIT, cold_lines
-from tvmconv.algorithms.cpu.cost import cycles
-from tvmconv.algorithms.cpu.fit import Sample, fit, with_coefficients
+from tvmconv.algorithms.cpu.model.cold import COLD, WAIT, cold_lines
+from tvmconv.algorithms.cpu.model.cost import cycles
+from tvmconv.algorithms.cpu.model.fit import Sample, fit, with_coefficients
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TargetError
 from tvmconv.signature import parse_signature

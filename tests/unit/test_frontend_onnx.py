@@ -17,7 +17,7 @@ from tvmconv import cli, ops, reference
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import InvalidProblemError, SourceError
 from tvmconv.frontends import read_model, read_source, read_uses
-from tvmconv.frontends.onnx_rules import node_problem
+from tvmconv.frontends.onnx.rules import node_problem
 from tvmconv.problem import Problem
 
 

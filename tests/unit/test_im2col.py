@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.im2col import Im2colWindow, im2col
-from tvmconv.algorithms.cpu.window import windows_of
+from tvmconv.algorithms.cpu.windows.im2col import Im2colWindow, im2col
+from tvmconv.algorithms.cpu.windows.window import windows_of
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvmconv.runtime.placing import Lifetime, largest_gap, place
+from tvmconv.runtime.networks.placing import Lifetime, largest_gap, place
 
 RNG = np.random.default_rng(0)
 

@@ -8,11 +8,11 @@ import pytest
 from tvm.ir import StringImm, assert_structural_equal
 
 from tvmconv.algorithms.cpu import direct, planar, winograd
-from tvmconv.algorithms.cpu.counts import rows_kept
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.filter_parts import whole_rows
 from tvmconv.algorithms.cpu.kn2row import define_prepacked, tap_windows
-from tvmconv.algorithms.cpu.plan import WholeRows
+from tvmconv.algorithms.cpu.model.counts import rows_kept
+from tvmconv.algorithms.cpu.windows.filter_parts import whole_rows
+from tvmconv.algorithms.cpu.windows.plan import WholeRows
 from tvmconv.algorithms.pairs import filter_in_pairs
 from tvmconv.algorithms.table import for_plain_filters, get
 from tvmconv.lowering.common.entry_points import SYMBOL, EntryPoints

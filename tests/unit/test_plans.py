@@ -8,16 +8,16 @@ import pytest
 
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu import planar
-from tvmconv.algorithms.cpu.cost import cycles
 from tvmconv.algorithms.cpu.direct import direct_windows, windows_estimate
 from tvmconv.algorithms.cpu.direct_plan import planned
-from tvmconv.algorithms.cpu.filter import vectors_together
 from tvmconv.algorithms.cpu.kn2row import tap_windows, vector_counts, widths
-from tvmconv.algorithms.cpu.plan import Options
-from tvmconv.algorithms.cpu.row_window import PlanarWindow
-from tvmconv.algorithms.cpu.window import Window
-from tvmconv.algorithms.cpu.winograd_cost import windows_estimate as winograd_estimate
-from tvmconv.algorithms.cpu.winograd_plan import planned_windows
+from tvmconv.algorithms.cpu.model.cost import cycles
+from tvmconv.algorithms.cpu.transforms.winograd_cost import windows_estimate as winograd_estimate
+from tvmconv.algorithms.cpu.transforms.winograd_plan import planned_windows
+from tvmconv.algorithms.cpu.windows.filter import vectors_together
+from tvmconv.algorithms.cpu.windows.plan import Options
+from tvmconv.algorithms.cpu.windows.row_window import PlanarWindow
+from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.shapes import part_counts
 from tvmconv.lowering.compiler import samples
 from tvmconv.signature import parse_signature

@@ -18,13 +18,13 @@ from tvmconv import cli
 from tvmconv.epilogue import STEPS, Step, format_epilogue
 from tvmconv.errors import InputError, SourceError, TargetError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
+from tvmconv.network.ir.graph import Graph
+from tvmconv.network.ir.problem_of import NotCoveredError, is_convolution
+from tvmconv.network.kernels.fuse_epilogue import Chain, follow
+from tvmconv.network.read.onnx.reader import read_onnx
+from tvmconv.network.rewrite.recognise_activation import _POINTS, recognise
+from tvmconv.network.rewrite.simplify import simplify
 from tvmconv.reference import apply_step, compute
-from tvmconv.relax.activations import _POINTS, recognise
-from tvmconv.relax.chains import Chain, follow
-from tvmconv.relax.graph import Graph
-from tvmconv.relax.onnx import read_onnx
-from tvmconv.relax.problems import NotCoveredError, is_convolution
-from tvmconv.relax.simplify import simplify
 
 op, nn = relax.op, relax.op.nn
 RNG = np.random.default_rng(0)
@@ -144,7 +144,7 @@ def test_what_tvm_cannot_compile_is_one_clear_line(
     def stumble(*_: object, **__: object) -> None:
         raise RuntimeError("a pass\nstumbled")
 
-    monkeypatch.setattr("tvmconv.relax.compiling.scheduled", stumble)
+    monkeypatch.setattr("tvmconv.network.compile.scheduled", stumble)
     small = model([helper.make_node("Conv", ["x", "w"], ["y"])], [value("x", [1, 3, 4, 4]), value("w", [4, 3, 3, 3])])
     assert cli.main(["compile", save(small, tmp_path), "-o", str(tmp_path / "small.so")]) == 1
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("tvmconv compile: "))

@@ -11,11 +11,11 @@ import tvm
 from relax_modules import relax_module
 from tvm import relax
 
-from tvmconv.relax.chains import follow
-from tvmconv.relax.graph import Graph
-from tvmconv.relax.hoisting import hoisted
-from tvmconv.relax.maps import as_maps
-from tvmconv.relax.problems import is_convolution, is_product
+from tvmconv.network.ir.graph import Graph
+from tvmconv.network.ir.problem_of import is_convolution, is_product
+from tvmconv.network.kernels.fuse_epilogue import follow
+from tvmconv.network.rewrite.batch_norm_to_affine import as_maps
+from tvmconv.network.rewrite.hoist_affine import hoisted
 from tvmconv.targets.target import Target
 
 op = relax.op

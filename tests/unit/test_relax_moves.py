@@ -12,9 +12,9 @@ import tvm
 from relax_modules import relax_module
 from tvm import relax
 
-from tvmconv.relax.graph import Graph
-from tvmconv.relax.moves import moved
-from tvmconv.relax.mutating import tidied
+from tvmconv.network.ir.graph import Graph
+from tvmconv.network.ir.mutator import tidied
+from tvmconv.network.rewrite.sink_reshapes import moved
 
 op = relax.op
 SHAPE = (2, 4, 3, 5)

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 pytest.importorskip("tvm")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from tvmconv.relax.onnx_padding import join_pads  # noqa: E402
+from tvmconv.network.read.onnx.join_pads import join_pads  # noqa: E402
 
 
 def padded(pads: list[int], own: list[int], again: int = 0, read: bool = False, opset: int = 17, **pad: Any) -> Any:

@@ -10,9 +10,9 @@ import pytest
 from relax_modules import relax_module
 from tvm import relax
 
-from tvmconv.relax.layout import channels_last
-from tvmconv.relax.patterns import joined
-from tvmconv.relax.simplify import simplify
+from tvmconv.network.rewrite.channels_last import channels_last
+from tvmconv.network.rewrite.fuse_patterns import joined
+from tvmconv.network.rewrite.simplify import simplify
 
 op = relax.op
 MATRIX = relax.const(np.ones((16, 5), np.float32))

@@ -11,9 +11,9 @@ import tvm
 from tvm import relax
 
 import tvmconv.relax
+from tvmconv.network.kernels.fuse_epilogue import Chain
+from tvmconv.network.passes import _chains
 from tvmconv.reference import compute
-from tvmconv.relax.chains import Chain
-from tvmconv.relax.rewriting import _chains
 
 op, nn = relax.op, relax.op.nn
 RNG = np.random.default_rng(0)

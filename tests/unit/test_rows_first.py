@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tvmconv.algorithms import table as algorithms
-from tvmconv.algorithms.cpu.tasks import rows_first
+from tvmconv.algorithms.cpu.model.tasks import rows_first
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from toys import small_problem
 
-from tvmconv.runtime.cuda import Gpu
+from tvmconv.runtime.cuda.gpus import Gpu
 from tvmconv.runtime.split import calls_for, find_split
 from tvmconv.signature import format_signature
 

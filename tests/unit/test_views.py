@@ -11,8 +11,8 @@ pytest.importorskip("tvm")
 from tvm import relax
 
 from tests.relax_modules import relax_module
-from tvmconv.relax.graph import Graph
-from tvmconv.relax.views import View, aligned, joined_rows, merged, sources
+from tvmconv.network.ir.graph import Graph
+from tvmconv.network.ir.views import View, aligned, joined_rows, merged, sources
 
 SHAPE = (2, 12, 3, 10)
 

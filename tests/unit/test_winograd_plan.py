@@ -2,8 +2,7 @@
 
 import pytest
 
-from tvmconv.algorithms.cpu.plan import Shape
-from tvmconv.algorithms.cpu.winograd_plan import (
+from tvmconv.algorithms.cpu.transforms.winograd_plan import (
     best_part,
     best_structure,
     cycles_by_channels,
@@ -11,8 +10,9 @@ from tvmconv.algorithms.cpu.winograd_plan import (
     image_counts,
     register_tiles,
 )
-from tvmconv.algorithms.cpu.winograd_structures import copied_rows
-from tvmconv.algorithms.cpu.winograd_tiles import tiles_of
+from tvmconv.algorithms.cpu.transforms.winograd_structures import copied_rows
+from tvmconv.algorithms.cpu.transforms.winograd_tiles import tiles_of
+from tvmconv.algorithms.cpu.windows.plan import Shape
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..problem import Problem
 from ..targets.target import Target
-from .cpu.cost import Counts, cycles
+from .cpu.model.cost import Counts, cycles
 
 if TYPE_CHECKING:
     from .definition import Definition

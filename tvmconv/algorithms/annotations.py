@@ -3,39 +3,39 @@
 The annotations of loops, and what answers them:
 
     ==============  ======================================================  =====================
-    TRANSPOSE       TO_PIXELS, TO_PLANES (also _IF_..) or INTERLEAVE        tvmconv/lowering/cpu/transposing.py
-    TAP_COLUMNS     taps of a channel that lie together in the filter      tvmconv/lowering/cpu/tap_columns.py
-    STRIDED         columns a stride apart, where a phase has PART of them  tvmconv/lowering/cpu/striding.py
-    SKIP            products with padding                                   tvmconv/lowering/cpu/padding.py
-    SKIP_TILE       tiles of which nothing is stored                        tvmconv/lowering/cpu/padding.py
-    SOME_INSIDE     a tile of which some pixels are in the padding          tvmconv/lowering/cpu/padding.py
-    UNREAD          rows of padding that are not copied                     tvmconv/lowering/cpu/padding.py
-    OVERLAP         channels by vectors of so many, the last shifted         tvmconv/lowering/cpu/overlapping.py
-    COLUMNS         columns of padding, set apart from the others           tvmconv/lowering/cpu/columns.py
-    TAPS            taps of a row that pixels share, taken together         tvmconv/lowering/cpu/taps.py
-    SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
-    ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
-    MATRICES        a register's sums of quads, by one instruction          tvmconv/lowering/cpu/matrices.py
-    PREFETCH        a filter that no cache keeps, by `copy_of_filter`       tvmconv/lowering/cpu/prefetching.py
-    PREFETCH_NEXT   that of a loop's next iteration, by `copy_of_filter`    tvmconv/lowering/cpu/prefetching.py
-    PREFETCH_PART   the next part of a filter where it lies, while one is   tvmconv/lowering/cpu/streaming.py
+    TRANSPOSE       TO_PIXELS, TO_PLANES (also _IF_..) or INTERLEAVE        tvmconv/lowering/cpu/rewrites/transposing.py
+    TAP_COLUMNS     taps of a channel that lie together in the filter      tvmconv/lowering/cpu/rewrites/tap_columns.py
+    STRIDED         columns a stride apart, where a phase has PART of them  tvmconv/lowering/cpu/rewrites/striding.py
+    SKIP            products with padding                                   tvmconv/lowering/cpu/rewrites/padding.py
+    SKIP_TILE       tiles of which nothing is stored                        tvmconv/lowering/cpu/rewrites/padding.py
+    SOME_INSIDE     a tile of which some pixels are in the padding          tvmconv/lowering/cpu/rewrites/padding.py
+    UNREAD          rows of padding that are not copied                     tvmconv/lowering/cpu/rewrites/padding.py
+    OVERLAP         channels by vectors of so many, the last shifted         tvmconv/lowering/cpu/rewrites/overlapping.py
+    COLUMNS         columns of padding, set apart from the others           tvmconv/lowering/cpu/rewrites/columns.py
+    TAPS            taps of a row that pixels share, taken together         tvmconv/lowering/cpu/rewrites/taps.py
+    SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/rewrites/shuffles.py
+    ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/rewrites/instructions.py
+    MATRICES        a register's sums of quads, by one instruction          tvmconv/lowering/cpu/rewrites/matrices.py
+    PREFETCH        a filter that no cache keeps, by `copy_of_filter`       tvmconv/lowering/cpu/rewrites/prefetching.py
+    PREFETCH_NEXT   that of a loop's next iteration, by `copy_of_filter`    tvmconv/lowering/cpu/rewrites/prefetching.py
+    PREFETCH_PART   the next part of a filter where it lies, while one is   tvmconv/lowering/cpu/rewrites/streaming.py
                     multiplied, by the name of what the sums read
-    PREFETCH_TILES  the filter of a loop's next iteration, of AMX's tiles,  tvmconv/lowering/cpu/tile_prefetching.py
+    PREFETCH_TILES  the filter of a loop's next iteration, of AMX's tiles,  tvmconv/lowering/cpu/rewrites/tile_prefetching.py
                     by its name
-    APART           steps of a sum that LLVM keeps in their order           tvmconv/lowering/cpu/apart.py
+    APART           steps of a sum that LLVM keeps in their order           tvmconv/lowering/cpu/rewrites/apart.py
     PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
-    CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/tiles.py
+    CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/rewrites/tiles.py
     ==============  ======================================================  =====================
 
 Of functions, where the loops that it is about are known only when they are lowered:
 
     ==============  ======================================================  =====================
-    ONE_THREAD      serial loops in place of parallel ones                  tvmconv/lowering/cpu/threads.py
-    QUOTIENTS       indices that divide by whole vectors                    tvmconv/lowering/cpu/lanes.py
-    HOIST           conditions moved out of loops                           tvmconv/lowering/cpu/padding.py
-    CHOOSE_ONCE     choices that unrolling decides                          tvmconv/lowering/cpu/choices.py
-    BY_ELEMENT      dot products with an element of a register (ARM)        tvmconv/lowering/cpu/instructions.py
-    CONSTANTS_LAST  constants of indices added last                         tvmconv/lowering/cpu/offsets.py
+    ONE_THREAD      serial loops in place of parallel ones                  tvmconv/lowering/cpu/rewrites/threads.py
+    QUOTIENTS       indices that divide by whole vectors                    tvmconv/lowering/cpu/rewrites/lanes.py
+    HOIST           conditions moved out of loops                           tvmconv/lowering/cpu/rewrites/padding.py
+    CHOOSE_ONCE     choices that unrolling decides                          tvmconv/lowering/cpu/rewrites/choices.py
+    BY_ELEMENT      dot products with an element of a register (ARM)        tvmconv/lowering/cpu/rewrites/instructions.py
+    CONSTANTS_LAST  constants of indices added last                         tvmconv/lowering/cpu/rewrites/offsets.py
     ==============  ======================================================  =====================
 
 `tvmconv/lowering/cpu/passes.py` has the order in which they are answered. The two halves must agree on what else stands here:

@@ -14,10 +14,10 @@ from tvm.ir import Call
 
 from ..problem import Problem
 
-# Of one lane: tvmconv/lowering/cpu/instructions.py makes them vectors'.
+# Of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
 ROUND = "tvmconv_round_bf16"
-# Of a register's sums, by quads: tvmconv/lowering/cpu/matrices.py makes it of so many DOT.
+# Of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
 MATRIX = "tvmconv_matrix_bf16"
 
 

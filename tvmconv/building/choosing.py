@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from ..algorithms.cpu.cold import cold_lines
-from ..algorithms.cpu.cost import cycles
+from ..algorithms.cpu.model.cold import cold_lines
+from ..algorithms.cpu.model.cost import cycles
 from ..algorithms.table import applicable
 from ..problem import Problem
 from ..targets.target import Target

@@ -108,11 +108,11 @@ def run(arguments: argparse.Namespace) -> int:
     from ..frontends.shapes import Bucket
 
     _check(arguments)
-    from ..relax import network as relax_network
-    from ..relax.compiling import export, export_part
-    from ..relax.onnx import as_relax, fixed
-    from ..relax.rewriting import report, rewrites, use_kernels
-    from ..runtime.network_file import read_file
+    from ..network import lower as relax_network
+    from ..network.compile import export, export_part
+    from ..network.passes import report, rewrites, use_kernels
+    from ..network.read.onnx.reader import as_relax, fixed
+    from ..runtime.networks.file import read_file
     from ..tuning.records import records_of
 
     bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
@@ -176,7 +176,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise missing_extra("compile", "tvm")
     if arguments.format == "c":
         from ..exporting.network_exporter import check_export
-        from ..relax.network import check_target
+        from ..network.lower import check_target
 
         check_export(Path(arguments.output).absolute(), arguments.name, check_target(arguments.target).isa)
     else:
@@ -186,9 +186,9 @@ def _check(arguments: argparse.Namespace) -> None:
 def _export_c(arguments: argparse.Namespace, model: ModelProto, part: NetworkPart) -> None:
     """Write the folder; its test is on random inputs, with onnxruntime's answers."""
     from ..exporting.network_exporter import export_network
-    from ..relax.compared import answers
-    from ..relax.network import check_target
-    from ..runtime.compiled_network import random_arrays, tensors_of
+    from ..network.lower import check_target
+    from ..network.read.onnx.compare import answers
+    from ..runtime.networks.base import random_arrays, tensors_of
 
     arrays = random_arrays(tensors_of(part.description, "inputs"))
     try:
@@ -202,7 +202,7 @@ def _export_c(arguments: argparse.Namespace, model: ModelProto, part: NetworkPar
 
 def _compare(arguments: argparse.Namespace, model: ModelProto) -> None:
     """Compare the library's answers with onnxruntime's where this machine can run it."""
-    from ..relax.compared import differences
+    from ..network.read.onnx.compare import differences
     from .networks import load_network
 
     try:

@@ -91,7 +91,7 @@ def _nvcc() -> str:
 
 
 def _gpus() -> list[str] | str:
-    from ..runtime.cuda import survey
+    from ..runtime.cuda.gpus import survey
 
     found = survey()
     return found.obstacle or [str(gpu) for gpu in found.gpus]

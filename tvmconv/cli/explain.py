@@ -105,7 +105,7 @@ def _algorithms(arguments: argparse.Namespace) -> int:
 
 
 def _network(path: Path, as_json: bool) -> int:
-    from ..runtime.network_file import read_file
+    from ..runtime.networks.file import read_file
 
     told = read_file(path).description
     joined = told.get("rewrites", [])  # networks of before do not say

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..runtime.compiled_network import CompiledNetwork
+    from ..runtime.networks.base import CompiledNetwork
 
 
 def load_network(path: str, bundle: str | None = None) -> CompiledNetwork:
     """Return the network in a library that ``tvmconv compile`` wrote; what `bundle` has, one of TVM's virtual machine calls."""
-    from ..runtime.network_file import is_network
+    from ..runtime.networks.file import is_network
 
     if not is_network(Path(path)):
         if Path(path).is_file():
-            from ..relax.library import load as load_relax
+            from ..network.virtual_machine import load as load_relax
 
             return load_relax(path, bundle)
     elif bundle is not None:
         raise InputError(f"{path} calls no kernel of a bundle, its own are part of it; leave {bundle} out")
-    from ..runtime.network import Network
+    from ..runtime.networks.network import Network
 
     return Network(path)

@@ -54,8 +54,8 @@ def networks_of(
         For a library that tells identities.
     """
     from ..exporting.provider_library import export_provider
+    from ..network.read.onnx.partition import read_parts
     from ..onnxruntime.racing import graph_of
-    from ..relax.onnx_parts import read_parts
 
     found: dict[int, list[NetworkPart]] = {}
     library = export_provider(None, folder / "graphs.so")
@@ -95,8 +95,8 @@ def _listed(names: Sequence[str]) -> str:
 
 def _compiled(module: tvm.IRModule, name: str, arguments: argparse.Namespace, progress: Progress) -> list[NetworkPart]:
     """Return the networks of a module, at most one a target."""
-    from ..relax.compiling import export_part
-    from ..relax.rewriting import use_kernels
+    from ..network.compile import export_part
+    from ..network.passes import use_kernels
     from ..tuning.records import records_of
 
     records = records_of(arguments.records)

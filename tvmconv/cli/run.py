@@ -16,7 +16,7 @@ from .sources import read_inputs
 if TYPE_CHECKING:
     from numpy import ndarray
 
-    from ..runtime.compiled_network import CompiledNetwork
+    from ..runtime.networks.base import CompiledNetwork
     from .parsing import Subparsers
 
 BF16 = "bfloat16"

@@ -39,7 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a verdict for each kernel, or on a network's file."""
-    from ..runtime.network_file import read_file
+    from ..runtime.networks.file import read_file
     from ..runtime.verify import verify
 
     path = Path(arguments.bundle)

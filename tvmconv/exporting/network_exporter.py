@@ -57,7 +57,7 @@ def export_network(
     Parameters
     ----------
     part
-        The network, as :func:`tvmconv.relax.compiling.export_part` returns it.
+        The network, as :func:`tvmconv.network.compile.export_part` returns it.
     isa
         The instruction set that it is for.
     model

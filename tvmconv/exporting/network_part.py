@@ -30,7 +30,7 @@ class NetworkPart:
         `tvmconv_parallel_for_openmp`, `tvmconv_by_team` and `tvmconv_threads` of ``parallel.h``, and tvm-ffi's functions of
         raised errors.
     weights
-        Arrays, each with its offset: appended to the library's file (`tvmconv.runtime.network_file.append`), or the array
+        Arrays, each with its offset: appended to the library's file (`tvmconv.runtime.networks.file.append`), or the array
         ``tvmconv_network_weights`` in the program.
     description
         What a network's library says of itself, with ``"inputs"`` and ``"outputs"``.

@@ -13,7 +13,7 @@ from ..checks import as_path
 from ..errors import BundleError, InputError
 from ..isa import Isa
 from ..runtime.bundle import read_bundle
-from ..runtime.network_file import append
+from ..runtime.networks.file import append
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, named, write_sources

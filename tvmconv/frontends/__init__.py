@@ -125,15 +125,15 @@ def read_source(source: str, **options: Any) -> list[Problem]:
 def _reader(source: str, suffix: str, how: Reading) -> Reader:
     content = _content(Path(source))
     if suffix == ".onnx":
-        from . import onnx_graph  # noqa: F401 (the first of them: it says what to install where ONNX is missing)
-        from .onnx import OnnxReader
+        from .onnx import graph as onnx_graph  # noqa: F401 (the first of them: it says what to install where ONNX is missing)
+        from .onnx.reader import OnnxReader
 
         return OnnxReader(content, source, how)
     if suffix == ".xml":
-        from .openvino import OpenvinoReader
+        from .openvino.reader import OpenvinoReader
 
         return OpenvinoReader(source, how)
-    from .torch_export import ExportReader
+    from .torch.reader import ExportReader
 
     return ExportReader(source, how)
 

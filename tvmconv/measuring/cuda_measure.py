@@ -17,8 +17,8 @@ import numpy.typing as npt
 from ..accuracy import difference
 from ..errors import CudaError
 from ..problem import Problem
-from ..runtime.cuda_driver import driver
-from ..runtime.cuda_memory import DeviceArray
+from ..runtime.cuda.driver import driver
+from ..runtime.cuda.memory import DeviceArray
 from .cases import case_of
 from .cuda_timing import Graph, array_sets, launches, new_stream
 from .measure import Check, Measured

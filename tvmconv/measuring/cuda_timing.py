@@ -17,9 +17,9 @@ import tvm_ffi
 
 from ..fills import Arrays, random_fill
 from ..problem import Problem
-from ..runtime.cuda import survey
-from ..runtime.cuda_driver import Driver, driver
-from ..runtime.cuda_memory import DeviceArray
+from ..runtime.cuda.driver import Driver, driver
+from ..runtime.cuda.gpus import survey
+from ..runtime.cuda.memory import DeviceArray
 from .timing import LEAST_SAMPLES, Timing, summarize
 
 # CU_STREAM_NON_BLOCKING; CU_STREAM_CAPTURE_MODE_THREAD_LOCAL

@@ -184,7 +184,7 @@ def with_shapes(
         raise InputError(f"shapes is {shapes!r:.200}; give one shape for each input, such as {{'x': (1, 3, 224, 224)}}")
     import onnx
 
-    from ..frontends import onnx_graph
+    from ..frontends.onnx import graph as onnx_graph
     from ..frontends.shapes import bind, make_buckets
 
     path = as_path("model", model)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .bundle import Bundle, BundleTarget, Entry
-from .cuda import Gpu
-from .cuda_kernel import CudaKernel
+from .cuda.gpus import Gpu
+from .cuda.kernel import CudaKernel
 from .kernel import Kernel
 from .library import BeforeUse
 

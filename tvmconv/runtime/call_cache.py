@@ -10,8 +10,8 @@ from ..errors import InputError
 from ..problem import Problem
 from .arrays import view
 from .backend import Device
-from .cuda_kernel import CudaKernel
-from .device_arrays import dtype_of, location, same_gpu
+from .cuda.arrays import dtype_of, location, same_gpu
+from .cuda.kernel import CudaKernel
 from .kernel import Kernel
 from .selection import gpu_at
 

@@ -13,7 +13,7 @@ from ..signature import format_signature, parse_signature
 from .backend import Device
 from .bundle import Bundle, read_bundle
 from .call_cache import CallCache
-from .cuda_kernel import CudaKernel
+from .cuda.kernel import CudaKernel
 from .explain import Explanation, explain, not_found
 from .kernel import Kernel
 from .nodes import Node, find_node

@@ -1,6 +1,6 @@
 """Which of several variants of a kernel a device takes: this machine's CPU, or one of its GPUs.
 
-A device is a `tvmconv.runtime.cuda.Gpu`, or None for the CPU. The NVIDIA driver is asked only where the answer needs it.
+A device is a `tvmconv.runtime.cuda.gpus.Gpu`, or None for the CPU. The NVIDIA driver is asked only where the answer needs it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..isa import Isa, isa_of, unless_native
 from ..isa.machine import missing_features
 from .backend import Backend, Device
 from .bundle import ORIGINS, Bundle, BundleTarget, Entry
-from .cuda import Gpu, survey
-from .cuda_kernel import CudaKernel
+from .cuda.gpus import Gpu, survey
+from .cuda.kernel import CudaKernel
 from .kernel import Kernel
 
 # For each signature that a device can run, the best variant.

@@ -15,9 +15,9 @@ import numpy as np
 from ..problem import Problem
 from ..signature import format_signature
 from .bundle import EMULATED, NUMERICAL_CLASSES, Entry
-from .cuda_kernel import CudaKernel
-from .device_arrays import Library
-from .dlpack_slice import Slice
+from .cuda.arrays import Library
+from .cuda.kernel import CudaKernel
+from .cuda.slice import Slice
 from .kernel import Kernel
 from .packed import PACKED, PackedFilter, PackedFilters
 from .split import Split

@@ -22,8 +22,8 @@ from ..support.folders import locked
 from ..support.progress import Progress
 from ..support.sandbox import Sandbox
 from .bundle import EMULATED, Bundle, Entry, read_bundle, record_answers
-from .cuda_kernel import CudaKernel
-from .cuda_memory import DeviceArray
+from .cuda.kernel import CudaKernel
+from .cuda.memory import DeviceArray
 from .emulation import find_emulator, kernel_here
 from .selection import BACKENDS, first_gpu, obstacle, runnable
 

@@ -1,4 +1,4 @@
-"""What work takes on a CPU, a row a CPU: the coefficients of the cost model (tvmconv/algorithms/cpu/cost.py).
+"""What work takes on a CPU, a row a CPU: the coefficients of the cost model (tvmconv/algorithms/cpu/model/cost.py).
 
 The rows are data: `costs.json`, and beside the user's tuning records what `tvmconv calibrate` wrote. A CPU without a row has the
 nearest's, by its registers and ports, then by its caches. docs/cost-model.md says what each coefficient means, and which

@@ -13,7 +13,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from ..errors import InputError, TvmconvWarning
-from ..frontends.torch_memory import Shared, address
+from ..frontends.torch.memory import Shared, address
 from .computed import Computed
 from .flat import flattened
 from .objects import KINDS

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..runtime.network import Network
+from ..runtime.networks.network import Network
 from .flat import inverse
 
 TYPES = {

@@ -1,6 +1,6 @@
 """`compile`: a whole PyTorch model as one library, read by torch.export; `CompiledModel` calls it with tensors.
 
-In the library are kernels, what lies between them, weights and a plan (`tvmconv.relax.compiling`); calling it needs neither
+In the library are kernels, what lies between them, weights and a plan (`tvmconv.network.compile`); calling it needs neither
 the compiler nor the model.
 """
 
@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ..checks import as_path
 from ..errors import BundleError, InputError
-from ..runtime.network import Network
+from ..runtime.networks.network import Network
 from ..support.progress import Progress
 from .calling import TYPES, NetworkCall
 from .examples import DTYPES, cast, print_progress
@@ -68,8 +68,8 @@ def compile(
     MissingExtraError
         If the compiler is not installed.
     """
-    from ..relax.compiling import build
-    from ..relax.torch_export import read_torch
+    from ..network.compile import build
+    from ..network.read.torch.reader import read_torch
 
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")

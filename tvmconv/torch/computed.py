@@ -12,8 +12,8 @@ import torch
 from torch import fx, nn
 
 from ..errors import BuildError, SourceError, TvmconvWarning, UnsupportedMachineError
-from ..frontends.torch_decomposed import decomposed
-from ..runtime.network import Network
+from ..network.read.torch.decompose import decomposed
+from ..runtime.networks.network import Network
 from ..support.lines import line_of
 from ..support.progress import Progress
 from .calling import NetworkCall
@@ -170,9 +170,9 @@ def _is_alike(one: fx.Node, other: fx.Node) -> bool:
 
 def _built(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str, how: How) -> Kept:
     """Compile a program; what cannot be read or compiled is left to PyTorch."""
-    from ..relax.compiling import build
-    from ..relax.network import check_target
-    from ..relax.torch_export import UnreadError, read_decomposed, unread
+    from ..network.compile import build
+    from ..network.lower import check_target
+    from ..network.read.torch.reader import UnreadError, read_decomposed, unread
 
     cpu = check_target(target).name
     foreign = {node.name: why for node, why in unread(whole.graph.nodes).items()}

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from ..checks import as_path, check_memory
 from ..errors import InputError, TvmconvWarning
-from ..frontends.torch_memory import sharing
+from ..frontends.torch.memory import sharing
 from ..support.heap import give_back, trim
 from ..support.progress import Progress
 from .computed import How

@@ -13,7 +13,7 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import InputError, SourceError, UnsupportedMachineError
-from ..frontends.torch_memory import storage_address
+from ..frontends.torch.memory import storage_address
 from .answering import REFUSED, Answering
 from .computed import Computed, How, computed
 from .examples import Arguments, cast, copied, is_close, is_coarse, is_no_worse, run

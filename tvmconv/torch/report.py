@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import InputError
-from ..runtime.network import Network
+from ..runtime.networks.network import Network
 from .answering import REFUSED, Answering, answering_of
 from .computed import Row
 

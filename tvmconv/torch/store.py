@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 from ..errors import BundleError, UnsupportedMachineError
-from ..frontends.torch_memory import numbers
-from ..runtime.network import Network
+from ..frontends.torch.memory import numbers
+from ..runtime.networks.network import Network
 from ..support.files import write_whole
 from ..support.folders import locked
 from ..version import __version__

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..frontends.torch_memory import numbers
+from ..frontends.torch.memory import numbers
 from ..version import __version__
 from .flat import Flat
 from .unchanged import unchanged

@@ -10,8 +10,8 @@ from dataclasses import replace
 from math import inf
 
 from ..algorithms import table
-from ..algorithms.cpu.cold import ColdSample, cold_lines, fit_cold
-from ..algorithms.cpu.fit import Sample, fit
+from ..algorithms.cpu.model.cold import ColdSample, cold_lines, fit_cold
+from ..algorithms.cpu.model.fit import Sample, fit
 from ..errors import TvmconvError
 from ..isa.machine import model_name
 from ..problem import Problem

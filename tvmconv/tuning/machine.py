@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from ..errors import UnsupportedMachineError
 from ..isa.machine import model_name
 from ..runtime.bundle import BundleTarget
-from ..runtime.cuda import survey
-from ..runtime.cuda_driver import version_text
+from ..runtime.cuda.driver import version_text
+from ..runtime.cuda.gpus import survey
 from ..runtime.processors import kernel_threads
 from ..runtime.selection import BACKENDS, obstacle_on
 from ..targets.target import Target

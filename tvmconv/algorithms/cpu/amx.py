@@ -34,10 +34,10 @@ from ..terms import terms_of_pair
 from ..types import zero_outside
 from .amx_cost import best_cut, tile_window
 from .amx_window import SIDE, AmxWindow, CopyAxis
-from .cost import Counts
-from .data import data_element
-from .filter import filter_element
-from .window import windows_of
+from .model.cost import Counts
+from .windows.data import data_element
+from .windows.filter import filter_element
+from .windows.window import windows_of
 
 # By the order up to which products of terms are added.
 TYPES = (("bf16",), ("f32", "f16"), ("f32",))

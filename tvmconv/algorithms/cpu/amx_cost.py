@@ -13,9 +13,9 @@ from ...targets.costs import Amx
 from ...targets.target import CpuTarget
 from ..shapes import divisors
 from .amx_window import PAIR_BYTES, SIDE, AmxWindow
-from .cost import THREADS, lines, uneven
-from .counts import outputs
-from .window import Window
+from .model.cost import THREADS, lines, uneven
+from .model.counts import outputs
+from .windows.window import Window
 
 # (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
 BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))

@@ -31,7 +31,7 @@ from ..pairs import reads_pairs
 from ..shapes import divisors
 from ..subconvolution import Axis, Expr, store_index
 from ..terms import products_of
-from .window import Window
+from .windows.window import Window
 
 PAIR_BYTES = 4
 SIDE = AMX.side

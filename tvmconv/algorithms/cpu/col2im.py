@@ -30,19 +30,19 @@ from ..pairs import multiply_pairs
 from ..shapes import divisors, row_extent
 from ..stage_names import ACC, SUM, stage_name
 from ..subconvolution import Expr
-from .cost import Counts, lines, most_even, multiply_add, total
-from .counts import copied, stored_lines
-from .data import staged_data
 from .direct import LEAST_CHANNELS_OF_PARTS, MOST_TASK_PIXELS, no_dot
 from .direct_plan import MOST_CHUNKS
-from .express import rounded_sums
-from .filter import staged_filter
-from .filter_parts import channels_of_part
-from .im2col import unravel
-from .plan import Options
-from .tasks import vector_counts
-from .tile import best_tile, tile_cycles, widths
-from .window import Window, windows_of
+from .model.cost import Counts, lines, most_even, multiply_add, total
+from .model.counts import copied, stored_lines
+from .model.tasks import vector_counts
+from .windows.data import staged_data
+from .windows.express import rounded_sums
+from .windows.filter import staged_filter
+from .windows.filter_parts import channels_of_part
+from .windows.im2col import unravel
+from .windows.plan import Options
+from .windows.tile import best_tile, tile_cycles, widths
+from .windows.window import Window, windows_of
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:

@@ -8,8 +8,8 @@ from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..data_dependence import covers_constant as covers
 from ..definition import Definition, assemble
-from .cost import Counts
-from .express import express
+from .model.cost import Counts
+from .windows.express import express
 
 __all__ = ["covers", "define", "estimate"]
 

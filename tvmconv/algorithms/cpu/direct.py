@@ -18,17 +18,17 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..pairs import filter_in_pairs
 from ..shapes import accumulators, divisors, shuffles
-from .cost import Counts, cycles, lines, multiply_add, total
-from .counts import copied, filter_traffic, outputs, stored, stored_lines
 from .direct_plan import planned
-from .express import express
-from .filter_parts import has_parts, whole_rows
 from .grouped_plan import crowded, grouped_cycles
-from .im2col import im2col
-from .paired_taps import by_row_taps, pairs_taps
-from .plan import GroupedPlan, Plan
-from .tasks import vector_counts
-from .tile import (
+from .model.cost import Counts, cycles, lines, multiply_add, total
+from .model.counts import copied, filter_traffic, outputs, stored, stored_lines
+from .model.tasks import vector_counts
+from .windows.express import express
+from .windows.filter_parts import has_parts, whole_rows
+from .windows.im2col import im2col
+from .windows.paired_taps import by_row_taps, pairs_taps
+from .windows.plan import GroupedPlan, Plan
+from .windows.tile import (
     best_tile,
     in_row_parts,
     longest_row,
@@ -39,7 +39,7 @@ from .tile import (
     tiled_by_images,
     wider,
 )
-from .window import FEW_PIXELS, TOGETHER, Window, windows_of
+from .windows.window import FEW_PIXELS, TOGETHER, Window, windows_of
 
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster even where data is copied for each of them.

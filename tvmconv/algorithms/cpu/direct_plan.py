@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from ...targets.target import CpuTarget
 from ..shapes import IN_FLIGHT, divisors, part_counts
-from .cost import uneven
 from .grouped_plan import grouped_plan, grouped_vectors
-from .plan import Options, Plan
-from .tasks import TASKS, rows_first, task_cycles, vector_counts
-from .tile import LEAST_GAIN, tile_cycles, widths
-from .window import FEW_PIXELS, Window
+from .model.cost import uneven
+from .model.tasks import TASKS, rows_first, task_cycles, vector_counts
+from .windows.plan import Options, Plan
+from .windows.tile import LEAST_GAIN, tile_cycles, widths
+from .windows.window import FEW_PIXELS, Window
 
 W = TypeVar("W", bound=Window)
 

@@ -9,10 +9,10 @@ from ...problem import DTYPE_BYTES
 from ...targets.cpus import L1_WAY_BYTES, LINE_BYTES
 from ...targets.target import CpuTarget
 from ..shapes import divisors, tile_widths
-from .plan import GroupedPlan
-from .tasks import rows_first, task_cycles
-from .tile import reads_in_place
-from .window import Window
+from .model.tasks import rows_first, task_cycles
+from .windows.plan import GroupedPlan
+from .windows.tile import reads_in_place
+from .windows.window import Window
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
 # Of a whole row, of which it is known which taps meet padding: 27 taps of 14 pixels are 196. On two cores of a Zen 4, 512 channels at

@@ -32,15 +32,15 @@ from ..pairs import multiply_pairs
 from ..shapes import accumulators, divisors
 from ..stage_names import ACC, LANE_SUMS, TILE, stage_name
 from ..subconvolution import Expr
-from .cost import Counts, lines, multiply_add, tile_step, total
-from .counts import copied_element, stored_lines
-from .data import staged_data
 from .direct import no_dot
-from .express import rounded_sums
-from .filter import filter_element
-from .im2col import Im2colWindow
+from .model.cost import Counts, lines, multiply_add, tile_step, total
+from .model.counts import copied_element, stored_lines
 from .reduced import ReducedWindow, reduced_lanes
-from .window import Kind, Window, windows_of
+from .windows.data import staged_data
+from .windows.express import rounded_sums
+from .windows.filter import filter_element
+from .windows.im2col import Im2colWindow
+from .windows.window import Kind, Window, windows_of
 
 # Adding the lanes of a sum takes as long as so many of its products, or longer.
 LEAST_PRODUCTS = 128

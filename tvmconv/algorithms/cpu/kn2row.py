@@ -35,12 +35,12 @@ from ..stage_names import ACC, DATA_PAD, PARTIAL, SUM, stage_name
 from ..subconvolution import Axis, Expr
 from ..types import widen
 from . import direct
-from .cost import Counts, lines, multiply_add, tile_step, total
-from .counts import copied_element, filter_traffic, outputs, stored, stored_lines
-from .express import finished
-from .filter import staged_filter
-from .tile import pixel_stride, spilled, tile_cycles
-from .window import Window, windows_of
+from .model.cost import Counts, lines, multiply_add, tile_step, total
+from .model.counts import copied_element, filter_traffic, outputs, stored, stored_lines
+from .windows.express import finished
+from .windows.filter import staged_filter
+from .windows.tile import pixel_stride, spilled, tile_cycles
+from .windows.window import Window, windows_of
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:

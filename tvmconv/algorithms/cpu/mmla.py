@@ -18,12 +18,12 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..shapes import F32_BITS, accumulators, divisors, tile_widths
-from .cost import Counts, multiply_add, tile_step, total
-from .counts import copied, filter_traffic, outputs, stored, stored_lines
 from .direct import LEAST_PER_GROUP
-from .express import express
-from .tile import LEAST_GAIN, longest_row
-from .window import Window, windows_of
+from .model.cost import Counts, multiply_add, tile_step, total
+from .model.counts import copied, filter_traffic, outputs, stored, stored_lines
+from .windows.express import express
+from .windows.tile import LEAST_GAIN, longest_row
+from .windows.window import Window, windows_of
 
 # Of a group: a quad is then half empty.
 LEAST_CHANNELS = 2

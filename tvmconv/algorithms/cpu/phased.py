@@ -24,10 +24,10 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..subconvolution import Expr
 from . import direct
-from .cost import Counts, total
 from .direct_plan import planned
-from .express import express
-from .window import Window
+from .model.cost import Counts, total
+from .windows.express import express
+from .windows.window import Window
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:

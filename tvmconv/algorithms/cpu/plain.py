@@ -35,9 +35,9 @@ from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Axis, Expr, store_index
 from ..types import widen, zero_outside
 from . import constant
-from .cost import Counts
-from .filter import filter_element
-from .window import Window
+from .model.cost import Counts
+from .windows.filter import filter_element
+from .windows.window import Window
 
 MOST_PIXELS = 8  # of a tile
 MOST_CHANNELS = 8  # of a tile whose lanes run along a row

@@ -32,11 +32,11 @@ from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from ..types import widen, zero_outside
-from .cost import Counts, lines, multiply_add, total
-from .counts import copied_again, far, held, lines_evict, outputs, stored_lines
+from .model.cost import Counts, lines, multiply_add, total
+from .model.counts import copied_again, far, held, lines_evict, outputs, stored_lines
 from .planar_plan import planned
-from .row_tile import packed_together, short_cycles, short_sums, tile_cycles, tiled_by_channels, tiled_by_rows
-from .row_window import PlanarWindow
+from .windows.row_tile import packed_together, short_cycles, short_sums, tile_cycles, tiled_by_channels, tiled_by_rows
+from .windows.row_window import PlanarWindow
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
@@ -208,7 +208,7 @@ def _data(window: PlanarWindow, data: te.Tensor) -> Callable[..., Expr]:
 
     shape = (problem.batch, problem.in_channels, *extents[:-1], columns * last.stride)
     taken: Callable[..., Expr] = padded
-    # Lowering separates the columns of planes in f32 by shuffles (tvmconv/lowering/cpu/striding.py), LLVM others, without conditions.
+    # Lowering separates the columns of planes in f32 by shuffles (tvmconv/lowering/cpu/rewrites/striding.py), LLVM others, without conditions.
     if not window.separates:
         taken = pad = te.compute(
             within_reach(shape, "the copy of data"), padded, name=stage_name(DATA_PAD, window.index)

@@ -8,12 +8,12 @@ from math import prod
 
 from ...targets.target import CpuTarget
 from ..shapes import divisors
-from .cost import multiply_add, uneven
-from .counts import TASK_ROWS
-from .plan import Options, PlanarPlan
-from .row_tile import MAX_UNROLLED, channel_counts, shared_rows, vector_counts
-from .row_window import PlanarWindow
-from .tasks import TASKS, task_rows
+from .model.cost import multiply_add, uneven
+from .model.counts import TASK_ROWS
+from .model.tasks import TASKS, task_rows
+from .windows.plan import Options, PlanarPlan
+from .windows.row_tile import MAX_UNROLLED, channel_counts, shared_rows, vector_counts
+from .windows.row_window import PlanarWindow
 
 # Cycles of the products of an element that a task copies for itself, as others do, too: copying it takes about one.
 LEAST_SHARING = 8

@@ -29,12 +29,12 @@ from ..flatten import flatten
 from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, FILTER_PACK, LANE_SUMS, TILE, stage_name
 from ..subconvolution import Expr
-from .cost import Counts, multiply_add
-from .counts import stored_lines
-from .data import staged_data
-from .express import rounded_sums
-from .filter import filter_element
-from .window import Window, windows_of
+from .model.cost import Counts, multiply_add
+from .model.counts import stored_lines
+from .windows.data import staged_data
+from .windows.express import rounded_sums
+from .windows.filter import filter_element
+from .windows.window import Window, windows_of
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:

@@ -45,12 +45,12 @@ from ..stage_names import (
 )
 from ..subconvolution import Expr
 from ..types import zero_outside
-from .data import data_reader
-from .filter import filter_element
-from .winograd_cost import covers, estimate, filter_bytes, plain
-from .winograd_plan import planned_windows
-from .winograd_tiles import WinogradWindow, as_3d, phases_shift
-from .winograd_transforms import data_transform, filter_transform, output_transform, select
+from .transforms.winograd_cost import covers, estimate, filter_bytes, plain
+from .transforms.winograd_plan import planned_windows
+from .transforms.winograd_tiles import WinogradWindow, as_3d, phases_shift
+from .transforms.winograd_transforms import data_transform, filter_transform, output_transform, select
+from .windows.data import data_reader
+from .windows.filter import filter_element
 
 __all__ = ["covers", "define", "define_prepacked", "estimate", "filter_bytes", "plain"]
 

@@ -27,14 +27,15 @@ from ..pairs import multiply_pairs
 from ..stage_names import ACC, DATA_HALVES, FILTER_HALVES, PRODUCTS
 from ..subconvolution import Expr
 from ..terms import terms_of_pair
-from . import amx, winograd_cost
+from . import amx
 from .amx_cost import BLOCKS
 from .amx_window import SIDE
-from .cost import Counts
+from .model.cost import Counts
+from .transforms import winograd_cost
+from .transforms.winograd_halves_cost import best_chunks, counts, cycles
+from .transforms.winograd_halves_window import HALVES, WinogradHalvesWindow, halves_window
+from .transforms.winograd_tiles import as_3d, tilings_of, windows_3d
 from .winograd import computed, data_read, output_shape, transformed_back, transformed_data, transformed_filter
-from .winograd_halves_cost import best_chunks, counts, cycles
-from .winograd_halves_window import HALVES, WinogradHalvesWindow, halves_window
-from .winograd_tiles import as_3d, tilings_of, windows_3d
 
 # Of 64 outputs of two channels one in 3000 draws errs by 1.9e-5 of itself, of 256 by 1.2e-5.
 FEWEST_OUTPUTS = 256

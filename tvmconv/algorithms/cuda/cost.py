@@ -7,7 +7,7 @@ from math import ceil, prod
 
 from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
-from ..cpu.cost import Counts
+from ..cpu.model.cost import Counts
 from ..subconvolution import SubConvolution
 from .annotations import LEAST_ASYNCHRONOUS
 from .blocks import MULTIPROCESSORS, WARP, BlockTile, Extents

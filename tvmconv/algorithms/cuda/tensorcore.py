@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..cpu.cost import Counts
+from ..cpu.model.cost import Counts
 from ..data_dependence import covers_data
 from ..definition import Definition
 from .cost import estimate_tensorcore

@@ -6,7 +6,7 @@ from tvm import te
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..cpu.cost import Counts
+from ..cpu.model.cost import Counts
 from ..definition import Definition
 from ..epilogue import Epilogue
 from ..stage_names import ACC, OUT, stage_name

@@ -17,7 +17,7 @@ from math import ceil, gcd, prod
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..cpu.cost import Counts
+from ..cpu.model.cost import Counts
 from ..data_dependence import covers_data
 from ..flatten import flatten
 from .blocks import MULTIPROCESSORS, WARP

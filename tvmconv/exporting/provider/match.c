@@ -25,7 +25,7 @@ static int transposed_axis(struct problem *p, int i, int64_t extra) {
   return p->out[i] >= 1;
 }
 
-/* Pads that auto_pad or output_shape leave open, by onnxruntime's rules (tvmconv.frontends.onnx_rules). Returns NULL, or why not. */
+/* Pads that auto_pad or output_shape leave open, by onnxruntime's rules (tvmconv.frontends.onnx.rules). Returns NULL, or why not. */
 static const char *resolve_pads(const struct node *node, struct problem *p, int64_t *extra) {
   char mode[16];
   int64_t pads[2 * AXES], wanted[AXES];

@@ -13,7 +13,7 @@ struct tensor {
   int type, rank;
   const int64_t *dims;
 };
-/* Of a network's library (tvmconv/relax/native/network.c, tvmconv/lowering/native/launcher.c). */
+/* Of a network's library (tvmconv/network/emit/native/executor.c, tvmconv/lowering/native/launcher.c). */
 typedef int network_function(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result);
 /* A network for a part of one graph and one of the library's targets. */
 struct network {

@@ -24,29 +24,29 @@ from ...algorithms.pairs import DOT, ROUND
 from ..common.activations import expand_steps
 from ..common.entry_points import EntryPoints
 from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, found
-from .apart import keep_apart
-from .choices import choose_once
-from .columns import part_columns
 from .functions import functions_of, kernel_functions
-from .instructions import by_elements, by_instructions
-from .lanes import divide_whole_vectors
-from .matrices import by_matrices
-from .offsets import index_constants_last
-from .overlapping import overlap_vectors
 from .packing import Split, split, unsplit
-from .padding import skip_padding
-from .prefetching import prefetch_filters
-from .shuffles import by_shuffles
+from .rewrites.apart import keep_apart
+from .rewrites.choices import choose_once
+from .rewrites.columns import part_columns
+from .rewrites.instructions import by_elements, by_instructions
+from .rewrites.lanes import divide_whole_vectors
+from .rewrites.matrices import by_matrices
+from .rewrites.offsets import index_constants_last
+from .rewrites.overlapping import overlap_vectors
+from .rewrites.padding import skip_padding
+from .rewrites.prefetching import prefetch_filters
+from .rewrites.shuffles import by_shuffles
+from .rewrites.staging import stage_sums
+from .rewrites.streaming import prefetch_parts
+from .rewrites.striding import deinterleave
+from .rewrites.tap_columns import lay_taps_apart
+from .rewrites.taps import take_taps_together
+from .rewrites.threads import in_one_thread
+from .rewrites.tile_prefetching import prefetch_tiles
+from .rewrites.tiles import by_tiles
+from .rewrites.transposing import transpose
 from .stack import keep_on_stack
-from .staging import stage_sums
-from .streaming import prefetch_parts
-from .striding import deinterleave
-from .tap_columns import lay_taps_apart
-from .taps import take_taps_together
-from .threads import in_one_thread
-from .tile_prefetching import prefetch_tiles
-from .tiles import by_tiles
-from .transposing import transpose
 
 # Of all passes of GENERATION; of those after arrays have their places (workspaces.py).
 PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"

@@ -35,7 +35,7 @@ typedef struct {
   int64_t kind, fill;
 } Mask;
 
-/* As `tvmconv/relax/attention.py` writes them. Products are multiplied by a factor (its bits) and by the scale, of which an index of
+/* As `tvmconv/network/operators/attention.py` writes them. Products are multiplied by a factor (its bits) and by the scale, of which an index of
  * the batch has one element. */
 typedef struct {
   int64_t batch[BATCH_AXES], query_count, key_count, depth, width;

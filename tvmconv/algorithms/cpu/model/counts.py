@@ -1,0 +1,156 @@
+"""The events of windows that several algorithms count: copies, transposes, stores, and lines of the filter."""
+
+from __future__ import annotations
+
+from math import gcd, prod
+
+from ....problem import DTYPE_BYTES, Problem
+from ....targets.cpus import L1_WAY_BYTES, L1_WAYS, L2_WAYS, LINE_BYTES
+from ....targets.target import CpuTarget
+from ...annotations import PART
+from ...subconvolution import Axis, SubConvolution
+from ..windows.window import FEW_PIXELS, Window
+from .cost import Counts, lines
+
+ACROSS_LANES = 16  # that run across the groups of two axes, by which planes are transposed at once
+# Rows of a task, each of which reads the whole filter: with more, fewer are copied twice, but their copies leave L2.
+TASK_ROWS = 16
+
+
+def outputs(window: SubConvolution) -> int:
+    """Return the number of a window's outputs of one channel: of all phases, and the whole batch."""
+    return window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes)
+
+
+def copied(window: Window, target: CpuTarget, once: bool = False, rows: int = 0) -> Counts:
+    """Count the copies of a window's data, padded, widened or transposed: each task's, of so many `rows`, or one before all."""
+    pixels = window.problem.batch * prod(held(axis) for axis in window.axes)
+    again = 1.0 if once else copied_again(window, rows)
+    elements = pixels * window.pixel * window.vnni_factor
+    return {copied_element(window): elements * again, **far(window.problem, elements, target)}
+
+
+def copied_again(window: SubConvolution, rows: int = 0) -> float:
+    """Return how often tasks copy data: each copies what all its taps span.
+
+    A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted.
+    """
+    again = prod(axis.outputs * -(-axis.span // axis.gap) / held(axis) for axis in window.axes[:-2])
+    if not rows or len(window.axes) == 1:
+        return again
+    axis = window.axes[-2]
+    # Of the span of dilated taps, rows of padding are not copied: what is read is counted.
+    band = min(-(-((rows - 1) * axis.stride + axis.span) // axis.gap), rows * axis.taps)
+    return again * max(1.0, axis.outputs / rows * band / held(axis))
+
+
+def held(axis: Axis) -> int:
+    """Return how many elements along an axis a copy has: without what the stride of a single tap leaves out."""
+    return -(-axis.extent // axis.gap)
+
+
+def far(problem: Problem, elements: float, target: CpuTarget, scattered: float = 0) -> Counts:
+    """Count the lines of planes that L2 does not keep while channels are gathered from them, and that part of elements `scattered` to them."""
+    size = DTYPE_BYTES[problem.dtype] * elements
+    if problem.data_format == "NXC" or size <= target.l2_share:
+        return {}
+    return {"lines.planes": lines(size), "elements.scattered": elements * scattered}
+
+
+def rows_kept(window: Window, run: int, target: CpuTarget) -> int:
+    """Return of how many rows of the filter L2 keeps `run` bytes, with as many of the next rows, beside data and sums.
+
+    Rows are of all output channels. Those a power of two apart lie in few of its sets.
+    """
+    apart = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor * window.problem.out_channels
+    return target.l2 // 2 // (2 * max(run, gcd(apart, target.l2 // L2_WAYS)))
+
+
+def stored_lines(problem: Problem, phases: int, target: CpuTarget) -> Counts:
+    """Count the lines of an output that L2 does not keep, as often as phases of a row visit them.
+
+    Of pixels that lie together, only those that share a line are visited again.
+    """
+    size = DTYPE_BYTES[problem.dtype] * prod(problem.output_shape)
+    if size <= target.l2_share:
+        return {}
+    visits = float(phases)
+    if problem.data_format == "NXC":
+        visits = min(visits, 1 + LINE_BYTES / (DTYPE_BYTES[problem.dtype] * problem.out_channels))
+    return {"lines.stored": lines(size) * visits}
+
+
+def stored(window: Window, target: CpuTarget) -> Counts:
+    """Count the stores of a window's outputs beyond those of whole vectors of channels."""
+    if window.stores_vectors:
+        return {}
+    elements = outputs(window) * window.groups * window.outputs
+    if window.problem.data_format == "NXC":
+        return {"elements.store": elements}
+    apart = window.stores_apart and window.vnni_factor == 1
+    by_planes = _transposed(window) if window.stores_rows else "elements.apart"
+    again = {"elements.store_apart": elements * (apart + _evict(window))}
+    # Of neighbours, the first brings the line.
+    scattered = 0 if window.stores_rows else 1 / window.row_neighbours
+    return {by_planes: elements, **again, **far(window.problem, elements, target, scattered)}
+
+
+def _evict(window: Window) -> bool:
+    """Whether parts of rows that are stored find the lines of the parts before evicted: not of one axis.
+
+    A tile of all its outputs stores a part of each plane; of one whose lanes run across groups, a plane for each lane.
+    """
+    return len(window.axes) > 1 and planes_evict(window.problem, window.lanes if window.across else window.outputs)
+
+
+def planes_evict(problem: Problem, planes: int) -> bool:
+    """Whether the same places of so many planes of the output are more lines than the sets of L1 have in which they lie."""
+    return lines_evict(DTYPE_BYTES[problem.dtype] * prod(problem.out_spatial), planes)
+
+
+def lines_evict(apart: int, count: int) -> bool:
+    """Whether so many lines, so many bytes apart, are more than the sets of L1 have in which they lie.
+
+    Those a multiple of a way of L1 apart lie all in one set, an odd multiple of half of it in two.
+    """
+    return count * gcd(apart, L1_WAY_BYTES) > L1_WAYS * L1_WAY_BYTES
+
+
+def copied_element(window: Window) -> str:
+    """Return the event of an element of data that is copied to a window's channels in lanes."""
+    if window.problem.data_format == "NXC":
+        return "elements.copy"
+    whole = window.problem.in_channels // window.problem.groups % window.vnni_factor == 0
+    # Squares are of elements of 32 bits.
+    squares = window.pixel % PART == 0 and window.column_gap == 1 and whole and window.vnni_factor <= 2
+    return _transposed(window) if squares and not window.expands else "elements.apart"
+
+
+def _transposed(window: Window) -> str:
+    """Return the event of an element that goes from planes to channels in lanes, or back, by squares.
+
+    Those of short rows, of whole vectors, take less where lanes run across groups, and those that are widened.
+    """
+    short = window.lanes >= ACROSS_LANES // 2 and 2 * window.axes[-1].outputs <= ACROSS_LANES
+    widened = window.lanes == ACROSS_LANES and window.problem.dtype != "f32"
+    if window.across and len(window.axes) == 2 and (short or widened):
+        return "elements.transpose_across"
+    return "elements.transpose_pairs" if window.vnni_factor == 2 else "elements.transpose"
+
+
+def filter_traffic(window: Window, target: CpuTarget) -> Counts:
+    """Count the lines of a filter that L2 does not keep, which are read once more for each TASK_ROWS rows, and once from memory.
+
+    Not by the rows of direct's plan: the next task of a thread finds some of it (docs/cost-model.md, `lines.again`).
+    """
+    size = window.element_bytes * window.groups * window.padded_outputs * window.products
+    if size <= target.l2_share:
+        return {}  # counted in the tile, which loads its vectors from there
+    kept = target.l3_share * window.vnni_factor
+    memory = lines(size) if window.element_bytes * prod(window.problem.filter_shape) > kept else 0.0
+    rows = prod(axis.outputs for axis in window.axes[:-1])
+    times = window.problem.batch * -(-rows // TASK_ROWS)
+    if window.by_blocks and len(window.axes) == 1:  # a task has several images, until it has more than a few pixels
+        times = min(times, -(-window.pixels // FEW_PIXELS))
+    name = "lines.streamed" if window.streams_filter else "lines.again"
+    return {name: times * lines(size), "lines.memory": memory}

@@ -1,0 +1,107 @@
+"""Coefficients of the cost model from times: least squares of the logarithms of estimates by times.
+
+What a choice asks of estimates is their order, so how much all algorithms of one problem are wrong alike counts less than how
+much they differ. A coefficient that no time depends on stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....targets.costs import Costs
+from .cost import Counts
+
+# Weights of what all algorithms of a problem have alike, and of staying where a coefficient was; from which error on (a logarithm) a
+# time counts as an outlier; and the least coefficient, whose logarithm is sought.
+ALIKE, STAY, OUTLIER, LEAST = 0.15, 0.05, 0.1, 1e-3
+# Algorithms that take longer than this beside the fastest decide nothing: they count less.
+NEAR, ROUNDS = 1.15, 60
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What an algorithm's default schedule took for a problem.
+
+    Attributes
+    ----------
+    signature, algorithm
+        Which.
+    seconds
+        The time of a call on one core.
+    counts
+        The events.
+    """
+
+    signature: str
+    algorithm: str
+    seconds: float
+    counts: Counts
+
+
+def fit(samples: Sequence[Sample], costs: Costs) -> Costs:
+    """Return `costs` with the coefficients of all events of `samples` fitted, and the residuals of each algorithm.
+
+    The unit stays: the median of direct's estimates is as it was, for schedules are cut by coefficients that this leaves alone.
+    """
+    names = sorted({name for sample in samples for name, count in sample.counts.items() if count})
+    before = np.array([max(costs.coefficient(name), LEAST) for name in names])
+    events = np.array([[sample.counts.get(name, 0.0) for name in names] for sample in samples])
+    seconds = np.array([sample.seconds for sample in samples])
+    anchors = [i for i, sample in enumerate(samples) if sample.algorithm == "direct"] or list(range(len(samples)))
+    hertz = median(float(events[i] @ before / seconds[i]) for i in anchors)
+    events /= (seconds * hertz)[:, None]
+    problems = {signature: i for i, signature in enumerate(dict.fromkeys(sample.signature for sample in samples))}
+    of = np.array([problems[sample.signature] for sample in samples])
+    fastest = np.full(len(problems), np.inf)
+    np.minimum.at(fastest, of, seconds)
+    weights = np.minimum(1.0, NEAR * fastest[of] / seconds) ** 2
+    found = _solve(events, np.log(before), weights, of)
+    errors = np.log(events @ np.exp(found))
+    changed = {name: float(f"{np.exp(value):.3g}") for name, value in zip(names, found, strict=True)}
+    residuals = {
+        name: round(float(np.std([errors[i] for i, sample in enumerate(samples) if sample.algorithm == name])), 2)
+        for name in sorted({sample.algorithm for sample in samples})
+    }
+    return replace(with_coefficients(costs, changed), residuals=residuals)
+
+
+def with_coefficients(costs: Costs, changed: dict[str, float]) -> Costs:
+    """Return a row with other coefficients, by their names."""
+    for name, value in changed.items():
+        group, _, last = name.rpartition(".")
+        changes: dict[str, Any] = {last: value}
+        costs = replace(costs, **({group: replace(getattr(costs, group), **changes)} if group else changes))
+    return costs
+
+
+def _solve(
+    events: npt.NDArray[Any], start: npt.NDArray[Any], weights: npt.NDArray[Any], of: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """Return the logarithms of coefficients, by steps of Gauss and Newton with weights for outliers."""
+    count = int(of.max()) + 1
+    total = np.bincount(of, weights, count)
+
+    def apart(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return values without the mean of each problem's."""
+        if values.ndim == 1:
+            return values - (np.bincount(of, weights * values, count) / total)[of]
+        return np.stack([apart(column) for column in values.T], axis=1)
+
+    at = start.copy()
+    for _ in range(ROUNDS):
+        parts = events * np.exp(at)
+        estimates = parts.sum(axis=1)
+        errors, slopes = np.log(estimates), parts / estimates[:, None]
+        matrix, side = STAY * np.eye(len(at)), STAY * (start - at)
+        for error, slope, weight in ((apart(errors), apart(slopes), 1.0), (errors, slopes, ALIKE)):
+            robust = weight * weights / np.hypot(error, OUTLIER)
+            matrix += slope.T @ (robust[:, None] * slope)
+            side -= slope.T @ (robust * error)
+        at = at + np.clip(np.linalg.solve(matrix, side), -0.5, 0.5)
+    return at

@@ -1,0 +1,1 @@
+"""Winograd's transforms: tiles, plans and costs."""

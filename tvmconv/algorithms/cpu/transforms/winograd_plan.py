@@ -1,0 +1,186 @@
+"""How Winograd's products are cut: tiles of registers, tasks, and which of the two structures they are of, all decided here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, product
+
+from ....problem import Problem
+from ....targets.target import CpuTarget
+from ...shapes import F32_BITS, accumulators, divisors
+from ..direct import FAR_APART_BYTES
+from ..model.cost import lines, tile_step, uneven
+from ..windows.plan import Options, Part, Shape, WinogradPlan
+from ..windows.tile import spills_alone
+from . import winograd_structures
+from .winograd_tiles import WinogradWindow, tiles_of
+
+UNROLL = 4  # channels a step, as in direct.py
+STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
+# With more tiles, products hide the filter of the next block by themselves (docs/cost-model.md, `few_prefetches`).
+MOST_PREFETCHED = 40
+MOST_PLANS = 6
+
+
+def planned_windows(
+    problem: Problem, target: CpuTarget, points: int, prepacked: bool = False, most: int = MOST_PLANS
+) -> list[WinogradWindow]:
+    """Return a problem's windows with plans, `most` of them, the best first: both structures for a few tiles of registers.
+
+    If `prepacked`, their transformed filter is, where a cache keeps it.
+    """
+    windows = tiles_of(problem, target, points)
+    whole = "filter_transformed_whole" in target.costs.pays and any(_far_apart(tiles) for tiles in windows)
+    if (prepacked or whole) and sum(tiles.filter_bytes for tiles in windows) <= target.l3_share:
+        windows = [replace(tiles, prepacked=True) for tiles in windows]
+    return [
+        replace(tiles, plans=tuple(_plan(tiles, *kind, target) for kind in islice(_kinds(tiles, target), most)))
+        for tiles in windows
+    ]
+
+
+def _far_apart(tiles: WinogradWindow) -> bool:
+    """Whether a task's part of the filter is a line or two of each of its rows, which are far apart.
+
+    Then all of it is transformed before, where that pays (docs/cost-model.md, `filter_transformed_whole`).
+    """
+    return tiles.reads_rows and tiles.groups == 1 and 4 * tiles.outputs >= FAR_APART_BYTES
+
+
+def _kinds(tiles: WinogradWindow, target: CpuTarget) -> Iterator[tuple[bool, Shape]]:
+    """Yield whether tasks are rows of tiles, and the tile of registers, the best first."""
+    if target.costs.structures is not None:
+        # One of the others too, mostly. Of several windows, each one's may stand at another place there, so it stays.
+        yield best_structure(tiles, target)
+    shapes, more_data = register_tiles(tiles, target), tiles.count * tiles.pieces > tiles.outputs * tiles.depth
+    for by_rows, tried in ((more_data, 3), (not more_data, 2)):
+        cycles = cycles_by_rows if by_rows else cycles_by_channels
+        best = sorted(shapes, key=lambda shape: cycles(tiles, shape, target))
+        yield from ((by_rows, shape) for shape in best[:tried])
+
+
+def _plan(tiles: WinogradWindow, by_rows: bool, shape: Shape, target: CpuTarget) -> WinogradPlan:
+    part = best_part(tiles, shape, target)
+    unrolls = divisors(tiles.channels, UNROLL)
+    few = tiles.count <= MOST_PREFETCHED or "few_prefetches" not in target.costs.pays
+    return WinogradPlan(
+        by_rows=by_rows,
+        shape=shape,
+        images=(image_counts(tiles), part.images),
+        bands=(row_bands(tiles, shape), part.band),
+        strips=(column_strips(tiles, shape, target), part.columns),
+        unrolls=(unrolls, unrolls[-1]),
+        filter_parts=filter_parts(tiles, shape, target),
+        prefetches=tiles.prepacked and few,
+    )
+
+
+def shape_cycles(shape: Shape, target: CpuTarget) -> float:
+    """Return what a multiply-add of whole vectors takes, in the time of one: it, and part of the loads (cost.tile_step)."""
+    tiles, sums, step = shape.tiles, shape.vectors * shape.tiles, target.costs.products
+    single = tiles if spills_alone(shape.vectors, tiles, target) else 0
+    return tile_step(step, shape.vectors, tiles, sums, stream=step.from_l2, single=single) / sums
+
+
+def register_tiles(tiles: WinogradWindow, target: CpuTarget) -> list[Shape]:
+    """Return the tiles of registers whose sums fit, that divide a window."""
+    most = accumulators(target)
+    return [
+        Shape(vectors, rows, columns)
+        for vectors in divisors(tiles.padded_outputs // tiles.lanes, 8)
+        for columns in divisors(tiles.columns, most // vectors)
+        for rows in divisors(tiles.rows, most // (vectors * columns))
+    ]
+
+
+def image_counts(tiles: WinogradWindow) -> list[int]:
+    """Return how many outputs of the first axis a task may have: one, but where several taps read what it transforms.
+
+    Else all of data is transformed before, which no cache keeps.
+    """
+    return divisors(tiles.axes[0].outputs, 64) if tiles.axes[0].taps > 1 else [1]
+
+
+def row_bands(tiles: WinogradWindow, shape: Shape) -> list[int]:
+    """Return how many times a tile of registers' rows a task may have."""
+    return divisors(tiles.rows // shape.rows, 64)
+
+
+def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> list[int]:
+    """Return how many of a row's tiles a task may have: all, but where the data of whole rows leave L2.
+
+    Taps along the first axis make rows of thousands of tiles.
+    """
+    whole, images = tiles.columns, image_counts(tiles)[-1]
+    if tiles.tilings[1].axis.dilation > 1 or _data_bytes(tiles, images, 1, whole) <= 2 * target.l2_share:
+        return [whole]
+    return sorted({count * shape.columns for count in divisors(whole // shape.columns, STRIP_TILES)} | {whole})
+
+
+def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Part:
+    """Return the part of least cycles that a task may have."""
+    cycles = winograd_structures.cycles_by_rows if target.costs.structures else cycles_of_part
+    return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
+
+
+def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[Part]:
+    choices = product(image_counts(tiles), row_bands(tiles, shape), column_strips(tiles, shape, target))
+    return (Part(*part) for part in choices)
+
+
+def cycles_by_rows(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
+    """Cycles of all tasks, each some rows of tiles, by the best of their parts."""
+    return min(cycles_of_part(tiles, shape, part, target) for part in _parts(tiles, shape, target))
+
+
+def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
+    """Cycles of all tasks: multiply-adds, reading the filter, which each does once, and data that another transforms too."""
+    problem, rows, first = tiles.problem, part.band * shape.rows, tiles.axes[0]
+    count = part.images * rows * part.columns
+    tasks = tiles.count * problem.groups // count
+    per_task = tiles.points * tiles.depth * tiles.phases * tiles.channels * tiles.padded_outputs // tiles.lanes
+    filter_bytes = 4 * per_task * tiles.lanes
+    data_bytes = _data_bytes(tiles, part.images, rows, part.columns)
+    line = target.costs.lines
+    near = filter_bytes + data_bytes <= target.l2_share
+    cycles = per_task * count * shape_cycles(shape, target) + lines(filter_bytes) * (line.l2 if near else line.l3)
+    if data_bytes > target.l2_share:
+        cycles += lines(data_bytes) * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) * line.l3
+    if first.taps > 1:
+        cycles += target.costs.points.data_again * data_bytes / 4 * F32_BITS / target.vector_bits
+    return tasks * ((cycles + target.costs.task) * uneven(tasks))
+
+
+def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
+    """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_structures`."""
+
+    def cycles(kind: tuple[bool, Shape]) -> float:
+        by_rows, shape = kind
+        if not by_rows:
+            return winograd_structures.cycles_by_channels(tiles, shape, target)
+        return winograd_structures.cycles_by_rows(tiles, shape, best_part(tiles, shape, target), target)
+
+    return min(product((True, False), register_tiles(tiles, target)), key=cycles)
+
+
+def _data_bytes(tiles: WinogradWindow, images: int, rows: int, columns: int) -> int:
+    """Return the size of the transformed data that a task of so many images, rows and columns of tiles reads."""
+    first = tiles.axes[0]
+    held = (images - 1) * first.stride + first.span
+    return 4 * tiles.points * tiles.pieces * held * rows * columns * tiles.channels
+
+
+def filter_parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Options:
+    """Return into how many parts of input channels a task's filters may be cut, and in how many they stay in L2."""
+    parts = divisors(tiles.channels // divisors(tiles.channels, UNROLL)[-1], 64)
+    size = 4 * tiles.points * shape.vectors * tiles.lanes * tiles.channels
+    return parts, next((part for part in parts if tiles.prepacked or size / part <= target.l2_share), parts[-1])
+
+
+def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
+    """Cycles per multiply-add, the sums' way to the cache and back for each part of the channels included."""
+    tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
+    # A load and a store of each vector, half of them hidden.
+    sums = lines(4 * tiles.lanes) * target.costs.lines.l2 * filter_parts(tiles, shape, target)[1] / tiles.channels
+    return (shape_cycles(shape, target) + sums) * uneven(tasks)

@@ -1,0 +1,87 @@
+"""What both structures of a Winograd convolution take, so that they can be compared, where a CPU's row says what passes its caches.
+
+In cycles of one core for the whole problem, without what both take alike, the transforms.
+"""
+
+from __future__ import annotations
+
+from ....targets.costs import Structures
+from ....targets.target import CpuTarget
+from ..model.cost import lines, tile_step, uneven
+from ..windows.plan import Part, Shape
+from .winograd_tiles import WinogradWindow
+
+
+def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
+    """Cycles of all tasks, each a `part` of the tiles, with those of a `shape` in registers."""
+    first, channels, groups = tiles.axes[0], tiles.channels, tiles.groups
+    images, rows, columns = part.images, part.band * shape.rows, part.columns
+    tasks = tiles.count * groups // (images * rows * columns)
+    held = (images - 1) * first.stride + first.span
+    data = 4 * tiles.points * tiles.pieces * held * rows * columns * channels * tiles.phases_of_data
+    sums = 4 * tiles.points * images * rows * columns * shape.vectors * tiles.lanes
+    filters = tiles.filter_bytes // groups
+    costs, cycles = _costs(target), _products(tiles, shape, tiles.depth, target)
+    if tiles.filter_bytes > target.l3_share:
+        cycles += tasks * lines(filters) * costs.filter_line_memory
+    elif filters + data > target.l2_share:
+        cycles += tasks * lines(filters) * costs.filter_line
+    if data > target.l2_share:
+        cycles += tasks * lines(data) * costs.data_line
+    if sums > target.l2_share:
+        cycles += _sums(tiles) * costs.sums
+    if tiles.stages_data:
+        copied = copied_rows(tiles, rows) * tiles.axes[2].extent * columns // tiles.columns
+        cycles += tasks * lines(4 * held * copied * channels) * costs.copy_line
+    return (cycles + tasks * target.costs.task) * uneven(tasks)
+
+
+def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
+    """Cycles of all tasks, each the output channels of a `shape` in registers."""
+    first, vectors = tiles.axes[0], shape.vectors
+    images = tiles.problem.batch * (first.extent if first.taps > 1 else first.outputs)
+    blocks = tiles.padded_outputs // (tiles.lanes * vectors)
+    tasks = tiles.groups * blocks
+    group = (
+        4 * tiles.points * tiles.pieces * images * tiles.rows * tiles.columns * tiles.channels * tiles.phases_of_data
+    )
+    sums = 4 * tiles.points * tiles.count * tiles.phases * vectors * tiles.lanes
+    costs, cycles = _costs(target), _products(tiles, shape, 1, target)
+    if group + sums > target.l2 * 3 // 4:
+        cycles += lines(group * tasks * first.taps) * costs.data_line
+    if group * tiles.groups > target.l2_share:
+        cycles += lines(group * tiles.groups) * costs.data_line
+    if sums > target.l2_share // 2:
+        cycles += _sums(tiles) * costs.sums
+    if tiles.filter_bytes > target.l3_share:
+        taps = tiles.tilings[0].axis.taps * tiles.tilings[1].axis.taps
+        cycles += (costs.tap * taps / tiles.points + costs.filter) * tiles.filter_bytes / (4 * tiles.lanes)
+    return (cycles + tasks * target.costs.task) * uneven(tasks)
+
+
+def _costs(target: CpuTarget) -> Structures:
+    assert target.costs.structures is not None
+    return target.costs.structures
+
+
+def _products(tiles: WinogradWindow, shape: Shape, taps: int, target: CpuTarget) -> float:
+    """Cycles of the products, by the slowest of multiply-adds, loads, and vectors of the filter, `taps` of which a tile sums."""
+    vectors, pixels, costs = shape.vectors, shape.tiles, _costs(target)
+    part = 4 * taps * tiles.channels * vectors * tiles.lanes
+    stream = costs.step.from_l2 if part > target.l1_share else 0.0
+    step = tile_step(costs.step, vectors, pixels, vectors * pixels, stream=stream) / target.multiply_adds
+    steps = _sums(tiles) * tiles.depth / (vectors * pixels)
+    return steps * (tiles.channels * step + costs.tile / taps)
+
+
+def _sums(tiles: WinogradWindow) -> int:
+    """Vectors of sums of all points."""
+    return tiles.points * tiles.count * tiles.phases * tiles.groups * tiles.padded_outputs // tiles.lanes
+
+
+def copied_rows(tiles: WinogradWindow, rows: int) -> int:
+    """Rows of data that a task of so many rows of tiles copies: all between the first and the last, of interleaved tiles too."""
+    tiling, dilation = tiles.tilings[0], tiles.axes[1].dilation
+    points = tiling.points + (tiling.pieces - 1) * tiling.axis.taps
+    apart, beside = divmod(rows - 1, dilation)
+    return apart * tiling.outputs * dilation + (dilation - 1 if apart else beside) + (points - 1) * dilation + 1

@@ -1,0 +1,1 @@
+"""Windows: what direct algorithms compute, how they read and cut it."""

@@ -1,0 +1,106 @@
+"""How windows read data: in place or from a padded copy, widened or by pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te
+
+from ....checks import within_reach
+from ...pairs import pair
+from ...stage_names import DATA_PAD, stage_name
+from ...subconvolution import Axis, Expr
+from ...types import widen, zero_outside
+from .window import Window
+
+
+def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr], Expr], Any]:
+    """Return ``element(n, x, source)``: channel, or pair of them, `source` of data as the arithmetic takes it."""
+    problem = window.problem
+
+    def element(n: Expr, x: list[Expr], source: Expr) -> Expr:
+        def load(c: Expr) -> Expr:
+            at, c = window.in_data(x, c)
+            value = data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
+            bounds = window.data_bounds(at)
+            return zero_outside(bounds, value, data.dtype)
+
+        if window.vnni_factor == 1:
+            return widen(load(source), problem.dtype)
+        if window.data_in_pairs:
+            return load(source)
+        # Pair c of group g are its channels 2c and 2c + 1, the last possibly alone.
+        g, c = source // window.channels, source % window.channels * window.vnni_factor
+        per_group = problem.in_channels // problem.groups
+        return pair(lambda which: load(g * per_group + c + which), c, per_group, window.vnni_factor)
+
+    return element
+
+
+def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
+    problem, axes = window.problem, window.axes
+    at = data_reader(window, data)
+
+    def channel(g: Expr, c: Expr, o: Expr) -> Expr:
+        if not window.across:
+            return g * window.channels + c
+        return window.output(o) // (problem.out_channels // problem.groups) * window.channels + window.summed(c, o)
+
+    def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        spatial = window.coordinates(p, y, k)
+        value = at(n, *spatial, c, o) if window.expands else at(n, *spatial, channel(g, c, o))
+        if not (window.skips_rows or window.skips_columns):
+            return value
+        # Lowering skips rows of padding, and columns as far as whole tiles read them (tvmconv/lowering/cpu/rewrites/padding.py).
+        *rows, columns = map(Axis.inside, axes, spatial, *_copied(window))
+        bounds = [bound for row in rows for bound in row] + (columns if window.skips_columns else [])
+        return zero_outside(bounds, value, window.element_type)
+
+    return read
+
+
+def _copied(window: Window) -> tuple[list[int], list[int]]:
+    """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
+    return [axis.lowest for axis in window.axes], [*(axis.extent for axis in window.axes[:-1]), window.row_extent]
+
+
+def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+    """Return ``at(n, *x, channel)``: data at coordinates x, from its copy where the window stages it.
+
+    A copy that `expands` takes a channel of a group and an output channel.
+    """
+    problem, axes, element = window.problem, window.axes, data_element(window, data)
+    if not window.stages_data:
+
+        def in_place(n: Expr, *at: Expr) -> Expr:
+            x, c = window.in_data(list(at[:-1]), at[-1])
+            return data(n, *x, c) if problem.data_format == "NXC" else data(n, c, *x)
+
+        return in_place
+    lowest, extents = _copied(window)
+    gaps = [axis.gap for axis in axes]
+
+    def padded(n: Expr, *indices: Expr) -> Expr:
+        spatial, rest = indices[: len(axes)], indices[len(axes) :]
+        x = [index * gap + low for index, gap, low in zip(spatial, gaps, lowest, strict=True)]
+        source = rest[0]
+        if window.expands:
+            source = window.output(rest[1]) // (problem.out_channels // problem.groups) * window.channels + rest[0]
+        bounds = [bound for each in map(Axis.inside, axes, x, lowest, extents) for bound in each]
+        if window.expands and window.stored < window.padded_outputs:
+            bounds.append(rest[1] < window.outputs)
+        value = element(n, x, source)
+        return zero_outside(bounds, value, window.element_type)
+
+    last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
+    held = [-(-extent // gap) for extent, gap in zip(extents, gaps, strict=True)]
+    shape = within_reach((problem.batch, *held, *last), "the copy of data")
+    pad = te.compute(shape, padded, name=stage_name(DATA_PAD, window.index))
+
+    def at(n: Expr, *indices: Expr) -> Expr:
+        spatial = [(x - low) // gap for x, low, gap in zip(indices, lowest, gaps, strict=False)]
+        return pad(n, *spatial, *indices[len(axes) :])
+
+    return at

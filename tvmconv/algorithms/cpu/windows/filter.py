@@ -1,0 +1,75 @@
+"""How windows read the filter: in place, or from a copy in the order in which a tile's sums take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from ....checks import within_reach
+from ...pairs import filter_channels, pair
+from ...stage_names import FILTER_PACK, stage_name
+from ...subconvolution import Expr
+from ...types import widen
+from .plan import Plan
+from .window import Window
+
+
+def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return ``element(g, p, k, c, o)``: the window's filter as the arithmetic takes it."""
+    problem = window.problem
+    channels, count = problem.in_channels // problem.groups, window.vnni_factor
+
+    def load(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        return weights(*window.filter_indices(g, p, k, c, o))
+
+    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        c = window.summed(c, o)
+        if window.vnni_factor == 1:
+            return widen(load(g, p, k, c, o), problem.dtype)
+        if weights.dtype == window.element_type:
+            indices = window.filter_indices(g, p, k, count * c, o)
+            indices[filter_channels(problem)] //= count
+            return weights(*indices)
+        return pair(lambda which: load(g, p, k, count * c + which, o), count * c, channels, count)
+
+    return element
+
+
+def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
+    axes, lanes, element = window.axes, window.lanes, filter_element(window, weights)
+    together = vectors_together(window)
+    if not window.stages_filter:
+        return lambda g, p, k, c, o: element(g, p, k, c, window.output(o))
+
+    def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
+        p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
+        o = (block * together + vector) * lanes + lane
+        value = element(g, p, k, c, window.output(o))
+        if window.stored == window.padded_outputs:
+            return value
+        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, window.element_type))
+
+    phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
+    blocks = window.padded_outputs // lanes // together
+    shape = (window.groups, blocks, *phases, *taps, window.channels, together, lanes)
+    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
+    return lambda g, p, k, c, o: pack(g, o // lanes // together, *p, *k, c, o // lanes % together, o % lanes)
+
+
+def vectors_together(window: Window) -> int:
+    """Return how many vectors of output channels lie together in the copy of the filter: those of a tile are one stream of lines.
+
+    As many as a tile has, or a multiple or part of them. Of others a tile's vectors would have addresses of their own, around
+    which LLVM spilled sums: 448 to 1232 channels at 28x28, 3 together in tiles of 2, took two cores of a Zen 5 1965 us, and 2
+    together take 1745.
+    """
+    vectors = window.padded_outputs // window.lanes
+    if window.whole_image or window.by_blocks or window.packs_parts:
+        return 1
+    plan = window.plans[0] if window.plans else None
+    tile = plan.vectors if isinstance(plan, Plan) else 1
+    counts = (v for v in range(1, window.most_together + 1) if vectors % v == 0)
+    return max(v for v in counts if v % tile == 0 or tile % v == 0)

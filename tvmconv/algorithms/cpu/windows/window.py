@@ -1,0 +1,398 @@
+"""The windows of every direct algorithm: dense stride windows over channel-last tiles.
+
+A convolution is one window; a transposed one is a few, one for each class of phases with equally many taps (backprop.py).
+`express` (express.py) gives each the same five stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any, TypeVar
+
+from ....problem import Problem
+from ....targets.target import CpuTarget
+from ...annotations import PART
+from ...axes import axes_of
+from ...pairs import ELEMENT_TYPES, reads_pairs
+from ...shapes import LEAST_SKIPPED, lane_count, rotated
+from ...subconvolution import Expr, SubConvolution, shifted, store_index
+from .plan import GroupedPlan, Plan, WholeRows, WinogradPlan
+
+TOGETHER = 4  # vectors of the filter: more than most tiles have
+# An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
+FEW_PIXELS = 256
+# A step of the sum unrolls so many channels, which it reads in place (measured in docs/cost-model.md).
+FEW_PLANES = 4
+# Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
+# a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
+# with prefetches; 4 pixels 173 and 224; 9 pixels from 1024 to 4096 channels 1447 and 1317.
+STREAMED_PIXELS = 8
+
+Kind = TypeVar("Kind", bound="Window")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Window(SubConvolution):
+    """One dense window of a (flattened) problem and how its channels lie in vector lanes.
+
+    Attributes
+    ----------
+    lanes
+        Vector lanes per group of output channels.
+    across
+        Whether lanes run across groups (depthwise and small groups) instead of within one.
+    row
+        Outputs computed along the last axis: `axes[-1].outputs`, or that rounded up for tiling.
+    vnni_factor
+        Channels in one element of the copies: 1 (an f32), 2 (a pair of bf16, in VNNI layout) or 4 (a quad of bf16).
+    prepacked
+        Whether the filter is prepacked, so that packing takes no time: it is then widened, or transformed whole.
+    tile
+        Outputs of a tile where the last tile of the row is shifted inwards, to end with the row. It computes and stores again
+        what it shares with the one before, and nothing outside of the row is read or written. 0: what `row` exceeds
+        the outputs by is never stored.
+    shuffles
+        Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
+    whole_image
+        Whether a tile has the whole image, of one vector of channels, so that the filter is read once.
+    most_together
+        At most so many vectors of output channels lie together in the copy of the filter.
+    large
+        Whether the filter in place is one that takes long to read: it lies on many pages, or a tile's part of it in pieces.
+    copied_whole
+        Whether all of a filter with lanes left over is copied, for many pixels: tasks that copy their parts share them worse.
+    packs_parts
+        Whether each task copies the part of the filter that its next tiles use, instead of reading it in place, or all of it from
+        one copy.
+    by_parts
+        Whether tasks take the filter part after part, in the order of memory, and add the sums of each part to those before.
+    rows_in_place
+        How parts are whole rows of the filter, as it is, all pixels being one tile's: pairs of bf16 are made in registers. None: they are
+        not.
+    by_blocks
+        Whether a task takes all its pixels of one block of output channels before the next block, so that it reads the filter
+        once.
+    extra_vectors
+        Vectors of output channels that are computed and stored once more, so that all divide into good tiles.
+    rounds_groups
+        Whether lanes run across groups of bf16, whose sums are short, and the CPU has an instruction that rounds them. One core of a Zen 4, 3x3 taps of 144 channels at 56x56: 137 us by integer arithmetic, 115 so.
+    order
+        Which of the problem's axes each of the window's is, where the row is another than the last. Empty: they are in order.
+    spread
+        Whether each task copies its data and the filter is packed, for neighbouring pixels share few sets of L1 in place.
+    plans
+        How it may be cut into tasks and tiles, the best first; empty: that is not decided (direct_plan.py).
+    """
+
+    lanes: int
+    across: bool
+    row: int
+    vnni_factor: int = 1
+    prepacked: bool = False
+    tile: int = 0
+    shuffles: bool = False
+    whole_image: bool = False
+    most_together: int = TOGETHER
+    large: bool = False
+    copied_whole: bool = False
+    packs_parts: bool = False
+    by_blocks: bool = False
+    extra_vectors: int = 0
+    rounds_groups: bool = False
+    order: tuple[int, ...] = ()
+    by_parts: bool = False
+    rows_in_place: WholeRows | None = None
+    spread: bool = False
+    plans: tuple[Plan | GroupedPlan | WinogradPlan, ...] = ()
+
+    def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
+        """Return the window as one of a kind that computes it in another way, with changes and what that kind adds."""
+        values = {field.name: getattr(self, field.name) for field in fields(Window)}
+        return kind(**{**values, **changes})
+
+    @property
+    def rounds(self) -> bool:
+        """Whether an instruction rounds sums to bf16, and stores denormal ones as zeros."""
+        return self.vnni_factor > 1 or self.rounds_groups
+
+    @property
+    def groups(self) -> int:
+        """Extent of the explicit group axis."""
+        return 1 if self.across else self.problem.groups
+
+    @property
+    def channels(self) -> int:
+        """Elements summed for one output and tap: its channels, or pairs of them."""
+        return -(-self.problem.in_channels // self.problem.groups // self.vnni_factor)
+
+    @property
+    def pixel(self) -> int:
+        """Elements of a pixel of data, or of its copy."""
+        return self.channels * (self.padded_outputs if self.expands else self.problem.groups)
+
+    @property
+    def whole_elements(self) -> bool:
+        """Whether each element of a copy of data has all its channels."""
+        return self.problem.in_channels // self.problem.groups % self.vnni_factor == 0
+
+    @property
+    def most_lanes(self) -> int:
+        """Neighbouring elements of a pixel's copy that are made of neighbouring channels, as a power of two: any number."""
+        return 1 << 30
+
+    def in_order(self, values: Sequence[Value]) -> list[Value]:
+        """Return what each axis of the window has in the order of the problem's axes."""
+        return [values[self.order.index(axis)] for axis in range(len(values))] if self.order else list(values)
+
+    @property
+    def apart(self) -> int:
+        """How many pixels of an image of the problem lie between neighbours of a row."""
+        return prod(self.problem.in_spatial[self.order[-1] + 1 :]) if self.order else 1
+
+    @property
+    def column_gap(self) -> int:
+        """How far apart in data the columns are that lie together in its copy."""
+        return self.axes[-1].gap * self.apart
+
+    @property
+    def outputs(self) -> int:
+        """Output channels of one step of the group axis."""
+        return self.problem.out_channels // self.groups
+
+    @property
+    def padded_outputs(self) -> int:
+        """`outputs` rounded up to whole vectors, and those that are computed once more."""
+        return (-(-self.outputs // self.lanes) + self.extra_vectors) * self.lanes
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the last vectors of output channels are shifted inwards, to end with them, as the last tile of a row by `tile`."""
+        return self.lanes < self.outputs < self.padded_outputs
+
+    @property
+    def excess(self) -> int:
+        """Elements of a row that are computed but not stored."""
+        return 0 if self.tile else self.row - self.axes[-1].outputs
+
+    @property
+    def row_extent(self) -> int:
+        """Data coordinates along a row of its copy."""
+        return self.axes[-1].extent + self.excess * self.axes[-1].stride
+
+    def column(self, y: Expr) -> Expr:
+        """Return the output of a row that its element `y` computes."""
+        return shifted(y, self.tile, self.axes[-1].outputs) if self.tile else y
+
+    def output(self, o: Expr) -> Expr:
+        """Return the output channel of a group that lane `o` of all its vectors computes."""
+        return shifted(o, self.lanes, self.outputs) if self.shifted else o
+
+    def stored_channel(self, g: Expr, o: Expr) -> Expr:
+        """Return the output channel that lane `o` of group `g` computes."""
+        return g * self.outputs + self.output(o)
+
+    @property
+    def data_in_pairs(self) -> bool:
+        """Whether data, not its copy, consists of pairs of channels."""
+        return reads_pairs(self.problem, self.vnni_factor)
+
+    @property
+    def channels_in_filter(self) -> bool:
+        """Whether the channels that are summed are an axis of the filter."""
+        return True
+
+    def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
+        """Return where in data what the window finds at `x` lies, and the channel of it, or the pair of data in pairs."""
+        return self.in_order(x), c
+
+    def filter_taps(self, phases: Sequence[Expr], taps: Sequence[Expr]) -> list[Expr]:
+        """Return the filter's spatial indices of taps of phases."""
+        return self.in_order(super().filter_taps(phases, taps))
+
+    def data_bounds(self, x: list[Expr]) -> list[Expr]:
+        """Return the conditions beside those of the copy under which coordinates of `in_data` are not padding: none."""
+        return []
+
+    def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
+        """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
+        if self.across and self.problem.op != "convolution":
+            per_group = self.problem.out_channels // self.problem.groups
+            g, o = o // per_group, o % per_group
+        return super().filter_indices(g, phases, taps, c, o)
+
+    @property
+    def expands(self) -> bool:
+        """Whether data is copied so that each lane finds its own group's channel, and left-over lanes find zeros."""
+        depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
+        whole = self.shifted or self.padded_outputs == self.outputs
+        return self.across and not self.shuffles and not (depthwise and whole)
+
+    @property
+    def element_type(self) -> str:
+        """Type of the copies' elements."""
+        return ELEMENT_TYPES[self.vnni_factor]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of the copies."""
+        return 8 if self.vnni_factor == 4 else 4
+
+    @property
+    def stages_data(self) -> bool:
+        """Whether data is padded, widened or transposed before it is read."""
+        return (
+            any(axis.padded for axis in self.axes)
+            or self.excess > 0
+            or (not self.data_in_pairs if self.vnni_factor > 1 else self.problem.dtype != "f32")
+            or (self.problem.data_format == "NCX" and not self.reads_planes)
+            or self.expands
+            or self.spread
+        )
+
+    @property
+    def reads_planes(self) -> bool:
+        """Whether a pixel's channels are so few that they can be read from planes: as many as the sum unrolls."""
+        return self.problem.in_channels <= (1 if self.across else FEW_PLANES)
+
+    @property
+    def copied_once(self) -> bool:
+        """Whether data is copied before all tasks, not by each: transposed, where several tasks read the same planes.
+
+        64 to 48 channels at 16x16x16, 3x3x3 taps, in bf16 took 4.1 ms on one core of a Zen 4, and take 3.0.
+        """
+        several = any(axis.span > axis.stride for axis in self.axes[:-2])
+        return self.problem.data_format == "NCX" and not self.across and several
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether sums skip products with rows of padding, of any axis but the last, and the copy of data lacks them."""
+        return self._may_skip and self.stages_data and any(axis.padded for axis in self.axes[:-1])
+
+    @property
+    def skips_columns(self) -> bool:
+        """Whether sums skip products with columns of padding that whole tiles read."""
+        axis = self.axes[-1]
+        behind = axis.lowest + self.row_extent - axis.inputs
+        return self._may_skip and self.stages_data and max(-axis.lowest, behind) >= LEAST_SKIPPED
+
+    @property
+    def _may_skip(self) -> bool:
+        """Whether sums of a copy may ask what is padding: of lanes across groups, where most products are with it."""
+        mostly = 2 * prod(axis.met for axis in self.axes) <= 1
+        return not self.across or self.spread or (mostly and not (self.shuffles or self.expands))
+
+    @property
+    def stores_apart(self) -> bool:
+        """Whether neighbouring outputs of a row are no neighbours in a plane of the output."""
+        axis = self.axes[-1]
+        return axis.phases > 1 or axis.store_index(0, 1) > axis.store_index(0, 0) + 1
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether all of a row is stored."""
+        return not self.excess
+
+    @property
+    def stores_rows(self) -> bool:
+        """Whether neighbouring outputs of a row, all of which are stored, are neighbours in a planar output."""
+        axis = self.axes[-1]
+        whole = axis.always_inside and self.whole_rows and self.stored == self.padded_outputs
+        last = not self.order or prod(self.problem.out_spatial[self.order[-1] + 1 :]) == 1
+        return whole and last and axis.phases == 1 and axis.store_index(0, 1) == axis.store_index(0, 0) + 1
+
+    @property
+    def stages_filter(self) -> bool:
+        """Whether the filter is packed: where its fastest index is not the lane, or lanes are left over that no shift fills.
+
+        Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it again: 7x7 taps of
+        128 channels at 56x56 in bf16 took 875 us on one core of a Zen 3, and take 655 with the copy.
+        """
+        backwards = self.problem.filter_format == "XIO" and self.across and not self.expands
+        fastest_is_lane = self.reads_rows or backwards
+        left_over = self.padded_outputs != self.outputs and (self.copied_whole or not self.shifted)
+        widened = self.across and self.problem.dtype != "f32"
+        pairs = self.vnni_factor > 1 and self.rows_in_place is None
+        copied = self.prepacked or self.packs_parts or widened or self.spread
+        return not fastest_is_lane or left_over or self.shuffles or pairs or copied
+
+    @property
+    def sums_lie_together(self) -> bool:
+        """Whether the channels that an output sums are neighbours in the filter, and its lanes are not."""
+        forward, one_tap = self.problem.op == "convolution", all(axis.taps * axis.phases == 1 for axis in self.axes)
+        if self.problem.filter_format == "OIX":
+            return forward and one_tap and not self.shuffles and self.channels_in_filter
+        return not forward and not self.across
+
+    @property
+    def taps_are_columns(self) -> bool:
+        """Whether several taps of neighbouring channels lie together in the filter: a row of each lane, and squares are transposed."""
+        problem, taps = self.problem, prod(self.problem.kernel)
+        in_order = problem.op == "convolution" and problem.filter_format == "OIX" and not self.order
+        whole = self.stored == self.padded_outputs and [axis.taps for axis in self.axes] == list(problem.kernel)
+        by_channel = self.vnni_factor == 1 and self.channels_in_filter and not (self.across or self.shuffles)
+        return in_order and whole and by_channel and taps > 1 and self.channels * taps >= PART
+
+    @property
+    def taps_lie_together(self) -> bool:
+        """Whether several taps of an output channel lie together in the filter, and the channels that it sums apart: transposed OIX."""
+        transposed = self.problem.op != "convolution" and self.problem.filter_format == "OIX"
+        return transposed and prod(self.problem.kernel) > 1 and not (self.across or self.shuffles)
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether vectors of output channels lie in the filter as they are multiplied, in rows of all of them."""
+        return self.problem.filter_format == "XIO" and self.problem.op == "convolution"
+
+    @property
+    def summed_taps(self) -> int:
+        """Taps of a phase whose products are added in registers before a sum is stored."""
+        return prod(axis.taps for axis in self.axes)
+
+    @property
+    def pixels(self) -> int:
+        """Outputs of one channel, of one phase of each axis."""
+        return self.problem.batch * prod(axis.outputs for axis in self.axes)
+
+    @property
+    def few_pixels(self) -> bool:
+        """Whether reading the filter counts beside multiplying it."""
+        return self.pixels <= FEW_PIXELS
+
+    @property
+    def streams_filter(self) -> bool:
+        """Whether tiles prefetch the filter of the next block of channels."""
+        return self.by_blocks and not self.packs_parts and self.pixels >= STREAMED_PIXELS
+
+    @property
+    def stores_vectors(self) -> bool:
+        """Whether whole vectors of output channels lie together in the output."""
+        return self.problem.data_format == "NXC" and (self.shifted or self.padded_outputs == self.outputs)
+
+    @property
+    def stored(self) -> int:
+        """Output channels of `out`."""
+        return self.padded_outputs if self.shifted else self.outputs
+
+    def summed(self, c: Expr, o: Expr) -> Expr:
+        """Return the channel, or pair of them, that output channel `o` sums as its `c`-th."""
+        return rotated(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
+
+    def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        rank = len(self.axes)
+        phases, outputs = indices[2 : 2 + rank], [*indices[2 + rank : -2], self.column(indices[-2])]
+        at = [*indices[:2], *self.in_order(phases), *self.in_order(outputs), self.output(indices[-1])]
+        return store_index(self.problem, tuple(self.in_order(self.axes)), self.outputs, at)
+
+
+def windows_of(flat: Problem, target: CpuTarget, across: bool = False) -> list[Window]:
+    """Return the windows of a flattened problem, with lanes across groups or within one."""
+    lanes = lane_count(flat.out_channels if across else flat.out_channels // flat.groups, target)
+    rounds_groups = across and flat.dtype == "bf16" and target.has_dot
+    return [
+        Window(flat, number, axes, lanes, across, axes[-1].outputs, rounds_groups=rounds_groups)
+        for number, axes in enumerate(axes_of(flat))
+    ]

@@ -1,0 +1,1 @@
+"""Read the convolutions of ONNX models."""

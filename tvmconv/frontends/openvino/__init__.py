@@ -1,0 +1,1 @@
+"""Read the convolutions of OpenVINO IR."""

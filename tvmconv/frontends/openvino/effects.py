@@ -1,0 +1,119 @@
+"""OpenVINO's operations that follow convolutions, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import openvino
+
+from ...epilogue import Step
+from ..following import Activation, Effect, Gates, Linear, Sum, per_channel
+
+_STEPS = {
+    "Relu": Step("relu"),
+    "Sigmoid": Step("sigmoid"),
+    "Tanh": Step("tanh"),
+    "HSwish": Step("hardswish"),
+    "HSigmoid": Step("hardsigmoid", (1 / 6, 0.5)),
+}
+_GELU = {"erf": Step("gelu"), "tanh": Step("gelu_tanh")}
+
+
+class Operations(Gates):
+    """The graph of a model, as :func:`~tvmconv.frontends.following.follow` reads it."""
+
+    def readers(self, op: Any) -> Sequence[Any]:
+        """Return the operations that read what one computes."""
+        return list({self.name(each.get_node()): each.get_node() for each in op.output(0).get_target_inputs()}.values())
+
+    def name(self, op: Any) -> str:
+        """Return an operation's name."""
+        return str(op.get_friendly_name())
+
+    def is_product(self, op: Any, one: Any, other: Any) -> bool:
+        """Whether an operation multiplies what two others compute."""
+        read = {self.name(value.get_node()) for value in op.input_values()}
+        return op.get_type_name() == "Multiply" and read == {self.name(one), self.name(other)}
+
+    def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
+        """Return what an operation does of what `read` computes, None for what no kernel does."""
+        if op.get_type_name() in ("Add", "Multiply"):
+            return self._arithmetic(op, read, channels)
+        if not op.input_values() or self.name(op.input_value(0).get_node()) != self.name(read):
+            return None
+        if op.get_type_name() == "PRelu":
+            return _prelu(op.input_value(1), channels, len(read.get_output_partial_shape(0)))
+        step = _step(op)
+        return None if step is None else Activation(step)
+
+    def _arithmetic(self, op: Any, read: Any, channels: int) -> Effect | None:
+        names = [self.name(value.get_node()) for value in op.input_values()]
+        other = op.input_value(1 - names.index(self.name(read)))
+        mine = op.input_value(names.index(self.name(read)))
+        if names[0] == names[1]:
+            return None
+        if is_fixed(other.get_node()):
+            numbers = per_channel(value_of(other), channels, len(mine.get_partial_shape()))
+            if numbers is None:
+                return None
+            return Linear(None, lambda: numbers) if op.get_type_name() == "Add" else Linear(lambda: numbers, None)
+        shape = mine.get_partial_shape()
+        alike = shape.is_static and shape == other.get_partial_shape()
+        alike = alike and mine.get_element_type() == other.get_element_type()
+        return Sum(other.get_node()) if alike and op.get_type_name() == "Add" else None
+
+
+def _step(op: Any) -> Step | None:
+    """Return what an activation with fixed numbers does."""
+    kind, attributes = op.get_type_name(), op.get_attributes()
+    if kind in _STEPS:
+        return _STEPS[kind]
+    if kind == "Clamp":
+        return Step("clip", (float(attributes["min"]), float(attributes["max"])))
+    if kind == "Elu":
+        return Step("elu", (float(attributes["alpha"]),))
+    if kind == "Gelu":
+        return _GELU.get(str(attributes.get("approximation_mode", "erf")).lower())
+    if kind in ("Swish", "HardSigmoid"):
+        numbers = [_number(value) for value in op.input_values()[1:]]
+        if kind == "Swish":
+            return Step("silu") if numbers in ([], [1.0]) else None
+        return None if None in numbers else Step("hardsigmoid", tuple(numbers))  # type: ignore[arg-type]
+    return None
+
+
+def _prelu(slope: Any, channels: int, rank: int) -> Effect | None:
+    if not is_fixed(slope.get_node()):
+        return None
+    numbers = value_of(slope)
+    if numbers.size == 1:
+        return Activation(Step("leaky", (float(numbers.reshape(-1)[0]),)))
+    if numbers.shape == (channels,):  # these are the channels', whatever the last axis is
+        numbers = numbers.reshape(channels, *(1,) * (rank - 2))
+    slopes = per_channel(numbers, channels, rank)
+    return None if slopes is None else Activation(Step("prelu"), lambda: slopes)
+
+
+def _number(value: Any) -> float | None:
+    numbers = value_of(value) if is_fixed(value.get_node()) else np.empty(0)
+    return float(numbers.reshape(-1)[0]) if numbers.size == 1 else None
+
+
+def is_fixed(node: Any) -> bool:
+    """Whether a node depends on no input."""
+    if node.get_type_name() in ("Parameter", "ReadValue", "RandomUniform"):
+        return False
+    return all(is_fixed(value.get_node()) for value in node.input_values())
+
+
+def value_of(value: Any) -> np.ndarray:
+    """Return what an output that depends on no input computes."""
+    node = value.get_node()
+    if node.get_type_name() == "Constant":
+        return np.array(node.get_data())
+    if node.get_type_name() == "Convert" and value.get_element_type().to_string() == "f32":
+        return value_of(node.input_value(0)).astype(np.float32)  # weights are kept in f16
+    compiled = openvino.compile_model(openvino.Model([value], []), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return np.array(compiled({})[0])

@@ -1,0 +1,1 @@
+"""Rewrites of scheduled loops, one a file; `passes` has their order."""

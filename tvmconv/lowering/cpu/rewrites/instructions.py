@@ -1,0 +1,253 @@
+"""The CPU's own bf16 instructions, a vector at a time.
+
+TVM's code generation has no bf16 and does not vectorize calls of functions it does not know. Definitions therefore
+call `DOT` and `ROUND` for one lane (algorithms/pairs.py), which every step of a schedule takes for plain arithmetic;
+here a loop over lanes becomes one call of the vector function of that name, which schedules/cpu/bf16_dot.py defines in
+LLVM. Where stores are not by vectors, the instruction rounds one number.
+
+A pair of data that one product uses is broadcast by the instruction itself, as LLVM does for f32. Of the intrinsic it
+never does: it loads a broadcast for each pixel, some ahead, and spills those. On one core of a Zen 4, whose peak is
+234 GFLOP/s, tiles of 17 pixels by one vector ran at 165, and run at 235. A pair that several vectors use is broadcast right before
+their products: a CPU that starts two products a cycle loads no more than two vectors meanwhile. On one core of a Zen 5, with
+two vectors, a load for each product took 1.12 times as long by the mean of 12 layers, and LLVM's spills 2.0 times in 4x4 patches;
+an address for each pixel, which did not fit the registers, 1.5 times in a layer of three axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Call, Range, StringImm, TensorLoad
+
+from ....algorithms.annotations import ROUND_STORES
+from ....algorithms.pairs import DOT, ROUND, calls, rounding_text
+from ....errors import RewriteError
+from ...common.rewrites import IMPORT, answered, element_at, found, mapped, refuse, replaced, rewritten
+from .padding import uses
+from .shuffles import lanes_of
+
+# The dot products of a pair in memory with several vectors.
+_DOTS_AT = f"{DOT}_at"
+_ROUND_ONE = f"{ROUND}_1"
+# Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
+_MOST_TOGETHER = 8
+_PAIR_BYTES = 4
+# From a function's name, its vectors and their lanes to LLVM IR.
+Text = Callable[[str, int, int], str]
+
+
+def by_instructions(body: Any) -> Any:
+    """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or of one number."""
+    body = rewritten(body, ROUND_STORES, _rounded)
+    body = mapped(_by_dots(body, _text), Call, _for_one_lane)
+    one = any(calls(call, _ROUND_ONE) for call in found(body, Call))
+    return tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(rounding_text(1)), body) if one else body
+
+
+def by_elements(body: Any) -> Any:
+    """Return the statement with calls of DOT made those of ARM's vectors, by an element of a register."""
+    return _by_dots(body, _text_by_element)
+
+
+def _by_dots(body: Any, text: Text) -> Any:
+    """Return the statement with calls of DOT made vectors', in functions that `text` writes."""
+    functions: dict[str, str] = {}
+    unrolled = [each for each in found(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED]
+    dots = partial(_dots, unrolled, functions, text)
+    body = mapped(body, tirx.For, partial(_summed_together, dots))
+    body = mapped(body, tirx.For, partial(_summed, dots, _shared(body)))
+    for _, llvm in sorted(functions.items()):
+        body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(llvm), body)
+    return body
+
+
+def _for_one_lane(call: Any) -> Any:
+    if calls(call, DOT):
+        raise RewriteError(f"a dot product of bf16 is in no vectorized sum: {call}")
+    if not calls(call, ROUND):
+        return call
+    return tirx.call_pure_extern("uint16", _ROUND_ONE, call.args[1])
+
+
+def _shared(body: Any) -> list[Any]:
+    """Return the variables of the loops over lanes whose data several vectors of an unrolled loop use, in a register."""
+    unrolled = [each for each in found(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED and int(each.extent) > 1]
+    return [
+        loop.loop_var
+        for outer in unrolled
+        for loop in found(outer.body, tirx.For)
+        if _sums(loop) and not uses(loop.body.value.b.args[1], outer.loop_var)
+    ]
+
+
+def _sums(loop: Any) -> bool:
+    """Whether a loop is over the lanes of a dot product."""
+    vectorized = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.VECTORIZED
+    store = loop.body if vectorized else None
+    return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add) and calls(store.value.b, DOT)
+
+
+def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
+    """``sums[v, lane] = sums[v, lane] + DOT(data, weights[v, lane])`` of all vectors v, which read the same pair of data."""
+    if loop.kind != tirx.ForKind.UNROLLED or not 1 < int(loop.extent) <= _MOST_TOGETHER or not _sums(loop.body):
+        return loop
+    _, data, weight = loop.body.body.value.b.args
+    same = not uses(data, loop.loop_var) and not uses(data, loop.body.loop_var)
+    if not same or not isinstance(data, TensorLoad) or not uses(weight, loop.loop_var):
+        return loop
+    vectors = [replaced(loop.body, {loop.loop_var: number}) for number in range(int(loop.extent))]
+    return dots(data, [_operands(each)[::2] for each in vectors])
+
+
+def _summed(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any:
+    """``sum[lane] = sum[lane] + DOT(data, weight[lane])``, of which all lanes read the same data or shuffle it."""
+    if not _sums(loop):
+        return loop
+    store, data = loop.body, loop.body.value.b.args[1]
+    total, datas, weights = _operands(loop)
+    alone = not any(loop.loop_var.same_as(each) for each in shared)
+    if alone and isinstance(datas, tirx.Broadcast) and isinstance(data, TensorLoad):
+        return dots(data, [(total, weights)])
+    lanes = int(loop.extent)
+    added = tirx.call_pure_extern(f"float32x{lanes}", f"{DOT}_{lanes}", total, datas, weights)
+    return tirx.BufferStore(store.buffer, added, total.indices)
+
+
+def _operands(loop: Any) -> tuple[Any, Any, Any]:
+    """Return the vectors of the sum, of the data and of the filter that a loop over lanes reads."""
+    value = loop.body.value
+    _, data, weight = value.b.args
+    total, datas, weights = (lanes_of(each, loop) for each in (value.a, data, weight))
+    if total is None or datas is None or weights is None:
+        raise RewriteError(f"sums, data or filter of a dot product of bf16 do not lie together: {loop.body}")
+    return total, datas, weights
+
+
+def _dots(unrolled: list[Any], functions: dict[str, str], text: Text, data: Any, vectors: list[Any]) -> Any:
+    """Return the call that adds to the sums of `vectors`, each a sum and its filter, their dot products with a pair of data."""
+    count, lanes = len(vectors), int(vectors[0][0].indices[-1].lanes)
+    name = f"{_DOTS_AT}_{count}_{lanes}"
+    functions[name] = text(name, count, lanes)
+    pointers = []
+    for total, _ in vectors:
+        *outer, inner = total.indices
+        pointers.append(tirx.address_of(tirx.BufferLoad(total.source, [*outer, inner.base])))
+    # Not the address of the first element itself: that may lie outside of the array, where a condition leaves it out.
+    start = tirx.address_of(tirx.BufferLoad(data.source, [0] * len(data.indices)))
+    filters = [weight for _, weight in vectors]
+    return tirx.Evaluate(tirx.call_extern("void", name, start, *_place(data, unrolled), *pointers, *filters))
+
+
+def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
+    """Return the element that the first iteration of unrolled loops loads, and how many bytes further on the others do.
+
+    What is fixed for each is a constant of its instruction, so they share an address: LLVM knows of no constants in the addresses
+    of inline assembly, and would keep one for each pixel, beyond the registers that there are.
+    """
+    loops = [each for each in unrolled if uses(data, each.loop_var)]
+    element = element_at(data.source, data.indices)
+    first = replaced(element, {each.loop_var: each.min for each in loops})
+    offset = sym.Analyzer().simplify((element - first) * _PAIR_BYTES)
+    if all(any(var.same_as(each.loop_var) for each in loops) for var in found(offset, tirx.Var)):
+        return first, offset.astype("int64")
+    return element, tirx.const(0, "int64")
+
+
+def _text(name: str, count: int, lanes: int) -> str:
+    """Return, in LLVM IR, the function that adds to `count` vectors their dot products with a pair in memory.
+
+    Inlined, the sums' pointers are gone: they stay in registers. Memory is an operand without use in the code, so that stores
+    before keep their place. It returns: LLVM would not move divisions from behind it out of the sum's loop.
+    """
+    numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
+    lines = _head(name, count, lanes)
+    # One vector's instruction broadcasts by itself; several have a register for the pair, which is an output, too.
+    outputs = [vector] if count == 1 else [*[vector] * count, pairs]
+    given = len(outputs)
+    in_memory = f"${{{given + 1}:c}}(${given})"
+    pair = f"{in_memory}{{1to{lanes}}}" if count == 1 else f"${count}"
+    code = [] if count == 1 else [f"vpbroadcastd {in_memory}, {pair}"]
+    code += [f"vdpbf16ps {pair}, ${given + 3 + each}, ${each}" for each in numbers]
+    constraints = ["=&v"] * given + ["r", "i", "*m"] + ["v"] * count + [str(each) for each in numbers]
+    operands = ["ptr %a", "i64 %offset", "ptr elementtype(i32) %a"]
+    operands += [f"{pairs} %w{i}" for i in numbers] + [f"{vector} %s{i}" for i in numbers]
+    returned = vector if count == 1 else f"{{{', '.join(outputs)}}}"
+    result = "%r0" if count == 1 else "%r"
+    lines += [f'  {result} = call {returned} asm "{"; ".join(code)}", "{",".join(constraints)}"({", ".join(operands)})']
+    lines[-1] += " nounwind willreturn memory(argmem: read)"
+    lines += [f"  %r{i} = extractvalue {returned} %r, {i}" for i in numbers if count > 1]
+    lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4" for i in numbers]
+    return "\n".join([*lines, "  ret void", "}", ""])
+
+
+def _head(name: str, count: int, lanes: int) -> list[str]:
+    """Return the lines that functions begin with: the pair's address %a, %offset bytes before it, and the sums %s."""
+    numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
+    parameters = [
+        "ptr %start",
+        "i32 %element",
+        "i64 %offset",
+        *(f"ptr %p{i}" for i in numbers),
+        *(f"{pairs} %w{i}" for i in numbers),
+    ]
+    lines = [f"define void @{name}({', '.join(parameters)}) alwaysinline nounwind {{"]
+    lines += ["  %index = sext i32 %element to i64", "  %a = getelementptr i32, ptr %start, i64 %index"]
+    return lines + [f"  %s{i} = load {vector}, ptr %p{i}, align 4" for i in numbers]
+
+
+def _text_by_element(name: str, count: int, lanes: int) -> str:
+    """Return, in LLVM IR, the same as :func:`_text` by BFDOT with an element of a register that the pair alone is loaded to.
+
+    Of the intrinsic and a broadcast LLVM makes a load that broadcasts, which takes a multiplier's place for each pixel.
+    """
+    vector, pairs = f"<{lanes} x float>", f"<{lanes} x i32>"
+    code = f"bfdot $0.{lanes}s, $2.{2 * lanes}h, $3.2h[0]"
+    lines = _head(name, count, lanes)
+    lines += ["  %b = getelementptr i8, ptr %a, i64 %offset", "  %pair = load i32, ptr %b, align 4"]
+    lines += ["  %x = insertelement <4 x i32> poison, i32 %pair, i64 0"]
+    for i in range(count):
+        given = f"{vector} %s{i}, {pairs} %w{i}, <4 x i32> %x"
+        lines += [f'  %r{i} = call {vector} asm "{code}", "=w,0,w,w"({given}) nounwind willreturn memory(none)']
+        lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4"]
+    return "\n".join([*lines, "  ret void", "}", ""])
+
+
+def _rounded(loop: Any) -> Any:
+    """``output[lane] = ROUND(value)``: a loop that keeps values in a vector, and one store."""
+    store, lanes = loop.body, int(loop.extent)
+    if isinstance(store, tirx.IfThenElse) and store.else_case is None and not uses(store.condition, loop.loop_var):
+        inside = tirx.For(
+            loop.loop_var, loop.min, loop.extent, loop.kind, store.then_case, annotations=loop.annotations
+        )
+        return tirx.IfThenElse(store.condition, _rounded(inside), None)
+    if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore) or not calls(store.value, ROUND):
+        refuse(loop, ROUND_STORES, f"it is no vectorized loop that stores what is rounded: {store}")
+    indices = _vector(store.indices, loop)
+    if indices is None:
+        refuse(loop, ROUND_STORES, f"lanes do not lie together: {store}")
+    values = tirx.decl_buffer((lanes,), "float32", "sums", scope="local")
+    keep = tirx.BufferStore(values, store.value.args[1], [loop.loop_var])
+    vector = tirx.BufferLoad(values, [tirx.Ramp(0, 1, lanes)])
+    rounded = tirx.call_pure_extern(f"uint16x{lanes}", f"{ROUND}_{lanes}", vector)
+    stored = tirx.BufferStore(store.buffer, rounded, indices)
+    return tirx.SeqStmt([tirx.AllocBuffer(values), answered(loop, ROUND_STORES, keep), stored])
+
+
+def _vector(indices: Any, loop: Any) -> list[Any] | None:
+    """Return `indices` of all lanes at once; None if lanes do not lie together along the last axis."""
+    lane, analyzer = loop.loop_var, sym.Analyzer()
+    analyzer.bind(lane, Range(0, loop.extent))
+    # Variables of loops around it count from 0, to a number that is not known here.
+    for other in {each for index in indices for each in tirx.analysis.undefined_vars(index, [])}:
+        if not other.same_as(lane):
+            analyzer.bind(other, Range(0, 2**30))
+    # Compared as they are: simplified, one of both has quotients in another form, which TVM does not know for the same.
+    firsts = [replaced(index, {lane: 0}) for index in indices]
+    beyond = [*[0] * (len(firsts) - 1), lane]
+    if not all(analyzer.can_prove_equal(i, f + b) for i, f, b in zip(indices, firsts, beyond, strict=True)):
+        return None
+    firsts = list(map(analyzer.simplify, firsts))
+    return [*firsts[:-1], tirx.Ramp(firsts[-1], 1, int(loop.extent))]

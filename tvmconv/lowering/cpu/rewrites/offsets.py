@@ -1,0 +1,69 @@
+"""Constants of indices, added last: ``a + 8 - b`` becomes ``a - b + 8``.
+
+An instruction adds a constant to an address by itself. LLVM finds it only where it is added last: it cannot reorder a sum of
+32-bit numbers that it extends to an address of 64, for it would not know whether a part of it overflows. Each load then has
+an address of its own, computed by three instructions, and in a register: of a transposed convolution, where the phase is
+subtracted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm_ffi.structural import structural_map
+
+from ....algorithms.annotations import CONSTANTS_LAST
+
+
+def index_constants_last() -> tvm.transform.Pass:
+    """Return the pass that adds constants of indices last, in functions that ask for it."""
+
+    def reorder(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+        if CONSTANTS_LAST not in func.attrs:
+            return func
+        return func.with_body(constants_last(func.body)).without_attr(CONSTANTS_LAST)
+
+    return tirx.transform.prim_func_pass(reorder, opt_level=0, name="IndexConstantsLast")
+
+
+def constants_last(body: Any) -> Any:
+    """Return the statement with the constants of all indices added last."""
+
+    def loaded(load: Any) -> Any:
+        return tirx.BufferLoad(load.source, [_constant_last(index) for index in load.indices])
+
+    def stored(store: Any) -> Any:
+        return tirx.BufferStore(store.buffer, store.value, [_constant_last(index) for index in store.indices])
+
+    return structural_map(body, [(TensorLoad, loaded), (tirx.BufferStore, stored)])
+
+
+def _constant_last(index: Any) -> Any:
+    """Return an index whose constant is added last, if it has one and something is subtracted from it."""
+    if isinstance(index, tirx.Ramp):
+        return tirx.Ramp(_constant_last(index.base), index.stride, index.lanes)
+    added: list[Any] = []
+    subtracted: list[Any] = []
+    constant = _terms(index, 1, added, subtracted)
+    if not (constant and added and subtracted):
+        return index
+    total = added[0]
+    for term in added[1:]:
+        total = tirx.Add(total, term)
+    for term in subtracted:
+        total = tirx.Sub(total, term)
+    return tirx.Add(total, tirx.const(constant, str(index.ty)))
+
+
+def _terms(index: Any, sign: int, added: list[Any], subtracted: list[Any]) -> int:
+    """Add the terms of a sum, times `sign`, to the lists; return its constant."""
+    if isinstance(index, tirx.IntImm):
+        return sign * int(index)
+    if isinstance(index, (tirx.Add, tirx.Sub)):
+        right = sign if isinstance(index, tirx.Add) else -sign
+        return _terms(index.a, sign, added, subtracted) + _terms(index.b, right, added, subtracted)
+    (added if sign > 0 else subtracted).append(index)
+    return 0

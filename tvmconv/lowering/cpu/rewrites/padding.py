@@ -1,0 +1,171 @@
+"""Padding skipped instead of multiplied: a product with a padding zero is not added, and whole rows of them are not visited.
+
+Each step of a sum over padded data reads ``if_then_else(inside, data, 0)``. Adding such a product under the condition
+itself frees the condition to move out of every loop that it does not depend on: the one on rows leaves the loops over a
+row's taps and outputs, and those on columns fall away (in TVM's simplifier) for all but the first and last unrolled
+outputs of a row. Four things are asked for:
+
+    SKIP         on the innermost loop of a sum, or of a store of which nobody reads what is outside
+    SOME_INSIDE  on a loop over a tile's pixels, whose padding may be read: a condition leaves it in the weaker form that
+                 some pixel needs the product, or the store
+    SKIP_TILE    on a loop over tiles, each of which is computed only to be stored: where nothing is stored, it is skipped
+    UNREAD       on the loop over a row's columns of a copy, of which the sums skip rows of padding: they are not copied
+
+Conditions leave loops where one of these is asked for, or HOIST of the function, whose loops that do not divide what they were
+split from have conditions, too.
+
+A filter's infinity or NaN therefore does not always meet the padding.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import mul
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Call
+
+from ....algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE, UNREAD
+from ....algorithms.pairs import DOT, calls, multiply_pairs
+from ...common.rewrites import IF_THEN_ELSE, answered, asked, found, mapped, refuse, replaced, rewritten
+
+
+def skip_padding(body: Any) -> Any:
+    """Return the statement with sums over padded data made conditional, where SKIP and UNREAD ask for it, and conditions hoisted."""
+    bounds: list[Any] = []  # on padding: others, of splits that do not divide, are never weakened
+    body = rewritten(rewritten(body, SKIP, partial(_skipping, bounds)), UNREAD, _unread)
+    return mapped(body, tirx.For, partial(_hoisted, bounds))
+
+
+def conjuncts(condition: Any) -> list[Any]:
+    """Return the conditions of which all must hold."""
+    if isinstance(condition, tirx.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
+
+
+def uses(value: Any, *variables: Any) -> bool:
+    """Whether one of `variables` is in `value`."""
+    return any(var.same_as(each) for var in tirx.analysis.undefined_vars(value, []) for each in variables)
+
+
+def _skipping(bounds: list[Any], loop: Any) -> Any:
+    """``s = s + if_then_else(c1 and c2, x, 0)*f``: ``if c1: if c2: s = s + x*f``; of a copy ``s = if_then_else(c, x, 0)``."""
+
+    def skipping(store: Any) -> Any:
+        data, rest = _padded(store.value)
+        if data is None:
+            if _selects(store.value):
+                refuse(loop, SKIP, f"padding is read, but neither copied nor a factor of a product: {store.value}")
+            return store  # TVM knows that it reads no padding
+        inside, value, _zero = data.args
+        conditions = conjuncts(inside)
+        bounds.extend(conditions)
+        return _under(conditions, tirx.BufferStore(store.buffer, rest(value), store.indices))
+
+    return answered(loop, SKIP, mapped(loop.body, tirx.BufferStore, skipping))
+
+
+def _padded(value: Any) -> tuple[Any, Any]:
+    """Return what a stored value reads of padded data, and the function that makes the value of what is inside; or None."""
+    if _is_select(value):
+        return value, lambda inside: inside
+    if not isinstance(value, tirx.Add):
+        return None, None
+    total, product = value.a, value.b
+    if isinstance(product, tirx.Mul) and _is_select(product.a):
+        return product.a, lambda inside: total + mul(inside, product.b)
+    if calls(product, DOT) and _is_select(product.args[1]):
+        return product.args[1], lambda inside: total + multiply_pairs(inside, product.args[2])
+    return None, None
+
+
+def _is_select(value: Any) -> bool:
+    return isinstance(value, Call) and value.op.same_as(IF_THEN_ELSE)
+
+
+def _selects(value: Any) -> bool:
+    return any(map(_is_select, found(value, Call)))
+
+
+def _unread(loop: Any) -> Any:
+    """``for column: copy = if_then_else(row and c, x, 0)``: ``if row: for column: copy = if_then_else(c, x, 0)``."""
+    stores = found(loop.body, tirx.BufferStore)
+    if len(stores) != 1:
+        refuse(loop, UNREAD, f"it stores {len(stores)} times, not once")
+    (store,) = stores
+    if not _is_select(store.value):
+        if _selects(store.value):
+            refuse(loop, UNREAD, f"it copies something else than data or padding: {store.value}")
+        return answered(loop, UNREAD)  # TVM knows that there is no padding
+    inside, data, zero = store.value.args
+    own = [each.loop_var for each in found(loop, tirx.For)]
+    rows = [each for each in conjuncts(inside) if not uses(each, *own)]
+    others = [each for each in conjuncts(inside) if uses(each, *own)]
+    copied = tirx.if_then_else(tirx.all(*others), data, zero) if others else data
+    copy = tirx.BufferStore(store.buffer, copied, store.indices)
+    body = mapped(loop.body, tirx.BufferStore, lambda _: copy)
+    return _under(rows, answered(loop, UNREAD, body))
+
+
+def _under(conditions: list[Any], statement: Any) -> Any:
+    for condition in reversed(conditions):
+        statement = tirx.IfThenElse(condition, statement, None)
+    return statement
+
+
+def _hoisted(bounds: list[Any], loop: Any) -> Any:
+    """Move the conditions of a loop's body that do not depend on the loop out of it."""
+    inside: list[Any] = []
+    outside: list[Any] = []
+    body = loop.body
+    if asked(loop, SKIP_TILE):
+        body = _of_tile(bounds, loop)
+    while isinstance(body, tirx.IfThenElse) and body.else_case is None:
+        condition = body.condition
+        weakens = asked(loop, SOME_INSIDE) and any(condition.same_as(bound) for bound in bounds)
+        if weakens and uses(condition, loop.loop_var):
+            condition = _in_some(condition, loop)
+            bounds.append(condition)
+        (inside if uses(condition, loop.loop_var) else outside).append(condition)
+        body = body.then_case
+    if not outside and not asked(loop, SOME_INSIDE) and not asked(loop, SKIP_TILE):
+        return loop
+    return _under(outside, answered(loop, (SOME_INSIDE, SKIP_TILE), _under(inside, body)))
+
+
+def _of_tile(bounds: list[Any], loop: Any) -> Any:
+    """Return the body of a loop over tiles, all of it under the bounds of the store that ends it."""
+    if not isinstance(loop.body, tirx.SeqStmt):
+        refuse(loop, SKIP_TILE, f"it does not compute and then store: {loop.body}")
+    *computed, store = loop.body.seq
+    skipping: list[Any] = []
+    others: list[Any] = []
+    while isinstance(store, tirx.IfThenElse) and store.else_case is None:
+        is_bound = any(store.condition.same_as(bound) for bound in bounds)
+        (skipping if is_bound else others).append(store.condition)
+        store = store.then_case
+    return _under(skipping, tirx.SeqStmt([*computed, _under(others, store)]))
+
+
+def _in_some(condition: Any, loop: Any) -> Any:
+    """Return what holds if a bound on what grows or shrinks steadily with a loop does in some iteration: one end decides.
+
+    Of a single column, both bounds are one equality.
+    """
+    if isinstance(condition, tirx.LT | tirx.LE | tirx.EQ):
+        slack = condition.b - condition.a
+    elif isinstance(condition, tirx.GT | tirx.GE):
+        slack = condition.a - condition.b
+    else:
+        refuse(loop, SOME_INSIDE, f"{condition} is no bound")
+    variable, analyzer = loop.loop_var, sym.Analyzer()
+    growth = analyzer.simplify(replaced(slack, {variable: variable + 1}) - slack)
+    if not isinstance(growth, tirx.IntImm):
+        refuse(loop, SOME_INSIDE, f"{condition} does not grow or shrink steadily")
+    ends = loop.min, loop.min + loop.extent - 1
+    least, most = ends if int(growth) > 0 else ends[::-1]
+    if isinstance(condition, tirx.EQ):
+        return tirx.all(replaced(slack, {variable: least}) <= 0, replaced(slack, {variable: most}) >= 0)
+    return replaced(condition, {variable: most})

@@ -1,0 +1,100 @@
+"""Lanes that read neighbouring elements in another order than their own: one load of them all, put in order in registers.
+
+LLVM would be given a load for each lane. The order is part of an instruction, so an unrolled loop on which it depends is
+unrolled here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from ....algorithms.annotations import SHUFFLE
+from ....algorithms.pairs import DOT, calls
+from ...common.rewrites import answered, asked, found, mapped, refuse, replaced, rewritten, sequence, with_own_loops
+from .padding import uses
+
+
+def by_shuffles(body: Any) -> Any:
+    """Return the statement with sums by vectors where SHUFFLE asks for it; of calls only the orders are made known."""
+    while loop := _ordering(body):
+        body = mapped(body, tirx.For, partial(_instead, loop, _unrolled(loop)))
+    return rewritten(body, SHUFFLE, _by_vector)
+
+
+def _unrolled(loop: Any) -> Any:
+    """Return an iteration after the other, each with loops of its own."""
+    values = range(int(loop.min), int(loop.min + loop.extent))
+    return sequence([with_own_loops(replaced(loop.body, {loop.loop_var: value})) for value in values])
+
+
+def _instead(loop: Any, statement: Any, each: Any) -> Any:
+    return statement if each.loop_var.same_as(loop.loop_var) else each
+
+
+def lanes_of(value: Any, loop: Any) -> Any:
+    """Return the vector of `value` in the lanes of a vectorized loop; None where a load's order is not known.
+
+    What all lanes read is a broadcast, lanes that lie together are one load, and others a shuffle of one; of an operator's operands it
+    is the same of their vectors.
+    """
+    lane, count, analyzer = loop.loop_var, int(loop.extent), sym.Analyzer()
+    if not uses(value, lane):
+        return tirx.Broadcast(value, count)
+    if isinstance(value, tirx.Cast):
+        inner = lanes_of(value.value, loop)
+        return None if inner is None else tirx.Cast(f"{value.ty.dtype}x{count}", inner)
+    if not isinstance(value, TensorLoad):
+        a, b = (lanes_of(each, loop) for each in (value.a, value.b))
+        return None if a is None or b is None else type(value)(a, b)
+    *outer, index = value.indices
+    if any(uses(each, lane) for each in outer):
+        return None
+    first = replaced(index, {lane: 0})
+    offsets = [analyzer.simplify(replaced(index, {lane: each}) - first) for each in range(count)]
+    if not all(isinstance(offset, tirx.IntImm) for offset in offsets):
+        return None
+    order = [int(offset) for offset in offsets]
+    least, extent = min(order), max(order) - min(order) + 1
+    together = tirx.BufferLoad(value.source, [*outer, tirx.Ramp(analyzer.simplify(first + least), 1, extent)])
+    if order == list(range(count)):
+        return together
+    # To more lanes than there are: TVM's shuffle takes several vectors, not more indices.
+    copies = -(-count // extent)
+    return tirx.Shuffle([together] * copies, [tirx.const(each - least, "int32") for each in order])
+
+
+def _ordering(body: Any) -> Any:
+    """Return an unrolled loop on which an order of lanes depends; None: there is none."""
+    loops = found(body, tirx.For)
+    unordered = [loop for loop in loops if asked(loop, SHUFFLE) and lanes_of(_data(loop), loop) is None]
+    indices = [_data(loop).indices[-1] for loop in unordered]
+    unrolled = (loop for loop in loops if loop.kind == tirx.ForKind.UNROLLED)
+    return next((loop for loop in unrolled if any(uses(index, loop.loop_var) for index in indices)), None)
+
+
+def _data(loop: Any) -> Any:
+    """Return what the sum in a vectorized loop reads of data."""
+    value = loop.body.value if isinstance(loop.body, tirx.BufferStore) else None
+    if loop.kind == tirx.ForKind.VECTORIZED and isinstance(value, tirx.Add):
+        data = value.b.a if isinstance(value.b, tirx.Mul) else value.b.args[1] if calls(value.b, DOT) else None
+        if isinstance(data, TensorLoad):
+            return data
+    refuse(loop, SHUFFLE, f"it is no vectorized sum of products with data: {loop.body}")
+
+
+def _by_vector(loop: Any) -> Any:
+    """``sum[lane] = sum[lane] + data[order of lane] * weight[lane]``."""
+    data, value = _data(loop), loop.body.value
+    order = lanes_of(data, loop)
+    if order is None:
+        refuse(loop, SHUFFLE, f"the order of lanes depends on loops that are not unrolled: {data}")
+    if not isinstance(value.b, tirx.Mul) or not isinstance(order, tirx.Shuffle):
+        return answered(loop, SHUFFLE)
+    sums, weights = (lanes_of(each, loop) for each in (value.a, value.b.b))
+    if sums is None or weights is None:
+        refuse(loop, SHUFFLE, f"sums or filter do not lie together: {value}")
+    return tirx.BufferStore(loop.body.buffer, sums + order * weights, sums.indices)

@@ -1,0 +1,95 @@
+"""Every s-th column of a planar row laid together by vectors: as many loads as it has columns, and shuffles.
+
+A copy of data whose outputs read columns a stride apart puts every s-th column together. Read one by one, they take a load
+and a store each; padded first and then taken apart, the second copy waits for the first's masked stores to reach the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import sym, tirx
+
+from ....algorithms.annotations import STRIDED, TRANSPOSED_LANES
+from ...common.rewrites import answered, refuse, replaced, rewritten, sequence
+from .padding import uses
+from .transposing import guarded, inside, loads_of
+
+
+def deinterleave(body: Any) -> Any:
+    """Return the statement with the copies that ask for STRIDED by vectors."""
+    return rewritten(body, STRIDED, _deinterleaved)
+
+
+def _deinterleaved(loop: Any) -> Any:
+    """``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 where outside.
+
+    It is refused where it is not known which columns are inside, or a phase has fewer than a vector of 128 bits.
+    """
+    columns = loop.body
+    if not isinstance(columns, tirx.For) or not all(isinstance(each.extent, tirx.IntImm) for each in (loop, columns)):
+        refuse(loop, STRIDED, f"it is no loop over so many phases of so many columns: {columns}")
+    store, extent = columns.body, int(columns.extent)
+    if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32":
+        refuse(loop, STRIDED, f"it stores no f32: {store}")
+    phase, x = loop.loop_var, columns.loop_var
+    value, of_rows, of_columns = guarded(store.value, phase, x)
+    loads = loads_of(value)
+    if not loads:
+        return answered(loop, STRIDED)  # TVM knows that all of it is padding
+    if len(loads) != 1 or not value.same_as(loads[0]) or loads[0].source.dtype != "float32":
+        refuse(loop, STRIDED, f"it copies something else than f32: {value}")
+    step = _step(loads[0].indices, x, extent)
+    if step < 2 or int(loop.extent) > step:
+        refuse(loop, STRIDED, f"columns are {step} apart, of {loop.extent} phases: {value}")
+
+    def stored(p: int, start: Any, lanes: int) -> Any:
+        *before, at = [replaced(index, {phase: p, x: start}) for index in store.indices]
+        return tirx.BufferStore(store.buffer, taken(p, start, lanes), [*before, tirx.Ramp(at, 1, lanes)])
+
+    def taken(p: int, start: Any, lanes: int) -> Any:
+        """Columns a step apart: the last vector that is read ends with the last of them."""
+        *before, at = [replaced(index, {phase: p, x: start}) for index in value.indices]
+        span = (lanes - 1) * step + 1
+        firsts = [*range(0, span - lanes, lanes), span - lanes]
+        vectors = [tirx.BufferLoad(value.source, [*before, tirx.Ramp(at + first, 1, lanes)]) for first in firsts]
+        later = len(firsts) * lanes - span  # by so many lanes does the last vector hold what it ends with later
+        order = [column if column < firsts[-1] else column + later for column in range(0, span, step)]
+        return tirx.Shuffle(vectors, [tirx.const(lane, "int32") for lane in order])
+
+    zero, steps = tirx.const(0, "float32"), []
+    for p in range(int(loop.extent)):
+        first, end = inside(None if of_columns is None else replaced(of_columns, {phase: p}), x, extent)
+        lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= end - first), 0)
+        if not lanes:
+            refuse(
+                loop,
+                STRIDED,
+                f"its phase {p} has {max(end - first, 0)} columns inside of data, and vectors have 4: {value}",
+            )
+        steps += [
+            tirx.BufferStore(store.buffer, zero, [replaced(index, {phase: p, x: at}) for index in store.indices])
+            for at in (*range(first), *range(end, extent))
+        ]
+        # The last vector ends with the row, and may repeat columns of the one before.
+        vector, vectors = tirx.Var("vector", "int32"), -(-(end - first) // lanes)
+        body = stored(p, tirx.min(first + vector * lanes, end - lanes), lanes)
+        steps.append(tirx.For(vector, 0, vectors, tirx.ForKind.SERIAL, body))
+    if of_rows is None:
+        return sequence(steps)
+    clear = tirx.BufferStore(store.buffer, zero, store.indices)
+    zeros = tirx.For(phase, 0, loop.extent, tirx.ForKind.SERIAL, tirx.For(x, 0, extent, tirx.ForKind.SERIAL, clear))
+    return tirx.IfThenElse(of_rows, sequence(steps), zeros)
+
+
+def _step(indices: Any, x: Any, extent: int) -> int:
+    """Return by how much the last index grows with `x`; 0: not evenly, or others do too."""
+    analyzer = sym.Analyzer()
+    *before, last = indices
+    if extent < 2 or any(uses(index, x) for index in before):
+        return 0
+    first = replaced(last, {x: 0})
+    step = analyzer.simplify(replaced(last, {x: 1}) - first)
+    if not isinstance(step, tirx.IntImm) or not analyzer.can_prove_equal(last, first + x * step):
+        return 0
+    return int(step)

@@ -1,0 +1,63 @@
+"""The next filter of AMX's tiles prefetched from L3 to L2 while one is multiplied.
+
+A space asks for it (PREFETCH_TILES) on a loop each of whose iterations multiplies another part of the packed filter, and names that.
+Each step of the sums, whose tiles of it lie together, prefetches an equal share of the same step's lines of the next iteration: for
+each block of data that meets the part another share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ....algorithms.annotations import PREFETCH_TILES
+from ...common.rewrites import answered, found, mapped, refuse, replaced, rewritten
+from .prefetching import L2, fetching, loops_down_to, numbered, prefetch
+
+
+def prefetch_tiles(body: Any) -> Any:
+    """Return the statement with prefetches in the loops that ask for PREFETCH_TILES."""
+    return rewritten(body, PREFETCH_TILES, _prefetched)
+
+
+def _prefetched(part: Any) -> Any:
+    name = part.annotations[PREFETCH_TILES]
+    reading = [loop for loop in found(part.body, tirx.For) if _loads(loop.body, name)]
+    steps = [loop for loop in reading if not any(_loads(each.body, name) for each in found(loop.body, tirx.For))]
+    if not steps and _loads(part.body, name):
+        steps = [part]  # all is unrolled
+    if not steps:
+        refuse(part, PREFETCH_TILES, f"it multiplies no tiles of {name}")
+
+    def asking(loop: Any) -> Any:
+        if not any(loop.loop_var.same_as(step.loop_var) for step in steps):
+            return loop
+        first, *others = _loads(loop.body, name)
+        used = tirx.analysis.undefined_vars(first, [])
+        around = loops_down_to(part.body, loop)
+        number, count = numbered([each for each in around if not any(each.loop_var.same_as(var) for var in used)])
+        *_, rows, _ = map(int, first.source.shape)
+        lines = rows * len({str(each) for each in (first, *others)})
+        share = -(-lines // count)
+        following = [replaced(index, {part.loop_var: part.loop_var + 1}) for index in first.indices]
+        at = [_further(first.source.shape, following, number * share + line) for line in range(share)]
+        fetched = [prefetch(tirx.BufferLoad(first.source, indices), L2) for indices in at]
+        return fetching(loop, fetched)
+
+    if steps == [part]:
+        return answered(part, PREFETCH_TILES, asking(part).body)
+    return answered(part, PREFETCH_TILES, mapped(part.body, tirx.For, asking))
+
+
+def _further(shape: Any, indices: list[Any], lines: Any) -> list[Any]:
+    """Return the indices of what lies some lines further on, of an array whose last axis is a line, where earlier ones begin with 0."""
+    *before, half, vector, pair, lane = indices
+    *_, vectors, pairs, _ = map(int, shape)
+    return [*before, half + lines // (vectors * pairs), vector + lines // pairs % vectors, pair + lines % pairs, lane]
+
+
+def _loads(body: Any, name: str) -> list[Any]:
+    """Return the addresses of tiles of the array called `name`, in their order."""
+    return [each for each in found(body, TensorLoad) if each.source.name == name]

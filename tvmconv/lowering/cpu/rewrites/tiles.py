@@ -1,0 +1,245 @@
+"""AMX's tile instructions, in place of the loops that a space marks for them.
+
+A definition multiplies pairs of bf16 one by one (algorithms/pairs.py). A space marks the loops of a block of tiles by
+their ROLE: over tiles of pixels, their rows, tiles of outputs, their lanes, and the pairs that are summed. Here the nest
+that clears the sums, the one that adds products and the one that stores them become instructions, whose sums are in tile
+registers; the addresses and strides are those of the loops' own indices. What is added may be several products, of
+terms (algorithms/terms.py). A loop marked by CONFIGURE is given the
+shapes of the tiles, and returns the registers at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import StringImm, TensorLoad
+from tvm_ffi.structural import structural_equal, structural_map
+
+from ....algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILES, VECTORS
+from ....algorithms.pairs import DOT, calls
+from ....errors import RewriteError
+from ....isa.x86.amx import TILES as AMX
+from ...common.rewrites import IMPORT, answered, element_at, mapped, replaced, rewritten, sequence
+from ..packing import elements
+
+# The element of an array of f32 with which its first cache line begins.
+LINE_BEGIN = "tvmconv_line_begin"
+_TEXT = f"""{AMX.text}
+define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
+  %address = ptrtoint ptr %array to i32
+  %below = sub i32 0, %address
+  %short = and i32 %below, 63
+  %element = lshr i32 %short, 2
+  ret i32 %element
+}}
+"""
+_BYTES = 4  # of an f32, and of a pair
+_LINE = 64
+
+
+def by_tiles(body: Any) -> Any:
+    """Return the statement with marked loops made tile instructions.
+
+    Raises
+    ------
+    RewriteError
+        If marked loops are not of the form above: a space that marks them is wrong.
+    """
+    return rewritten(body, CONFIGURE, _configured)
+
+
+def _configured(loop: Any) -> Any:
+    shapes: set[tuple[int, int, int, int]] = set()
+    stored: list[Any] = []
+    body = mapped(loop.body, tirx.For, partial(_instructions, shapes, stored))
+    for buffer in stored:
+        body = _aligned(buffer, body)
+    if len(shapes) != 1:
+        raise RewriteError(f"tiles of a task must have one shape, not {sorted(shapes)}")
+    ((tiles, vectors, rows, depth),) = shapes
+    configuration = tirx.decl_buffer((16,), "uint32", "tile_shapes", scope="local")
+    words = _configuration(tiles, vectors, rows, depth)
+    stores = [tirx.BufferStore(configuration, tirx.const(word, "uint32"), [i]) for i, word in enumerate(words)]
+    refused = tirx.call_extern("int32", AMX.allow) != 0
+    task = [
+        tirx.IfThenElse(refused, tirx.Evaluate(tirx.tvm_throw_last_error()), None),
+        tirx.AllocBuffer(configuration),
+        *stores,
+        _call(AMX.configure, tirx.address_of(tirx.BufferLoad(configuration, [0]))),
+        body,
+        _call(AMX.release),
+    ]
+    body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(_TEXT), tirx.SeqStmt(task))
+    return answered(loop, CONFIGURE, body)
+
+
+def _configuration(tiles: int, vectors: int, rows: int, depth: int) -> list[int]:
+    """Return the words that configure the registers of sums, of data and of the filter."""
+    sums, lefts, registers = tiles * vectors, _lefts(tiles, vectors), range(AMX.registers)
+    columns = [_BYTES * (depth if each in lefts else AMX.side) for each in registers]
+    counts = [depth if each >= sums and each not in lefts else rows for each in registers]
+    octets = AMX.configuration(list(zip(counts, columns, strict=True)))
+    return [int.from_bytes(octets[i : i + 4], "little") for i in range(0, len(octets), 4)]
+
+
+def _lefts(tiles: int, vectors: int) -> range:
+    """Return the registers for data, behind those for sums: for all tiles if they are no more than those of the filter."""
+    sums = tiles * vectors
+    left = tiles if tiles <= vectors else AMX.registers - sums - vectors
+    return range(sums, sums + min(left, tiles))
+
+
+def _rights(tiles: int, vectors: int) -> range:
+    return range(_lefts(tiles, vectors).stop, AMX.registers)
+
+
+def _aligned(buffer: Any, body: Any) -> Any:
+    """Let a buffer that tiles are stored to begin with a cache line: TVM aligns what is on the stack to 16 bytes."""
+    room = tirx.decl_buffer((elements(buffer) + _LINE // _BYTES,), buffer.dtype, buffer.name, scope="local")
+    first = tirx.call_extern("int32", LINE_BEGIN, tirx.address_of(tirx.BufferLoad(room, [0])))
+
+    def at(indices: Any) -> list[Any]:
+        return [first + sym.Analyzer().simplify(element_at(buffer, indices))]
+
+    def load(each: Any) -> Any:
+        return tirx.BufferLoad(room, at(each.indices)) if each.source.same_as(buffer) else each
+
+    def store(each: Any) -> Any:
+        return tirx.BufferStore(room, each.value, at(each.indices)) if each.buffer.same_as(buffer) else each
+
+    def allocation(each: Any) -> Any:
+        return tirx.AllocBuffer(room) if each.buffer.same_as(buffer) else each
+
+    return structural_map(body, [(TensorLoad, load), (tirx.BufferStore, store), (tirx.AllocBuffer, allocation)])
+
+
+def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
+    """Return the instructions of a nest of marked loops; note the shape of its tiles, and what they are stored to."""
+    if loop.annotations.get(ROLE) != TILES:
+        return loop
+    loops, body = _nest(loop)
+    if not isinstance(body, tirx.BufferStore):
+        raise RewriteError(f"a nest of tiles must hold one store, not {body}")
+    tiles, rows, vectors, lanes = (int(loops[role].extent) for role in (TILES, ROWS, VECTORS, LANES))
+    if lanes != AMX.side:
+        raise RewriteError(f"a tile has {AMX.side} lanes, not {lanes}")
+    sums = [(a, v, a * vectors + v) for a in range(tiles) for v in range(vectors)]
+    if PAIRS not in loops and isinstance(body.value, TensorLoad):
+        if body.buffer.scope() == "local":  # else it is of a workspace, which is aligned
+            stored.append(body.buffer)
+        target = _Tiles(body, loops, TILES, VECTORS, ROWS, LANES)
+        return sequence([_call(AMX.store, _number(reg), *target.at(a, v)) for a, v, reg in sums])
+    if PAIRS not in loops:
+        return sequence([_call(AMX.zero, _number(reg)) for *_, reg in sums])
+    depth = int(loops[PAIRS].extent)
+    shapes.add((tiles, vectors, rows, depth))
+    products = _products(body.value.b) if isinstance(body.value, tirx.Add) else []
+    if not products:
+        raise RewriteError(f"tiles multiply pairs, not {body.value}")
+    multiplied = []
+    for left, right in products:
+        data = _Tiles(left, loops, TILES, None, ROWS, PAIRS)
+        multiplied.append((data, _Tiles(right, loops, None, VECTORS, PAIRS, LANES)))
+    return tirx.SeqStmt(_multiplied(tiles, vectors, multiplied))
+
+
+def _products(value: Any) -> list[tuple[Any, Any]]:
+    """Return the pairs of operands whose products `value` adds up, in their order; none if it is anything else."""
+    if calls(value, DOT):
+        return [tuple(value.args[1:])]
+    parts = [_products(each) for each in (value.a, value.b)] if isinstance(value, tirx.Add) else []
+    return [product for part in parts for product in part] if all(parts) else []
+
+
+def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tiles]]) -> list[Any]:
+    """Return loads and multiplications: the fewer operands are held, each of the others is loaded before its use.
+
+    Of several products each is of all sums, so that a sum's additions are as far apart as they can be; what one holds, the
+    next does, if it is of the same tiles.
+    """
+    lefts, rights, few = _lefts(tiles, vectors), _rights(tiles, vectors), tiles <= vectors
+    made: list[Any] = []
+    held: _Tiles | None = None
+
+    def load(tile: _Tiles, registers: range, a: int, v: int) -> Any:
+        return _call(AMX.load, _number(registers[(a + v) % len(registers)]), *tile.at(a, v))
+
+    for data, weights in products:
+        if few:
+            kept, firsts = data, [load(data, lefts, a, 0) for a in range(tiles)]
+            pairs = [(a, v) for v in range(vectors) for a in range(tiles)]
+        else:
+            kept, firsts = weights, [load(weights, rights, 0, v) for v in range(vectors)]
+            pairs = [(a, v) for a in range(tiles) for v in range(vectors)]
+        made += [] if kept.same_as(held) else firsts
+        held = kept
+        for a, v in pairs:
+            if few and a == 0:
+                made.append(load(weights, rights, 0, v))
+            if not few and v == 0:
+                made.append(load(data, lefts, a, 0))
+            numbers = (a * vectors + v, lefts[a % len(lefts)], rights[v % len(rights)])
+            made.append(_call(AMX.multiply, *map(_number, numbers)))
+    return [*made, tirx.Evaluate(tirx.call_extern("void", AMX.awake))]
+
+
+class _Tiles:
+    """Where tiles of a load, or of a store, lie."""
+
+    def __init__(self, access: Any, loops: dict[str, Any], tile: str | None, vector: str | None, row: str, column: str):
+        if not isinstance(access, (tirx.BufferStore, TensorLoad)):
+            raise RewriteError(f"tiles are loaded from memory, not from {access}")
+        self._access, self._loops = access, loops
+        self._buffer = access.buffer if isinstance(access, tirx.BufferStore) else access.source
+        self._of = (tile, vector)
+        self._stride = self._distance(row)
+        if int(loops[column].extent) > 1 and self._distance(column) != 1:
+            raise RewriteError(f"columns of a tile must be neighbours in {access}")
+
+    def same_as(self, other: _Tiles | None) -> bool:
+        """Whether these are the tiles of another load."""
+        return other is not None and structural_equal(self._access, other._access)
+
+    def at(self, tile: int, vector: int) -> tuple[Any, Any]:
+        """Return the address of a tile, and the bytes between its rows."""
+        values = {loop.loop_var: loop.min for loop in self._loops.values()}
+        for role, number in zip(self._of, (tile, vector), strict=True):
+            if role is not None:
+                values[self._loops[role].loop_var] = number
+        indices = [replaced(index, values) for index in self._access.indices]
+        address = tirx.address_of(tirx.BufferLoad(self._buffer, indices))
+        return address, tirx.const(self._stride * _BYTES, "int64")
+
+    def _distance(self, role: str) -> int:
+        """Return the elements between what neighbouring iterations of a loop meet, which must always be as many."""
+        loop, analyzer = self._loops[role], sym.Analyzer()
+        offset = element_at(self._buffer, self._access.indices)
+        first, second = (replaced(offset, {loop.loop_var: value}) for value in (0, 1))
+        distance = analyzer.simplify(second - first)
+        constant = isinstance(distance, (int, tirx.IntImm))
+        if not constant or not analyzer.can_prove_equal(offset - first, loop.loop_var * distance):
+            raise RewriteError(f"the loop over {role} meets {self._access} at no constant distance")
+        return int(distance)
+
+
+def _nest(loop: Any) -> tuple[dict[str, Any], Any]:
+    """Return the marked loops from `loop` inwards by their roles, and what they enclose."""
+    loops: dict[str, Any] = {}
+    body = loop
+    while isinstance(body, tirx.For):
+        if ROLE not in body.annotations:
+            raise RewriteError(f"an unmarked loop over {body.loop_var} in a nest of tiles")
+        loops[str(body.annotations[ROLE])] = body
+        body = body.body
+    return loops, body
+
+
+def _number(register: int) -> Any:
+    return tirx.const(register, "int8")
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", name, *arguments))

@@ -1,0 +1,210 @@
+"""Rule: a sum of linear maps of one value is one map; and a map of a map, where that costs less.
+
+Of RepVGG, MobileOne, ACNet, diverse branches and adapters that nobody merged: sums are flattened, each summand is followed
+down to what others read, too, and summands of one source are joined if the estimate of their one kernel is less than the
+estimates of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+
+from ...linear.maps import LinearMap, added, told
+from ...linear.rounding import rounds_more
+from ...targets.target import CpuTarget
+from ..ir.graph import Graph
+from ..ir.problem_of import DTYPES
+from ..rewrite.simplify import static_shape
+from .costs import map_cycles, part_cycles, pass_cycles
+from .reading import Level, is_rows, levels, pixels, written
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What a variable is bound to instead: a map of a source, and other summands.
+
+    Attributes
+    ----------
+    source, map, rows
+        The map, and what it reads: rows of numbers, or pixels.
+    others
+        What is added to it.
+    count
+        How many summands it is of.
+    saved
+        Multiplications for each output pixel before, by those after.
+    """
+
+    source: Any
+    map: LinearMap
+    rows: bool
+    others: tuple[Any, ...] = ()
+    count: int = 1
+    saved: float = 1.0
+
+    @property
+    def said(self) -> str:
+        """What was done."""
+        return told(self.count, self.saved)
+
+    def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+        """Return its operators on what stands for the source and the others."""
+        made = written(self.map, visit(self.source), emit, self.rows)
+        for other in self.others:
+            made = emit(relax.op.add(made, visit(other)))
+        return made
+
+
+@dataclass
+class Branches:
+    """The merges of a function, by the variables that they are bound to.
+
+    Parameters
+    ----------
+    graph
+        The function.
+    target
+        Whose estimates count.
+    small
+        Whether no map may have more numbers than those that it is of.
+    """
+
+    graph: Graph
+    target: CpuTarget
+    small: bool = False
+
+    def find(self) -> dict[Any, Merge]:
+        """Return the merges, none of which is part of another."""
+        merges: dict[Any, Merge] = {}
+        inside: set[Any] = set()
+        for variable in reversed([*self.graph.values]):
+            if variable in inside or not self._is_covered(variable):
+                continue
+            summands = self._summands(variable)
+            merge = self._merged(variable, summands) if len(summands) > 1 else self._chained(variable)
+            if merge is not None:
+                merges[variable] = merge
+                inside |= self._before(variable, merge)
+            inside |= self._within(variable)
+        return merges
+
+    def _is_covered(self, variable: Any) -> bool:
+        shape = static_shape(getattr(variable, "ty", None))
+        if shape is None or 0 in shape or str(variable.ty.dtype) not in DTYPES:
+            return False
+        return 3 <= len(shape) <= 5 or (len(shape) >= 2 and is_rows(variable, self.graph))
+
+    def _summands(self, variable: Any) -> list[Any]:
+        """Return what is added to give a variable; itself, if it is no sum of variables of its shape."""
+        call = self.graph.call(variable, "relax.add")
+        if call is None or not all(isinstance(each, relax.Var) for each in call.args):
+            return [variable]
+        if any(self.graph.array(each) is not None for each in call.args):
+            return [variable]
+        if any(
+            static_shape(each.ty) != static_shape(variable.ty) or each.ty.dtype != variable.ty.dtype
+            for each in call.args
+        ):
+            return [variable]
+        return [
+            summand
+            for each in call.args
+            for summand in (self._summands(each) if len(self.graph.readers(each)) == 1 else [each])
+        ]
+
+    def _within(self, variable: Any) -> set[Any]:
+        """Return the sums that are part of a variable's, which are not to be looked at by themselves."""
+        call = self.graph.call(variable, "relax.add")
+        if call is None or len(self._summands(variable)) == 1:
+            return set()
+        parts = {each for each in call.args if len(self.graph.readers(each)) == 1}
+        return parts.union(*(self._within(each) for each in parts))
+
+    def _before(self, variable: Any, merge: Merge) -> set[Any]:
+        """Return the variables that nothing reads once a merge is there."""
+        found: set[Any] = set()
+        waiting = [variable]
+        while waiting:
+            value = self.graph.values.get(waiting.pop())
+            read = [value.tuple_value] if isinstance(value, relax.TupleGetItem) else getattr(value, "args", [])
+            for each in read:
+                kept = not isinstance(each, relax.Var) or each in {merge.source, *merge.others, *found}
+                if not kept and len(self.graph.readers(each)) == 1:
+                    found.add(each)
+                    waiting.append(each)
+        return found
+
+    def _merged(self, variable: Any, summands: list[Any]) -> Merge | None:
+        rows = any(is_rows(each, self.graph) for each in summands) and not 3 <= variable.ty.ndim <= 5
+        rows = rows or any(self._is_product(each) for each in summands)
+        candidates = [
+            levels(each, self.graph, rows) if len(self.graph.readers(each)) == 1 else levels(each, self.graph, rows)[:1]
+            for each in summands
+        ]
+        sources = dict.fromkeys(level.source for each in candidates for level in each)
+        best: tuple[float, Merge] | None = None
+        for source in sources:
+            chosen = [next((level for level in each if level.source.same_as(source)), None) for each in candidates]
+            taken = [level for level in chosen if level is not None]
+            if len(taken) < 2 or not any(level.parts for level in taken):
+                continue
+            others = tuple(each for each, level in zip(summands, chosen, strict=True) if level is None)
+            found = self._gain(variable, source, taken, others, rows)
+            if found is not None and (best is None or found[0] > best[0]):
+                best = found
+        return None if best is None else best[1]
+
+    def _is_product(self, variable: Any) -> bool:
+        """Whether a summand comes from a Linear, by way of numbers that are added to it."""
+        call = self.graph.call(variable)
+        while (
+            call is not None and call.op.name in ("relax.add", "relax.multiply") and isinstance(call.args[0], relax.Var)
+        ):
+            if self.graph.array(call.args[1]) is None:
+                return False
+            call = self.graph.call(call.args[0])
+        return call is not None and call.op.name == "relax.matmul"
+
+    def _chained(self, variable: Any) -> Merge | None:
+        """Return the map that costs least for a variable that is a map of a map."""
+        rows = self._is_product(variable)
+        if not rows and not 3 <= variable.ty.ndim <= 5:
+            return None
+        best: tuple[float, Merge] | None = None
+        for level in levels(variable, self.graph, rows):
+            if sum(not part.is_diagonal for part, _ in level.parts) > 1:
+                found = self._gain(variable, level.source, [level], (), rows)
+                if found is not None and (best is None or found[0] > best[0]):
+                    best = found
+        return None if best is None else best[1]
+
+    def _gain(
+        self, variable: Any, source: Any, taken: list[Level], others: tuple[Any, ...], rows: bool
+    ) -> tuple[float, Merge] | None:
+        """Return the cycles that a merge saves, and the merge; None: it saves none, or rounds more."""
+        merged = added([level.map for level in taken])
+        shape, dtype = static_shape(source.ty), DTYPES[str(variable.ty.dtype)]
+        if merged is None or shape is None:
+            return None
+        whole = static_shape(variable.ty) or ()
+        before = pass_cycles(whole, dtype, 3 * (len(taken) - 1), self.target)
+        products = 0
+        for level in taken:
+            real = [(part, given) for part, given in level.parts if not part.is_diagonal]
+            before += sum(part_cycles(part, given, dtype, self.target) for part, given in real)
+            if not real and level.parts:
+                before += pass_cycles(whole, dtype, 2, self.target)
+            products += sum(part.products for part, _ in real if not part.passes)
+        if not products:  # slices and pools alone are not for a kernel
+            return None
+        after = map_cycles(merged, pixels(shape, rows), dtype, self.target)
+        if after >= before or (self.small and merged.products > products):
+            return None
+        if rounds_more(merged, [level.maps for level in taken], dtype):
+            return None
+        saved = products / merged.products
+        return before - after, Merge(source, merged, rows, others, len(taken), saved)

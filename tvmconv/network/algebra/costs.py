@@ -1,0 +1,61 @@
+"""What a linear map, or a pass over an array, costs by estimate: cycles of one core."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+from ...algorithms.cpu.model.cost import lines
+from ...algorithms.table import applicable
+from ...errors import TvmconvError
+from ...linear.maps import LinearMap
+from ...problem import Problem
+from ...runtime.arrays import KERNEL_TYPES
+from ...targets.target import CpuTarget
+
+
+def part_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
+    """Return what an operator of a network costs on data of a shape, its channels second."""
+    if not map_.passes:
+        return map_cycles(map_, shape, dtype, target)
+    made = (shape[0], map_.outputs, *outputs(map_, shape))
+    return pass_cycles(made, dtype, 1, target) + pass_cycles(made if map_.is_slice else shape, dtype, 1, target)
+
+
+def map_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
+    """Return what the kernel of a map costs on data of a shape, its channels second; infinity: no kernel computes it."""
+    try:
+        return _cycles(
+            Problem(
+                op="convolution", batch=shape[0], in_channels=shape[1], in_spatial=shape[2:], out_channels=map_.outputs,
+                out_spatial=outputs(map_, shape), kernel=map_.taps, strides=map_.strides, dilations=map_.dilations,
+                pads_begin=map_.begins, pads_end=map_.ends, groups=map_.groups, dtype=dtype, bias=map_.bias is not None,
+            ),
+            target,
+        )  # fmt: skip
+    except TvmconvError:  # a problem that kernels do not have
+        return float("inf")
+
+
+def outputs(map_: LinearMap, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many pixels a map gives of data of a shape, its channels second."""
+    span = [(taps - 1) * dilation + 1 for taps, dilation in zip(map_.taps, map_.dilations, strict=True)]
+    return tuple(
+        (size + begin + end - reach) // stride + 1
+        for size, begin, end, reach, stride in zip(shape[2:], map_.begins, map_.ends, span, map_.strides, strict=True)
+    )
+
+
+def problem_cycles(problem: Problem, target: CpuTarget) -> float:
+    """Return what a kernel costs, its data channels last."""
+    return _cycles(problem.with_(data_format="NXC", filter_format="XIO"), target)
+
+
+def pass_cycles(shape: tuple[int, ...], dtype: str, arrays: int, target: CpuTarget) -> float:
+    """Return what it costs to read or write so many arrays of a shape."""
+    return lines(arrays * prod(shape) * KERNEL_TYPES[dtype].itemsize) * target.costs.lines.l3
+
+
+@lru_cache(maxsize=4096)
+def _cycles(problem: Problem, target: CpuTarget) -> float:
+    return applicable(problem, target)[0].cycles(problem, target)

@@ -1,0 +1,87 @@
+"""Rule: a pointwise convolution of resized pixels is the resize of a pointwise convolution, of fewer pixels.
+
+A resize adds up pixels by weights whose sum is 1, the same for each channel, and a pointwise convolution adds up channels by
+numbers that are the same for each pixel: so they can change places, and the bias with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+
+from ...linear.maps import LinearMap
+from ...targets.target import CpuTarget
+from ..ir.graph import Graph
+from ..ir.problem_of import DTYPES
+from ..rewrite.simplify import static_shape
+from .costs import map_cycles, pass_cycles
+from .reading import filters, written
+
+_METHODS = ("nearest_neighbor", "linear")
+# Those in which an output has a part in pixels alone, whatever lies beyond them.
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+@dataclass(frozen=True)
+class Resized:
+    """A pointwise map, and a resize after it.
+
+    Attributes
+    ----------
+    source
+        What is resized.
+    map
+        The map.
+    resize
+        The call that resizes.
+    """
+
+    source: Any
+    map: LinearMap
+    resize: relax.Call
+
+    @property
+    def said(self) -> str:
+        """What was done."""
+        return "resized after its pointwise convolution, not before it"
+
+    def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+        """Return its operators on what stands for the source."""
+        made = written(self.map, visit(self.source), emit, rows=False)
+        return emit(relax.Call(self.resize.op, [made, *self.resize.args[1:]], self.resize.attrs, self.resize.ty_args))
+
+
+def find_resized(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Resized]]:
+    """Give the pointwise convolutions of a function that cost less before the resize that they come after."""
+    for variable, level in filters(graph):
+        call = graph.call(level.source)
+        if call is None or not _is_linear(call) or len(graph.readers(level.source)) != 1:
+            continue
+        if not level.map.is_pointwise or set(level.map.strides) != {1} or call.args[0].ty.dtype != variable.ty.dtype:
+            continue
+        small, wide = static_shape(call.args[0].ty), static_shape(call.ty)
+        if small is None or wide is None:
+            continue
+        dtype, outputs = DTYPES[str(variable.ty.dtype)], level.map.outputs
+        before = map_cycles(level.map, wide, dtype, target) + _moving(small, wide, dtype, target)
+        after = map_cycles(level.map, small, dtype, target)
+        after += _moving((small[0], outputs, *small[2:]), (wide[0], outputs, *wide[2:]), dtype, target)
+        if after < before:
+            yield variable, Resized(call.args[0], level.map, call)
+
+
+def _is_linear(call: relax.Call) -> bool:
+    if not call.op.name.startswith("relax.image.resize") or not isinstance(call.args[0], relax.Var):
+        return False
+    attrs = call.attrs
+    if str(attrs.method) not in _METHODS or str(attrs.coordinate_transformation_mode) not in _COORDINATES:
+        return False
+    return str(attrs.layout).startswith("NC")
+
+
+def _moving(small: tuple[int, ...], wide: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
+    """Return what a resize costs."""
+    return pass_cycles(small, dtype, 1, target) + pass_cycles(wide, dtype, 1, target)

@@ -1,0 +1,156 @@
+"""Rule: a pixel shuffle is the order of a filter's outputs, or the stride of a transposed convolution.
+
+Of a convolution's channels ``c * s + a`` become the pixels ``i * s + a`` of the channel ``c``. So the channels may be computed in
+another order, those of one place in a pixel beside each other, and what is moved are neighbours. Output ``i * s + a`` reads input
+``j = i + t - p`` by tap ``t`` of channel ``c * s + a``; so a transposed convolution of stride ``s`` has as tap ``s * (taps - 1 - t) + a``
+that number, and nothing is moved, if the bias is the same for all places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ...linear.maps import Array, LinearMap
+from ...targets.target import CpuTarget
+from ..ir.graph import Graph
+from ..ir.problem_of import DTYPES
+from ..rewrite.pixel_shuffle import Order, pixel_shuffle
+from ..rewrite.simplify import static_shape
+from .costs import map_cycles, pass_cycles
+from .reading import filters, shifted, written
+from .transposing import transposed, transposed_cycles
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A convolution whose outputs lie as they are moved.
+
+    Attributes
+    ----------
+    source, map
+        What it reads, and its map, places first.
+    factors
+        Into how many pixels one becomes, along each axis.
+    """
+
+    source: Any
+    map: LinearMap
+    factors: tuple[int, ...]
+
+    @property
+    def said(self) -> str:
+        """What was done."""
+        return "a convolution's outputs in the order of the pixels that they become"
+
+    def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+        """Return its operators on what stands for the source."""
+        made, rank = written(self.map, visit(self.source), emit, rows=False), len(self.factors)
+        batch, channels, *sizes = static_shape(made.ty) or ()
+        channels //= int(np.prod(self.factors))
+        cut = emit(relax.op.reshape(made, (batch, *self.factors, channels, *sizes)))
+        pixels = [each for axis in range(rank) for each in (rank + 2 + axis, 1 + axis)]
+        moved = emit(relax.op.permute_dims(cut, [0, rank + 1, *pixels]))
+        wide = (size * factor for size, factor in zip(sizes, self.factors, strict=True))
+        return emit(relax.op.reshape(moved, (batch, channels, *wide)))
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A transposed convolution in the place of a convolution and a pixel shuffle.
+
+    Attributes
+    ----------
+    source, map
+        What it reads, and the convolution's map.
+    order
+        As a pixel shuffle has it.
+    """
+
+    source: Any
+    map: LinearMap
+    order: Order
+
+    @property
+    def said(self) -> str:
+        """What was done."""
+        return "a convolution and its pixel shuffle, one transposed convolution"
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """Its strides."""
+        return self.order.shape[1:]
+
+    @property
+    def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Its pads, at the beginnings and ends of axes."""
+        begins, ends = (
+            tuple(step * (taps - 1 - pad) for step, taps, pad in zip(self.factors, self.map.taps, pads, strict=True))
+            for pads in (self.map.begins, self.map.ends)
+        )
+        return begins, ends
+
+    @property
+    def filter(self) -> Array:
+        """Its filter: outputs, inputs of a group, and taps."""
+        kernel = [step * taps for step, taps in zip(self.factors, self.map.taps, strict=True)]
+        made = np.zeros((self.order.shape[0], self.map.filter.shape[1], *kernel))
+        turned = np.flip(self.map.filter, tuple(range(2, self.map.filter.ndim)))
+        for place in np.ndindex(self.factors):
+            taps = tuple(slice(begin, None, step) for begin, step in zip(place, self.factors, strict=True))
+            chosen, at = (slice(None), *place), (slice(None), slice(None), *taps)
+            made[at] = turned[self.order[chosen]]
+        return made
+
+    def cycles(self, target: CpuTarget, wide: tuple[int, ...]) -> float:
+        """Return what it costs to compute an output of a shape."""
+        return transposed_cycles(self, wide[1], wide[2:], target)
+
+    def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+        """Return its operators on what stands for the source."""
+        bias = self.map.bias
+        return shifted(
+            transposed(self, visit, emit),
+            None if bias is None else bias[self.order.reshape(len(self.order), -1)[:, 0]],
+            emit,
+        )
+
+
+def find_shuffled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Ordered | Strided]]:
+    """Give the pixel shuffles of a function that follow a convolution whose filter can say where pixels go."""
+    known = dict(filters(graph))
+    for variable in graph.values:
+        shuffle = pixel_shuffle(variable, graph)
+        level = None if shuffle is None else known.get(shuffle.data)
+        if shuffle is None or level is None or len(graph.readers(shuffle.data)) != 1:
+            continue
+        wide, given = static_shape(variable.ty) or (), static_shape(level.source.ty) or ()
+        dtype = DTYPES[str(variable.ty.dtype)]
+        strided = _strided(level.source, level.map, shuffle.order)
+        before = map_cycles(level.map, given, dtype, target) + pass_cycles(wide, dtype, 2, target)
+        if strided is not None and strided.cycles(target, wide) < before:
+            yield variable, strided
+            continue
+        places_first = np.moveaxis(shuffle.order, 0, -1).reshape(-1)
+        if level.map.groups == 1 and (places_first != np.arange(places_first.size)).any():
+            bias = None if level.map.bias is None else level.map.bias[places_first]
+            map_ = replace(level.map, filter=level.map.filter[places_first], bias=bias)
+            yield variable, Ordered(level.source, map_, shuffle.order.shape[1:])
+
+
+def _strided(source: Any, map_: LinearMap, order: Order) -> Strided | None:
+    """Return a convolution and a shuffle of its pixels as one transposed convolution; None: there is none."""
+    channels, groups = order.shape[0], map_.groups
+    if {*map_.strides, *map_.dilations} != {1} or channels % groups:
+        return None
+    of_groups = (order // (map_.outputs // groups)).reshape(channels, -1)
+    if (of_groups != np.arange(channels)[:, None] // (channels // groups)).any():
+        return None
+    if map_.bias is not None and np.ptp(map_.bias[order].reshape(channels, -1), 1).any():
+        return None
+    made = Strided(source, map_, order)
+    return made if min(sum(made.pads, ())) >= 0 else None

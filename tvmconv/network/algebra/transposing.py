@@ -1,0 +1,68 @@
+"""A transposed convolution as what rules write in the place of others: what it costs, and its operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...linear.maps import Array, LinearMap
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..ir.operators import TRANSPOSED
+from ..ir.problem_of import DTYPES
+from ..rewrite.simplify import static_shape
+from .costs import problem_cycles
+from .reading import fixed
+
+
+class Transposed(Protocol):
+    """What a rule has found."""
+
+    @property
+    def source(self) -> Any:
+        """What it reads."""
+
+    @property
+    def map(self) -> LinearMap:
+        """The map before, which has its groups, dilations and bias."""
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """Its strides."""
+
+    @property
+    def filter(self) -> Array:
+        """Outputs, inputs of a group, and taps."""
+
+    @property
+    def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """At the beginnings and ends of axes."""
+
+
+def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...], target: CpuTarget) -> float:
+    """Return what it costs to compute so many channels of so many pixels."""
+    given, (begins, ends), map_ = static_shape(found.source.ty) or (), found.pads, found.map
+    return problem_cycles(
+        Problem(
+            op="convolution_backprop_data", batch=given[0], in_channels=given[1], in_spatial=given[2:],
+            out_channels=channels, out_spatial=pixels, kernel=found.filter.shape[2:], strides=found.factors,
+            dilations=map_.dilations, pads_begin=begins, pads_end=ends, groups=map_.groups,
+            dtype=DTYPES[str(found.source.ty.dtype)], bias=map_.bias is not None,
+        ),
+        target,
+    )  # fmt: skip
+
+
+def transposed(found: Transposed, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+    """Return it, without its bias, of what stands for the source."""
+    (begins, ends), groups = found.pads, found.map.groups
+    # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.
+    filter_ = np.concatenate([each.swapaxes(0, 1) for each in np.split(found.filter, groups)])
+    return emit(
+        TRANSPOSED[len(found.factors)](
+            visit(found.source), fixed(filter_, found.source.ty.dtype), strides=list(found.factors),
+            padding=[*begins, *ends], groups=groups,
+        )
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Emit a network: the plan of steps and memory, and the library."""

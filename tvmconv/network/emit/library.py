@@ -1,0 +1,196 @@
+"""A planned network as one library: functions by LLVM, the plan as a table in C, the executor, and the weights behind them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+from tvm.ir import Call
+
+from ...errors import SourceError
+from ...exporting.network_part import ENTRIES, NetworkPart
+from ...isa import Isa
+from ...lowering.common.rewrites import found
+from ...lowering.cpu.linker import (
+    compile_runtime,
+    link_objects,
+    link_relocatable,
+    operator_object,
+    runtime_objects,
+)
+from ...runtime.networks.file import append
+from ...support.toolchain import has_tool, run_tool
+from ...targets.target import CpuTarget
+from ..kernels.build import CODE, SYMBOL_OF_CODE
+from ..operators.attention import FUNCTION as ATTENTION
+from ..operators.max_pool import FUNCTION as MAX_POOL
+from ..operators.mean_pool import FUNCTION as MEAN_POOL
+from ..operators.separable import FUNCTION as WINDOWS
+from .memory_plan import COPY, Array, NetworkPlan, Step, item_bytes
+from .tir_pipeline import NETWORK_PIPELINE
+
+_NATIVE = Path(__file__).parent / "native"
+_INCLUDE = f"-I{_NATIVE}"
+_EXPORTS = ("__tvm_ffi_tvmconv_network*",)
+# Each C file of operators, which is compiled for a second, and its functions.
+_OPERATORS = {"attention": (ATTENTION,), "pools": (MAX_POOL, MEAN_POOL), "windows": (WINDOWS,)}
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
+
+
+def write(
+    plan: NetworkPlan,
+    functions: Mapping[str, tirx.PrimFunc],
+    description: Mapping[str, Any],
+    target: CpuTarget,
+    path: Path,
+) -> None:
+    """Write a network's library, which is replaced whole.
+
+    Parameters
+    ----------
+    plan
+        What it runs.
+    functions
+        Those that the plan calls, scheduled.
+    description
+        What it says of itself; its steps are added.
+    target
+        What it is for.
+    path
+        Where it goes.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no C compiler, or it fails.
+    """
+    identity = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
+        work = Path(folder)
+        library, objects = work / "network.so", _objects(plan, functions, target, identity, work)
+        link_objects(work, (*objects, *runtime_objects(work, target.isa), "-lm"), library, _EXPORTS, target.isa)
+        append(library, _weights(plan), {**description, **_measures(plan)}, identity)
+        os.replace(library, path)
+
+
+def part(
+    plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], description: Mapping[str, Any], target: CpuTarget
+) -> NetworkPart:
+    """Return a network for another library to take in; parameters and errors are those of :func:`write`."""
+    identity = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        work = Path(folder)
+        objects = (
+            *_objects(plan, functions, target, identity, work),
+            *runtime_objects(work, target.isa, ("launcher",)),
+        )
+        linked = link_relocatable(work, objects, ENTRIES, target.isa)
+    return NetworkPart(linked, tuple(_weights(plan)), {**description, **_measures(plan)}, identity)
+
+
+def _objects(
+    plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget, identity: str, work: Path
+) -> list[str]:
+    """Write all but the run-time services as object files into the folder `work`; return their names."""
+    objects = ["network.o", "plan.o", "sorting.o"]
+    for file, names in _OPERATORS.items():
+        if any(_calls(function, name) for function in functions.values() for name in names):
+            objects.append(operator_object(work, file, target))
+    (work / "network.o").write_bytes(_executor(target.isa))
+    (work / "sorting.o").write_bytes(_sorting(target.isa))
+    (work / "plan.c").write_text(_table(plan, identity))
+    (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE, isa=target.isa))
+    # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
+    renames = has_tool("objcopy", target.isa)
+    built = [name for name, each in functions.items() if renames and CODE in (each.attrs or {})]
+    objects += [_built(functions[name], name, target.isa, work) for name in built]
+    if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
+        module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
+        executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
+        executable.mod.write_to_file(str(work / "functions.o"))
+        objects.append("functions.o")
+    return objects
+
+
+def _built(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:
+    """Write the code that a kernel was built to, and checked by, under another name; return that of the file."""
+    file, symbol = f"{name}.o", f"__tvm_ffi_{name}"
+    (work / file).write_bytes(function.attrs[CODE].numpy().tobytes())
+    renamed = f"--redefine-sym=__tvm_ffi_{function.attrs[SYMBOL_OF_CODE]}={symbol}"
+    visible = (f"--keep-global-symbol={symbol}", "--keep-global-symbol=__TVMBackend*")  # the slots of launcher.c
+    run_tool("objcopy", ("--wildcard", renamed, *visible, file), work, isa)
+    return file
+
+
+def _calls(function: tirx.PrimFunc, name: str) -> bool:
+    calls = found(function.body, Call)
+    return any(getattr(each.op, "name", "") == "tirx.call_extern" and str(each.args[0].value) == name for each in calls)
+
+
+def _weights(plan: NetworkPlan) -> Iterator[tuple[int, np.ndarray]]:
+    return ((each.offset, each.array) for each in plan.weights)
+
+
+@cache
+def _executor(isa: Isa) -> bytes:
+    return compile_runtime(_NATIVE / "executor.c", _INCLUDE, "-D_GNU_SOURCE", isa=isa)
+
+
+@cache
+def _sorting(isa: Isa) -> bytes:
+    return compile_runtime("sorting.c", isa=isa)
+
+
+def _measures(plan: NetworkPlan) -> dict[str, Any]:
+    """Return what each step reads and writes, how much memory a call takes, and that with all weights, inputs and outputs."""
+    sizes = [sum(array.size for array in each.arguments) for each in plan.steps]
+    steps = [{"function": each.function, "bytes": size} for each, size in zip(plan.steps, sizes, strict=True)]
+    ends = sum(each.size for each in (*plan.inputs, *plan.outputs))
+    peak = sum(each.size for each in plan.weights) + plan.arena_bytes + ends
+    return {"steps": steps, "arena_bytes": plan.arena_bytes, "peak_bytes": peak}
+
+
+def _table(plan: NetworkPlan, identity: str) -> str:
+    """Return the plan in C."""
+    called = sorted({step.symbol for step in plan.steps} - {COPY})
+    shapes = sorted({array.shape for step in plan.steps for array in step.given if array.shape})
+    shape_names = {shape: f"shape{number}" for number, shape in enumerate(shapes)} | {(): "NULL"}
+    lines = ['#include "executor.h"', "#include <stddef.h>"]
+    lines += [f"int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);" for name in called]
+    lines += [f"static const int64_t {shape_names[shape]}[] = {{{', '.join(map(str, shape))}}};" for shape in shapes]
+    for number, step in enumerate(plan.steps):
+        arguments = ", ".join(_argument(each, shape_names[each.shape]) for each in step.given)
+        lines.append(f"static const Argument arguments{number}[] = {{{arguments}}};")
+    steps = ", ".join(
+        f"{{{_symbol(step)}, arguments{at}, {len(step.given)}, {step.free[0]}, {step.free[1]}}}"
+        for at, step in enumerate(plan.steps)
+    )
+    lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0, 0, 0}'}}};")
+    sizes = ", ".join(str(each.size) for each in (*plan.inputs, *plan.outputs))
+    lines.append(f"static const uint64_t bytes[] = {{{sizes or 0}}};")
+    counts = f"{len(plan.steps)}, {len(plan.inputs)}, {len(plan.outputs)}"
+    lines.append(f'const Plan tvmconv_plan = {{steps, {counts}, bytes, {plan.arena_bytes}, "{identity}"}};')
+    return "\n".join((*lines, ""))
+
+
+def _symbol(step: Step) -> str:
+    return COPY if step.function == COPY else f"__tvm_ffi_{step.symbol}"
+
+
+def _argument(array: Array, shape: str) -> str:
+    storage = array.storage
+    offset = storage.offset + array.offset
+    dtype = tvm.DataType(array.dtype)
+    kind = next((name for name in _CODES if array.dtype.startswith(name)), None)
+    if kind is None:
+        raise SourceError(f"the network has a tensor of {array.dtype}; allowed: {', '.join(_CODES)}, each of some bits")
+    code = f"{{{_CODES[kind]}, {8 * item_bytes(array.dtype) if kind == 'bool' else int(dtype.bits)}, 1}}"
+    return f"{{{int(storage.region)}, {storage.number}, {offset}, {code}, {len(array.shape)}, {shape}}}"

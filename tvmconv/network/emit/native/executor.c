@@ -1,0 +1,294 @@
+/* The executor of a network, linked into its library: it walks the plan with the threads of the kernels.
+ *
+ * The library's file goes on behind what the loader maps of it: weights, from the beginning of a page, a description, and an end
+ * that says where they are (tvmconv/runtime/networks/file.py); if it has several networks, the same for each. Weights are mapped read-only, so they are read when first used, and
+ * processes share them; in huge pages, where the system has the file in such (Linux 6.18 on ext4 does).
+ *
+ * Calls are safe from several threads: each takes an instance, which has an arena and the arrays of all steps.
+ */
+#include "executor.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define LINE_BYTES 64u
+#define HUGE_PAGE_BYTES (2u << 20)
+#define IDENTITY_BYTES 32u
+static const char MAGIC[16] = "tvmconv network";
+
+typedef struct { /* the last bytes of the file */
+  uint64_t weights, weight_bytes, description, description_bytes;
+  char identity[IDENTITY_BYTES];
+  char magic[16];
+} End;
+
+typedef struct Instance {
+  struct Instance* next;
+  unsigned char* arena; /* of its own, NULL: callers give theirs */
+  unsigned char* base;  /* where the arena of this call is */
+  unsigned char** staged; /* of each input and output that did not begin at a cache line, memory that does */
+  unsigned char** places; /* of each input and output in this call */
+  DLTensor* tensors;
+  TVMFFIAny* arguments;
+} Instance;
+
+typedef struct {
+  Instance* free;
+  unsigned char* space; /* addresses, some of which the weights have */
+  uint64_t space_bytes;
+  const unsigned char* weights;
+  int32_t argument_count;
+} Network;
+
+/* Of the free instances of all networks of this library. A fork takes it, so that no child finds it taken. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static void lock(void) { pthread_mutex_lock(&mutex); }
+static void unlock(void) { pthread_mutex_unlock(&mutex); }
+__attribute__((constructor)) static void prepare_forks(void) { pthread_atfork(lock, unlock, unlock); }
+
+static int failed(const char* kind, const char* message) {
+  TVMFFIErrorSetRaisedFromCStr(kind, message);
+  return -1;
+}
+
+static int no_memory(void) { return failed("MemoryError", "there is no memory for the network"); }
+
+int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)num_args, (void)result;
+  const DLTensor *from = args[0].v_ptr, *to = args[1].v_ptr;
+  uint64_t bytes = (from->dtype.bits * from->dtype.lanes + 7) / 8;
+  for (int axis = 0; axis < from->ndim; ++axis) bytes *= (uint64_t)from->shape[axis];
+  memcpy((char*)to->data + to->byte_offset, (const char*)from->data + from->byte_offset, bytes);
+  return 0;
+}
+
+/* Of a program that has the weights in itself. */
+extern unsigned char tvmconv_network_weights[] __attribute__((weak));
+
+/* Maps a part of a file, as far behind a huge page as it is in the file, for else it cannot be mapped in such; returns 0, or -1. */
+static int map_part(Network* network, int file, uint64_t offset, uint64_t bytes) {
+  if (bytes == 0) return 0;
+  network->space_bytes = bytes + HUGE_PAGE_BYTES;
+  void* space = mmap(NULL, network->space_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return -1;
+  network->space = space;
+  unsigned char* start = network->space + (offset - (uintptr_t)space) % HUGE_PAGE_BYTES;
+  if (mmap(start, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, (off_t)offset) == MAP_FAILED) {
+    munmap(space, network->space_bytes);
+    return -1;
+  }
+  madvise(start, bytes, MADV_HUGEPAGE);
+  network->weights = start;
+  return 0;
+}
+
+/* Reads an end that stands before a place; returns whether there is one. */
+static int read_end(int file, off_t place, End* end) {
+  return place > (off_t)sizeof *end && pread(file, end, sizeof *end, place - (off_t)sizeof *end) == (ssize_t)sizeof *end &&
+         memcmp(end->magic, MAGIC, sizeof MAGIC) == 0 && end->weights < (uint64_t)place &&
+         end->weight_bytes <= (uint64_t)place - end->weights;
+}
+
+/* Maps the weights behind the library that this function is in; returns 0, or raises. */
+static int map_weights(Network* network) {
+  if (tvmconv_network_weights != NULL) {
+    network->weights = tvmconv_network_weights;
+    return 0;
+  }
+  Dl_info info;
+  if (dladdr(MAGIC, &info) == 0) return failed("RuntimeError", "the loader does not tell where the network's file is");
+  int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return failed("RuntimeError", "the network's file is gone, and its weights with it");
+  struct stat status;
+  End end;
+  off_t size = fstat(file, &status) == 0 ? status.st_size : 0;
+  int there = read_end(file, size, &end), own = 0;
+  const int whole = there;
+  while (there && !(own = memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) == 0))
+    there = read_end(file, (off_t)end.weights, &end); /* of the network before */
+  if (!own) {
+    close(file);
+    return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
+                                        : "the network's file is cut off: its weights are missing");
+  }
+  int mapped = map_part(network, file, end.weights, end.weight_bytes);
+  close(file);
+  return mapped == 0 ? 0 : no_memory();
+}
+
+static void free_instance(Instance* instance) {
+  if (instance == NULL) return;
+  if (instance->staged)
+    for (int i = 0; i < tvmconv_plan.input_count + tvmconv_plan.output_count; ++i) free(instance->staged[i]);
+  free(instance->staged);
+  free(instance->places);
+  free(instance->tensors);
+  free(instance->arguments);
+  free(instance->arena);
+  free(instance);
+}
+
+/* Returns an instance in which the weights' arrays have their addresses. */
+static Instance* new_instance(const Network* network) {
+  Instance* instance = calloc(1, sizeof *instance);
+  if (instance == NULL) return NULL;
+  const size_t ends = (size_t)(tvmconv_plan.input_count + tvmconv_plan.output_count) + 1;
+  instance->staged = calloc(ends, sizeof *instance->staged);
+  instance->places = calloc(ends, sizeof *instance->places);
+  instance->tensors = calloc((size_t)network->argument_count + 1, sizeof *instance->tensors);
+  instance->arguments = calloc((size_t)network->argument_count + 1, sizeof *instance->arguments);
+  if (!instance->staged || !instance->places || !instance->tensors || !instance->arguments) {
+    free_instance(instance);
+    return NULL;
+  }
+  int32_t at = 0;
+  for (int32_t i = 0; i < tvmconv_plan.step_count; ++i)
+    for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
+      const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
+      DLTensor* tensor = &instance->tensors[at];
+      if (argument->region == WEIGHTS) tensor->data = (void*)(network->weights + argument->offset);
+      tensor->device.device_type = kDLCPU;
+      tensor->ndim = argument->rank;
+      tensor->dtype = argument->dtype;
+      tensor->shape = (int64_t*)argument->shape;
+      instance->arguments[at].type_index = kTVMFFIDLTensorPtr;
+      instance->arguments[at].v_ptr = tensor;
+    }
+  return instance;
+}
+
+/* Where an instance has an arena of its own; NULL: there is no memory. */
+static unsigned char* own_arena(Instance* instance) {
+  const size_t bytes = (tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
+  if (instance->arena == NULL && (instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) != NULL)
+    madvise(instance->arena, tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* not the rest of a page */
+  return instance->arena;
+}
+
+static Instance* take(Network* network) {
+  lock();
+  Instance* instance = network->free;
+  if (instance != NULL) network->free = instance->next;
+  unlock();
+  return instance != NULL ? instance : new_instance(network);
+}
+
+static void give(Network* network, Instance* instance) {
+  lock();
+  instance->next = network->free;
+  network->free = instance;
+  unlock();
+}
+
+/* Gives the steps' arrays the addresses of the arena, and of the inputs and outputs, by way of memory that begins at a cache line. */
+static int bind(Instance* instance, const TVMFFIAny* addresses, unsigned char* base) {
+  int32_t inputs = tvmconv_plan.input_count, all = inputs + tvmconv_plan.output_count;
+  unsigned char** places = instance->places;
+  for (int32_t i = 0; i < all; ++i) {
+    places[i] = (unsigned char*)(uintptr_t)addresses[i].v_int64;
+    if ((uintptr_t)places[i] % LINE_BYTES == 0) continue;
+    uint64_t bytes = tvmconv_plan.bytes[i];
+    if (instance->staged[i] == NULL) instance->staged[i] = aligned_alloc(LINE_BYTES, (bytes / LINE_BYTES + 1) * LINE_BYTES);
+    if (instance->staged[i] == NULL) return no_memory();
+    if (i < inputs) memcpy(instance->staged[i], places[i], bytes);
+    places[i] = instance->staged[i];
+  }
+  instance->base = base;
+  int32_t at = 0;
+  for (int32_t i = 0; i < tvmconv_plan.step_count; ++i)
+    for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
+      const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
+      if (argument->region == ARENA) instance->tensors[at].data = base + argument->offset;
+      if (argument->region > OUTPUT) continue;
+      int32_t place = (int32_t)argument->number + (argument->region == OUTPUT ? inputs : 0);
+      instance->tensors[at].data = places[place] + argument->offset;
+    }
+  return 0;
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Walks the plan; `seconds` takes how long each step took, NULL: nobody asks. */
+static int walk(const Instance* instance, double* seconds) {
+  const TVMFFIAny* arguments = instance->arguments;
+  int status = 0;
+  for (int32_t i = 0; status == 0 && i < tvmconv_plan.step_count; ++i) {
+    const Step* step = &tvmconv_plan.steps[i];
+    TVMFFIAny result = {.type_index = kTVMFFINone};
+    double begun = seconds ? now() : 0;
+    tvmconv_lend(instance->base + step->free, step->free_bytes);
+    status = step->function(NULL, arguments, step->count, &result);
+    if (seconds) seconds[i] = now() - begun;
+    arguments += step->count;
+  }
+  tvmconv_lend(NULL, 0);
+  return status == 0 ? 0 : -1;
+}
+
+/* `arena`: what the caller gives, from a cache line on; NULL: nothing. */
+static int run(Network* network, double* seconds, const TVMFFIAny* addresses, unsigned char* arena) {
+  Instance* instance = take(network);
+  if (instance == NULL) return no_memory();
+  if (arena == NULL) arena = own_arena(instance);
+  int status = arena != NULL ? bind(instance, addresses, arena) : no_memory();
+  if (status == 0) status = walk(instance, seconds);
+  int32_t inputs = tvmconv_plan.input_count;
+  for (int32_t i = 0; status == 0 && i < tvmconv_plan.output_count; ++i) {
+    void* out = (void*)(uintptr_t)addresses[inputs + i].v_int64;
+    if ((uintptr_t)out % LINE_BYTES) memcpy(out, instance->staged[inputs + i], tvmconv_plan.bytes[inputs + i]);
+  }
+  give(network, instance);
+  return status;
+}
+
+/* -> the network's handle, a number. */
+EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)args, (void)num_args;
+  Network* network = calloc(1, sizeof *network);
+  if (network == NULL) return no_memory();
+  for (int32_t i = 0; i < tvmconv_plan.step_count; ++i) network->argument_count += tvmconv_plan.steps[i].count;
+  if (map_weights(network) != 0) {
+    free(network);
+    return -1;
+  }
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = (int64_t)(uintptr_t)network;
+  return 0;
+}
+
+/* handle. No call of it may run, and none may come. */
+EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)num_args, (void)result;
+  Network* network = (Network*)(uintptr_t)args[0].v_int64;
+  for (Instance* each = network->free; each != NULL;) {
+    Instance* next = each->next;
+    free_instance(each);
+    each = next;
+  }
+  if (network->space) munmap(network->space, network->space_bytes);
+  free(network);
+  return 0;
+}
+
+/* handle, address of as many doubles as there are steps or 0, address of each input, of each output; and of an arena, if the caller has
+ * one for this call. */
+EXPORT int __tvm_ffi_tvmconv_network(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)result;
+  const int32_t count = 2 + tvmconv_plan.input_count + tvmconv_plan.output_count;
+  if (num_args != count && num_args != count + 1)
+    return failed("ValueError", "the network was given another number of inputs and outputs than it has");
+  unsigned char* arena = num_args > count ? (unsigned char*)(uintptr_t)args[count].v_int64 : NULL;
+  return run((Network*)(uintptr_t)args[0].v_int64, (double*)(uintptr_t)args[1].v_int64, args + 2, arena);
+}

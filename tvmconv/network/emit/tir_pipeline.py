@@ -1,0 +1,78 @@
+"""From a Relax module with our kernels to a library: TVM's passes for what is TVM's, ours for what is ours."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+
+from ...lowering.common.activations import expand_steps
+from ...lowering.cpu.passes import PIPELINE
+from ...lowering.cpu.rewrites.bf16_bits import broadcast_bits
+from ...lowering.cpu.rewrites.squares import by_squares
+from ...lowering.cpu.stack import keep_on_stack
+from ..kernels.build import LOWERED
+
+NETWORK_PIPELINE = "tvmconv_network"
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvmconv.LowerNetwork")
+class _LowerNetwork:
+    """Lower functions that are marked LOWERED by the passes of our kernels, the others by TVM's."""
+
+    def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        """Return the module lowered."""
+        ours = {variable: each for variable, each in mod.functions_items() if LOWERED in (each.attrs or {})}
+        others = {variable: each for variable, each in mod.functions_items() if variable not in ours}
+        lowered = tvm.IRModule({}, attrs=mod.attrs)
+        for functions, passes in ((ours, tirx.get_tir_pipeline(PIPELINE)[0]), (others, _others())):
+            if functions:
+                lowered.update(passes(tvm.IRModule(functions, attrs=mod.attrs)))
+        return lowered
+
+
+def _others() -> tvm.transform.Pass:
+    """Return TVM's own passes for CPUs, and ours for the operators of activations and for what is local."""
+    return tvm.transform.Sequential(
+        [
+            s_tir.transform.CanonicalizeLoop(),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerMatchBuffer(),
+            s_tir.transform.StmtSimplify(),
+            s_tir.transform.AnnotateIrregularLoop(),
+            s_tir.transform.LowerOpaqueBlock(),
+            by_squares(),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.BF16ComputeLegalize(),
+            tirx.transform.NarrowDataType(32),
+            s_tir.transform.LoopPartition(),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.StorageRewrite(),
+            s_tir.transform.HoistIfThenElse(),
+            tirx.transform.UnrollLoop(),
+            s_tir.transform.RenormalizeSplitPattern(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.RemoveNoOp(),
+            s_tir.transform.RewriteUnsafeSelect(),
+            expand_steps(),
+            tirx.transform.CommonSubexprElim(),
+            keep_on_stack(),
+            tirx.transform.FP8ComputeLegalize(),
+            tirx.transform.VerifyMemory(),
+            tirx.transform.AnnotateEntryFunc(),
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+            tirx.transform.FP8StorageLegalize(),
+            broadcast_bits(),
+            tirx.transform.BF16StorageLegalize(),
+        ]
+    )
+
+
+def _pipeline() -> tuple[tvm.transform.Pass, object, object]:
+    return _LowerNetwork(), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
+
+
+tirx.register_tir_pipeline(NETWORK_PIPELINE, _pipeline)

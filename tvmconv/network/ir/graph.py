@@ -1,0 +1,154 @@
+"""A Relax function as a graph: what each variable is bound to, and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ...problem import Problem
+from ..rewrite.simplify import constant
+
+# What operators of two arguments, and the sign, compute of arrays.
+ARITHMETIC: Mapping[str, Callable[..., Any]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.divide": np.divide,
+    "relax.power": np.power,
+    "relax.negative": np.negative,
+}
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """A batch normalization by fixed numbers.
+
+    Attributes
+    ----------
+    data, axis
+        What is normalized, and the axis of its channels.
+    numbers
+        Its scale, shift, mean and variance.
+    factor, shift
+        The same as a product and a sum of each channel.
+    """
+
+    data: Any
+    axis: int
+    numbers: tuple[npt.NDArray[Any], ...]
+    factor: npt.NDArray[np.float64]
+    shift: npt.NDArray[np.float64]
+
+
+class Graph:
+    """The bindings of a function whose calls take variables and constants (A-normal form).
+
+    Attributes
+    ----------
+    values
+        What each variable is bound to, in order.
+    """
+
+    def __init__(self, function: relax.Function) -> None:
+        self.values: dict[relax.Var, Any] = {}
+        self._readers: dict[relax.Var, list[relax.Var | None]] = {}
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                if isinstance(binding, relax.VarBinding):
+                    self.values[binding.var] = binding.value
+                self._note(binding.value, binding.var)
+        self._note(function.body.body, None)
+
+    def readers(self, variable: relax.Var) -> list[relax.Var | None]:
+        """Return the variables whose values read one, each as often as it does; None: the function returns it."""
+        return self._readers.get(variable, [])
+
+    def call(self, variable: relax.Var | None, name: str = "") -> relax.Call | None:
+        """Return the call of an operator that a variable is bound to, of `name` if one is given; None: of nothing such."""
+        value = self.values.get(variable) if variable is not None else None
+        if not isinstance(value, relax.Call) or not hasattr(value.op, "name"):
+            return None
+        return value if name in ("", value.op.name) else None
+
+    def array(self, expr: Any) -> npt.NDArray[Any] | None:
+        """Return the numbers of a constant, or of a variable bound to one; None: they are not fixed."""
+        return constant(self.values.get(expr) if isinstance(expr, relax.Var) else expr)
+
+    def fields(self, expr: Any) -> list[Any]:
+        """Return what a tuple consists of; nothing if that is not known."""
+        value = self.values.get(expr) if isinstance(expr, relax.Var) else expr
+        return list(value.fields) if isinstance(value, relax.Tuple) else []
+
+    def normalization(self, item: Any) -> Normalization | None:
+        """Return the batch normalization by fixed numbers whose answer an item of a tuple is; None: it is something else."""
+        if not isinstance(item, relax.TupleGetItem) or item.index:
+            return None
+        call = self.call(item.tuple_value, "relax.nn.batch_norm")
+        if call is None or getattr(call.attrs, "training", False):
+            return None
+        numbers = tuple(array for array in map(self.array, call.args[1:5]) if array is not None)
+        if len(numbers) < 4:
+            return None
+        gamma, beta, mean, variance = (each.astype(np.float64) for each in numbers)
+        factor = gamma / np.sqrt(variance + float(call.attrs.epsilon))
+        axis = int(call.attrs.axis) % call.args[0].ty.ndim
+        return Normalization(call.args[0], axis, numbers, factor, beta - mean * factor)
+
+    def _note(self, value: Any, reader: relax.Var | None) -> None:
+        def visit(expr: Any) -> None:
+            if isinstance(expr, relax.Var):
+                self._readers.setdefault(expr, []).append(reader)
+
+        relax.analysis.post_order_visit(value, visit)
+
+
+def scalar(array: npt.NDArray[Any] | None) -> float | None:
+    """Return the number of an array of one element; None if it has several, or is None."""
+    return None if array is None or array.size != 1 else float(np.asarray(array, np.float64).reshape(()))
+
+
+def channel_axis(problem: Problem) -> int:
+    """Return the axis of channels of what a problem reads and computes."""
+    return problem.rank + 1 if problem.data_format == "NXC" else 1
+
+
+def along(array: npt.NDArray[Any] | None, rank: int, axis: int, channels: int) -> npt.NDArray[np.float64] | None:
+    """Return the numbers of an array that a tensor's channels have each their own of, or all the same; None: it has others."""
+    if array is None or array.ndim > rank:
+        return None
+    shape = (1,) * (rank - array.ndim) + array.shape
+    if array.size not in (1, channels) or any(size != 1 for at, size in enumerate(shape) if at != axis):
+        return None
+    return np.broadcast_to(array.reshape(-1).astype(np.float64), (channels,)).copy()
+
+
+def by_channel(array: npt.NDArray[Any] | None, problem: Problem, channels: int) -> npt.NDArray[np.float64] | None:
+    """Return the numbers of an array that has one for each channel of a problem's data, or one for all; None: it has not."""
+    return along(array, problem.rank + 2, channel_axis(problem), channels)
+
+
+def affine(
+    operator: str, vector: npt.NDArray[np.float64], is_first: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
+    """Return the factor and the shift of each channel by an operator of data and fixed numbers; None: it is none such.
+
+    Parameters
+    ----------
+    is_first
+        Whether the data is the first of both, which a quotient asks for.
+    """
+    ones, zeros = np.ones_like(vector), np.zeros_like(vector)
+    if operator == "relax.multiply":
+        return vector, zeros
+    if operator == "relax.divide":
+        return (1 / vector, zeros) if is_first and vector.all() else None
+    if operator == "relax.add":
+        return ones, vector
+    if operator == "relax.subtract":
+        return (ones, -vector) if is_first else (-ones, vector)
+    return None

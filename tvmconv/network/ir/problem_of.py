@@ -1,0 +1,164 @@
+"""Calls of Relax's convolutions as Problems."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ...errors import InvalidProblemError
+from ...fills import numpy_dtype
+from ...problem import Problem
+from ...runtime.arrays import KERNEL_TYPES
+from ..rewrite.simplify import static_shape
+
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+CONVOLUTION = re.compile(r"relax\.nn\.conv([123])d(_transpose)?")
+_SPATIAL = "DHW"
+Shape = tuple[int, ...]
+
+
+class NotCoveredError(Exception):
+    """Says why no kernel can compute a convolution."""
+
+
+def is_convolution(call: relax.Call) -> bool:
+    """Whether a call is one of Relax's convolutions."""
+    return CONVOLUTION.fullmatch(getattr(call.op, "name", "")) is not None
+
+
+def is_product(call: relax.Call) -> bool:
+    """Whether a call multiplies rows by a matrix, which a convolution of one tap does, too."""
+    return getattr(call.op, "name", "") == "relax.matmul" and getattr(call.args[1].ty, "ndim", -1) == 2
+
+
+def problem_of(call: relax.Call) -> Problem:
+    """Return the Problem of a convolution or product, without bias and epilogue.
+
+    That of a product has the shapes of one with all rows side by side.
+
+    Raises
+    ------
+    NotCoveredError
+        If there is none, with the reason.
+    """
+    shapes = [static_shape(each.ty) for each in (*call.args, call)]
+    if any(shape is None for shape in shapes):
+        raise NotCoveredError("its shapes are not fixed")
+    types = [str(each.ty.dtype) for each in (*call.args, call)]
+    if types[0] not in DTYPES or len(set(types)) > 1:
+        raise NotCoveredError(f"its types are {', '.join(types)}; kernels take {' or '.join(DTYPES)} throughout")
+    try:
+        build = _product if is_product(call) else _convolution
+        return build(call, DTYPES[types[0]], *(shape or () for shape in shapes))
+    except InvalidProblemError as error:
+        raise NotCoveredError(str(error)) from error
+
+
+def _convolution(call: relax.Call, dtype: str, data: Shape, weights: Shape, output: Shape) -> Problem:
+    found = CONVOLUTION.fullmatch(call.op.name)
+    assert found is not None
+    rank, transposed, attrs = int(found[1]), bool(found[2]), call.attrs
+    channels_last = _channels_last(attrs.data_layout, rank)
+    if attrs.out_layout not in ("", attrs.data_layout):
+        raise NotCoveredError(f"its output is {attrs.out_layout}, its input {attrs.data_layout}")
+    channel, first = (-1, 1) if channels_last else (1, 2)
+    spatial = slice(first, first + rank)
+    pads = [int(pad) for pad in attrs.padding]
+    ends = pads[rank:]
+    if transposed:
+        ends = [max(end - int(more), 0) for end, more in zip(ends, attrs.output_padding, strict=True)]
+    kernel = tuple(weights[axis] for axis in to_oix(call)[2:])
+    return Problem(
+        op="convolution_backprop_data" if transposed else "convolution",
+        batch=data[0],
+        in_channels=data[channel],
+        in_spatial=data[spatial],
+        out_channels=output[channel],
+        out_spatial=output[spatial],
+        kernel=kernel,
+        strides=tuple(map(int, attrs.strides)),
+        dilations=tuple(map(int, attrs.dilation)),
+        pads_begin=tuple(pads[:rank]),
+        pads_end=tuple(ends),
+        groups=int(attrs.groups),
+        data_format="NXC" if channels_last else "NCX",
+        filter_format="XIO" if channels_last else "OIX",
+        dtype=dtype,
+    )
+
+
+def _product(call: relax.Call, dtype: str, data: Shape, weights: Shape, output: Shape) -> Problem:
+    return pointwise(weights[0], weights[1], prod(data[:-1]), dtype)
+
+
+def pointwise(
+    depth: int, outputs: int, pixels: int, dtype: str, layout: str = "NXC", batch: int = 1, groups: int = 1
+) -> Problem:
+    """Return the convolution of one axis and one tap, of `depth` channels to `outputs` in each group.
+
+    Raises
+    ------
+    InvalidProblemError
+        If it is larger than indices reach.
+    """
+    return Problem(
+        op="convolution",
+        batch=batch,
+        in_channels=groups * depth,
+        in_spatial=(pixels,),
+        out_channels=groups * outputs,
+        out_spatial=(pixels,),
+        kernel=(1,),
+        strides=(1,),
+        dilations=(1,),
+        pads_begin=(0,),
+        pads_end=(0,),
+        groups=groups,
+        data_format=layout,
+        filter_format="XIO" if layout == "NXC" else "OIX",
+        dtype=dtype,
+    )
+
+
+def filter_of(call: relax.Call, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return the filter of a call, as it lies in the module, in the order OIX of its Problem."""
+    ordered = array.T[..., None] if is_product(call) else np.transpose(array, to_oix(call))
+    return ordered.astype(np.float64)
+
+
+def plain_filter(filter_: npt.NDArray[np.float64], problem: Problem) -> npt.NDArray[Any]:
+    """Return a filter in the order OIX as a kernel takes it that reads it in place."""
+    if problem.filter_format == "XIO":
+        filter_ = np.moveaxis(filter_, (1, 0), (-2, -1))
+    return elements(filter_, problem.dtype)
+
+
+def elements(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """Return numbers as kernels take them: bf16 as its bits."""
+    return np.ascontiguousarray(array.astype(numpy_dtype(dtype))).view(KERNEL_TYPES[dtype])
+
+
+def to_oix(call: relax.Call) -> list[int]:
+    """Return the axes of a convolution's filter in the order OIX of its Problem.
+
+    What Relax calls I of a transposed convolution, the channels of its input, a Problem calls O: its filter is that of the
+    forward convolution.
+    """
+    found = CONVOLUTION.fullmatch(call.op.name)
+    assert found is not None
+    return [
+        call.attrs.kernel_layout.index(letter)
+        for letter in ("IO" if found[2] else "OI") + _SPATIAL[3 - int(found[1]) :]
+    ]
+
+
+def _channels_last(layout: str, rank: int) -> bool:
+    spatial = _SPATIAL[3 - rank :]
+    if layout not in (f"N{spatial}C", f"NC{spatial}"):
+        raise NotCoveredError(f"its layout is {layout}; kernels take N{spatial}C or NC{spatial}")
+    return layout.endswith("C")

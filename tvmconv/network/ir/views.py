@@ -1,0 +1,308 @@
+"""Views: where the elements of a value are that is a tensor's elements in another order, or some of them.
+
+An axis of a view is a product of factors, outermost first, each of an extent and a stride, so that every reshape that cuts its axes
+evenly is a view, also one that puts axes together which do not lie together, such as batch and heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, prod
+from typing import Any
+
+from tvm import relax
+
+from ..rewrite.simplify import integers, static_shape
+from ..rewrite.sink_reshapes import RESHAPES, order_of
+from .graph import Graph, scalar
+
+Factor = tuple[int, int]
+Axis = tuple[Factor, ...]
+# What each of an axis has in one tensor or more, by its name: a stride.
+Row = tuple[int, Mapping[str, int]]
+FLOATS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class View:
+    """Elements of a tensor.
+
+    Attributes
+    ----------
+    base
+        The variable, or constant, whose elements they are.
+    offset
+        Where the first is.
+    axes
+        The factors of each axis; of an axis of one element there are none.
+    factor
+        A number that all are multiplied by.
+    """
+
+    base: Any
+    offset: int
+    axes: tuple[Axis, ...]
+    factor: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of its axes."""
+        return tuple(prod(extent for extent, _ in axis) for axis in self.axes)
+
+
+def whole(expr: Any) -> View | None:
+    """Return all of a tensor; None: its shape is not fixed, or it has no elements."""
+    shape = static_shape(expr.ty)
+    return None if shape is None or 0 in shape else View(expr, 0, dense(shape))
+
+
+def dense(shape: Sequence[int]) -> tuple[Axis, ...]:
+    """Return the axes of a tensor whose elements lie one after the other."""
+    return tuple(() if size == 1 else ((size, prod(shape[axis + 1 :])),) for axis, size in enumerate(shape))
+
+
+def sources(expr: Any, graph: Graph, scaled: bool = False) -> list[View]:
+    """Return a value as views of what it is moved from, from the tensor that is computed first to itself.
+
+    With `scaled` also of what a number multiplies.
+    """
+    itself, value = whole(expr), graph.values.get(expr) if isinstance(expr, relax.Var) else None
+    if itself is None:
+        return []
+    moved: list[View | None] = []
+    if isinstance(value, relax.TupleGetItem):
+        call = graph.call(value.tuple_value, "relax.split")
+        if call is not None:
+            moved = [_part(call, value.index, view) for view in sources(call.args[0], graph, scaled)]
+    else:
+        call = graph.call(expr) if isinstance(expr, relax.Var) else None
+        if call is not None and call.op.name in {*RESHAPES, *_MOVED}:
+            moved = [moved_by(call, view, graph) for view in sources(call.args[0], graph, scaled)]
+        elif call is not None and scaled and call.op.name in ("relax.multiply", "relax.divide"):
+            moved = [*_multiplied(call, graph)]
+    return [*(each for each in moved if each is not None), itself]
+
+
+def _multiplied(call: relax.Call, graph: Graph) -> Iterator[View]:
+    """Yield what a number multiplies, or divides, as views with a factor."""
+    for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
+        number = factor_of(call, place, graph)
+        if number is not None and static_shape(call.ty) == static_shape(call.args[place].ty):
+            for view in sources(call.args[place], graph, scaled=True):
+                if isfinite(factor := view.factor * number):
+                    yield replace(view, factor=factor)
+
+
+def unconverted(expr: Any, graph: Graph) -> Any:
+    """Return what is converted between f32 and bf16."""
+    call = graph.call(expr, "relax.astype") if isinstance(expr, relax.Var) else None
+    types = () if call is None else (str(call.ty.dtype), str(call.args[0].ty.dtype))
+    return expr if call is None or not {*types} <= {*FLOATS} else unconverted(call.args[0], graph)
+
+
+def fixed(expr: Any, graph: Graph) -> float | None:
+    """Return the fixed number that is all of a tensor; None: it has others."""
+    return scalar(graph.array(unconverted(expr, graph)))
+
+
+def factor_of(call: relax.Call, place: int, graph: Graph) -> float | None:
+    """Return the number by which a product or quotient multiplies one of its arguments; None: it is no fixed one."""
+    number = fixed(call.args[1 - place], graph)
+    if number is None or call.op.name == "relax.multiply":
+        return number
+    return 1 / number if number else None
+
+
+def moved_by(call: relax.Call, view: View, graph: Graph) -> View | None:
+    """Return what an operator makes of a view of its first argument; None: it computes, or no view is that."""
+    shape, name = static_shape(call.ty), call.op.name
+    if shape is None or 0 in shape:
+        return None
+    if name in RESHAPES:
+        axes = _regrouped([factor for axis in view.axes for factor in axis], shape)
+        return None if axes is None else replace(view, axes=axes)
+    make = _MOVED.get(name)
+    return None if make is None else make(call, view, graph)
+
+
+def _permuted(call: relax.Call, view: View, graph: Graph) -> View | None:
+    return replace(view, axes=tuple(view.axes[axis] for axis in order_of(call) or ()))
+
+
+def _converted(call: relax.Call, view: View, graph: Graph) -> View | None:
+    # Of bf16 to f32 and back it is the reader's to round.
+    given = str(call.args[0].ty.dtype)
+    return view if given in FLOATS and str(call.ty.dtype) in FLOATS else None
+
+
+def _broadcast(call: relax.Call, view: View, graph: Graph) -> View | None:
+    shape = static_shape(call.ty) or ()
+    given = (((),) * (len(shape) - len(view.axes))) + view.axes
+    axes = (axis or (((size, 0),) if size > 1 else ()) for axis, size in zip(given, shape, strict=True))
+    return replace(view, axes=tuple(axes))
+
+
+def _taken(call: relax.Call, view: View, graph: Graph) -> View | None:
+    """Return what a take of one index is."""
+    index = scalar(graph.array(call.args[1]))
+    if index is None or call.args[1].ty.ndim or call.attrs.axis is None:
+        return None
+    axis = int(call.attrs.axis) % len(view.axes)
+    size = view.shape[axis]
+    at = int(index) + size * (index < 0 and str(call.attrs.mode) == "fast")
+    if not 0 <= at < size:
+        return None
+    cut = _sliced(view, axis, at, 1, 1)
+    return None if cut is None else replace(cut, axes=(*cut.axes[:axis], *cut.axes[axis + 1 :]))
+
+
+def _cut(call: relax.Call, view: View, graph: Graph) -> View | None:
+    shape = static_shape(call.ty) or ()
+    given = [integers(arg) for arg in call.args[1:]]
+    if len(given) < 3 or any(each is None for each in given):
+        return None
+    axes, starts, _, *steps = (each or [] for each in given)
+    made: View | None = view
+    for number, (axis, start) in enumerate(zip(axes, starts, strict=True)):
+        axis, step = axis % len(shape), steps[0][number] if steps else 1
+        size = view.shape[axis]
+        start = min(max(start + size * (start < 0), 0), size)
+        if made is None or step < 1:
+            return None
+        made = _sliced(made, axis, start, shape[axis], step)
+    return made
+
+
+def _part(call: relax.Call, index: int, view: View) -> View | None:
+    """Return a part of what is split."""
+    axis = int(call.attrs.axis) % len(view.axes)
+    sizes = [(static_shape(each) or ())[axis] for each in call.ty.fields]
+    return _sliced(view, axis, sum(sizes[:index]), sizes[index], 1)
+
+
+def _sliced(view: View, axis: int, start: int, count: int, step: int) -> View | None:
+    """Return every `step`-th of an axis; None: it is cut within its outermost factor."""
+    factors = view.axes[axis]
+    if count == view.shape[axis]:
+        return view
+    (_, stride), rest = factors[0], factors[1:]
+    inner = prod(size for size, _ in rest)
+    if inner > 1 and (step != 1 or start % inner or count % inner):
+        return None
+    outer = count // inner
+    made = (*([(outer, stride * step)] if outer > 1 else []), *rest)
+    axes = (*view.axes[:axis], made, *view.axes[axis + 1 :])
+    return replace(view, offset=view.offset + start // inner * stride, axes=axes)
+
+
+def _repeated(call: relax.Call, view: View, graph: Graph) -> View | None:
+    if call.attrs.axis is None:
+        return None
+    axis, times = int(call.attrs.axis) % len(view.axes), int(call.attrs.repeats)
+    made = (*view.axes[axis], *([(times, 0)] if times > 1 else []))
+    return replace(view, axes=(*view.axes[:axis], made, *view.axes[axis + 1 :]))
+
+
+_MOVED = {
+    "relax.permute_dims": _permuted,
+    "relax.astype": _converted,
+    "relax.broadcast_to": _broadcast,
+    "relax.repeat": _repeated,
+    "relax.take": _taken,
+    "relax.strided_slice": _cut,
+}
+
+
+def _regrouped(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...] | None:
+    """Return factors as the axes of a shape; None: a factor is not cut evenly."""
+    left, axes = list(_merged(factors)), []
+    for size in shape:
+        axis: list[Factor] = []
+        wanted = size
+        while wanted > 1:
+            extent, stride = left.pop(0)
+            if wanted % extent and extent % wanted:
+                return None
+            if extent > wanted:
+                left.insert(0, (extent // wanted, stride))
+                extent, stride = wanted, stride * (extent // wanted)
+            axis.append((extent, stride))
+            wanted //= extent
+        axes.append(_merged(axis))
+    return tuple(axes)
+
+
+def _merged(axis: Iterable[Factor]) -> Axis:
+    """Return an axis of as few factors as it takes: the rows of one tensor."""
+    rows = merged((extent, {"": stride}) for extent, stride in axis)
+    return tuple((extent, strides[""]) for extent, strides in rows)
+
+
+def aligned(axes: Mapping[str, Axis]) -> list[Row] | None:
+    """Return axes of several tensors that go along with each other, as rows of strides; None: they are not cut evenly.
+
+    An axis without factors is one element, which is there for all of the others.
+    """
+    left = {name: list(axis) for name, axis in axes.items() if axis}
+    rows: list[Row] = []
+    while any(left.values()):
+        if not all(left.values()):
+            return None
+        size = min(factors[0][0] for factors in left.values())
+        strides = dict.fromkeys(axes, 0)
+        for name, factors in left.items():
+            extent, stride = factors.pop(0)
+            if extent % size:
+                return None
+            if extent > size:
+                factors.insert(0, (size_left := extent // size, stride))
+                stride *= size_left
+            strides[name] = stride
+        rows.append((size, strides))
+    return rows
+
+
+def merged(rows: Iterable[Row]) -> list[Row]:
+    """Return rows, outermost first, of which neighbours are one whose elements lie so in all tensors."""
+    made: list[Row] = []
+    for extent, strides in rows:
+        names = {*strides, *(made[-1][1] if made else ())}
+        if made and all(made[-1][1].get(name, 0) == extent * strides.get(name, 0) for name in names):
+            made[-1] = (made[-1][0] * extent, strides)
+        else:
+            made.append((extent, strides))
+    return made
+
+
+def refined(rows: Iterable[Row], hub: str, cuts: Iterable[int]) -> list[Row] | None:
+    """Return rows, cut where strides of `hub` are in `cuts`; None: they are not cut evenly."""
+    made: list[Row] = []
+    for extent, strides in rows:
+        step = strides[hub]
+        inside = sorted({cut for cut in cuts if step < cut < step * extent}, reverse=True)
+        above = step * extent
+        for cut in (*inside, step):
+            if above % cut or cut % step:
+                return None
+            times = cut // step
+            made.append((above // cut, {name: stride * times for name, stride in strides.items()}))
+            above = cut
+    return made
+
+
+def joined_rows(relations: Sequence[Sequence[Row]], hub: str) -> list[Row] | None:
+    """Return the rows of several relations that each have the strides of one tensor, `hub`, as one relation of all their tensors.
+
+    A tensor that has no stride for a row has 0.
+    """
+    cuts = {cut for rows in relations for extent, strides in rows for cut in (strides[hub], strides[hub] * extent)}
+    found: dict[int, tuple[int, dict[str, int]]] = {}
+    for rows in relations:
+        cut = refined(rows, hub, cuts)
+        if cut is None:
+            return None
+        for extent, strides in cut:
+            _, known = found.setdefault(strides[hub], (extent, {}))
+            known.update(strides)
+    return [found[stride] for stride in sorted(found, reverse=True)]

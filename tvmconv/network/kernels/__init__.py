@@ -1,0 +1,1 @@
+"""Convolutions and products of the graph by our kernels."""

@@ -1,0 +1,50 @@
+"""Numbers that are added to what a convolution reads, as a part of its bias.
+
+A convolution without padding is linear in the same way at every pixel, so ``conv(x + shift) = conv(x) + conv(shift)``, which is
+one number for each output channel. With padding the border differs: it is zeros after the sum, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ..ir.graph import Graph, by_channel
+from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
+from .fuse_epilogue import Chain
+
+Vector = npt.NDArray[np.float64]
+
+
+def take_shift(chain: Chain, graph: Graph) -> None:
+    """Take fixed numbers that are added to a chain's data into its bias, if no other than such convolutions need the sum."""
+    total = graph.call(chain.data, "relax.add") if isinstance(chain.data, relax.Var) else None
+    if total is None or not all(_unpadded(reader, chain.data, graph) for reader in graph.readers(chain.data)):
+        return
+    for data, added in (total.args, reversed(total.args)):
+        shift = by_channel(graph.array(added), chain.problem, chain.problem.in_channels)
+        if shift is not None and isinstance(data, relax.Var):
+            chain.data, chain.problem = data, chain.problem.with_(bias=True)
+            chain.vectors["bias"] = chain.vectors.get("bias", 0) + _sums(shift, chain.filter, chain.problem.groups)
+            return
+
+
+def _sums(shift: Vector, filter_: Vector, groups: int) -> Vector:
+    """Return what a convolution without padding makes of a shift; the filter's axes are OIX."""
+    taps = filter_.reshape(groups, filter_.shape[0] // groups, filter_.shape[1], -1)
+    made: Vector = np.einsum("goik,gi->go", taps, shift.reshape(groups, -1)).reshape(-1)
+    return made
+
+
+def _unpadded(reader: relax.Var | None, data: Any, graph: Graph) -> bool:
+    call = graph.call(reader)
+    if call is None or not is_convolution(call) or not call.args[0].same_as(data) or graph.array(call.args[1]) is None:
+        return False
+    try:
+        problem = problem_of(call)
+    except NotCoveredError:
+        return False
+    return problem.op == "convolution" and not any((*problem.pads_begin, *problem.pads_end))

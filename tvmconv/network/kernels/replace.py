@@ -1,0 +1,154 @@
+"""Calls of kernels in the place of what they compute, and what is reported of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import mutator
+
+from ...problem import Problem
+from ...runtime.arrays import KERNEL_TYPES
+from ...signature import format_signature
+from ..ir.mutator import Rebinding
+from ..ir.problem_of import elements
+from ..rewrite.simplify import static_shape
+from .build import Kernel
+from .bundled import BundledKernel
+from .data_matmul import DataProduct
+from .fuse_epilogue import Chain, Followed
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one convolution of a module.
+
+    Attributes
+    ----------
+    name
+        The function, and the variable that the convolution was bound to.
+    signature, algorithm, origin
+        Our kernel: its problem, and how it was compiled. Empty if it is TVM's.
+    function
+        The function that is our kernel, by its name in the module, or by which the module calls a bundle's.
+    library
+        The bundle's file that has it; empty if it is part of the module.
+    why
+        Why it is TVM's; empty if it is ours.
+    """
+
+    name: str
+    signature: str = ""
+    algorithm: str = ""
+    origin: str = ""
+    function: str = ""
+    library: str = ""
+    why: str = ""
+
+
+@mutator
+class Replacing(Rebinding):
+    """Binds the outputs of chains to calls of their kernels."""
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        kernels: Mapping[Problem, Kernel | BundledKernel],
+        of_data: Mapping[Problem, Kernel],
+    ) -> None:
+        super().__init__(mod)
+        self._mod, self._kernels, self._of_data = mod, kernels, of_data
+        self._chains: Mapping[Any, Followed] = {}
+        self._filters: Mapping[Any, Any] = {}
+        # By their problems and names.
+        self._functions: dict[tuple[Problem, str], Any] = {}
+        # What kernels compute, by the variables whose values they are as the module has them.
+        self._outputs: dict[Any, relax.Var] = {}
+
+    def replace(self, variable: Any, chains: Mapping[Any, Followed]) -> None:
+        """Rewrite one function of the module."""
+        self._chains = {output: chain for output, chain in chains.items() if self._kernel(chain)}
+        # Here, not where they are used: TVM's visitors make RuntimeErrors of all errors.
+        self._filters = {
+            output: self._kernels[chain.problem].packed(chain.filter)
+            for output, chain in self._chains.items()
+            if isinstance(chain, Chain)
+        }
+        self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
+
+    def _kernel(self, chain: Followed) -> Kernel | BundledKernel | None:
+        return (self._of_data if isinstance(chain, DataProduct) else self._kernels).get(chain.problem)
+
+    def module(self) -> tvm.IRModule:
+        """Return the rewritten module."""
+        return self.builder_.finalize()
+
+    def row(self, function: str, chain: Followed) -> Row:
+        """Return what became of a chain of a function."""
+        name, signature = f"{function}.{chain.name}", format_signature(chain.problem)
+        kernel = self._kernel(chain)
+        if kernel is None:
+            return Row(name, signature, why="no algorithm gives a right kernel")
+        if isinstance(kernel, BundledKernel):
+            return Row(name, signature, kernel.algorithm, kernel.origin, kernel.function, kernel.library)
+        return Row(
+            name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem, _name(chain)].name_hint
+        )
+
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the call of a chain's kernel."""
+        chain = self._chains.get(binding.var)
+        if chain is None:
+            return None
+        filter_ = self._packed(chain) if isinstance(chain, DataProduct) else relax.const(self._filters[binding.var])
+        output = self.builder_.emit(self._call(chain, filter_))
+        self._outputs[binding.var] = output
+        return _viewed(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
+
+    def _packed(self, chain: DataProduct) -> relax.Expr:
+        """Return the filter of a product of data as its kernel takes it."""
+        kernel, tensor = self._of_data[chain.problem], self._given(chain.filter, chain.problem, "filter")
+        if kernel.pack is None:
+            return tensor
+        function = self._function(chain.problem, "tvmconv_pack", kernel.pack)
+        return self.builder_.emit(relax.call_tir(function, [tensor, tensor], kernel.packed_type))
+
+    def _given(self, given: Any, problem: Problem, name: str) -> relax.Expr:
+        """Return a tensor as a kernel takes the operand of this name; what another kernel computed is taken as it left it."""
+        tensor = self._outputs.get(given, self.visit_expr(given))
+        return self.builder_.emit(_viewed(tensor, problem.operands[name][0], KERNEL_TYPES[problem.dtype].name))
+
+    def _call(self, chain: Followed, filter_: relax.Expr) -> relax.Call:
+        kernel, dtype = self._kernel(chain), KERNEL_TYPES[chain.problem.dtype].name
+        operands = chain.problem.operands
+        arrays: dict[str, Any] = {"filter": filter_}
+        for name, given in (("data", chain.data), ("residual", chain.residual)):
+            if given is not None:
+                arrays[name] = self._given(given, chain.problem, name)
+        arrays |= {name: relax.const(elements(vector, operands[name][1])) for name, vector in chain.vectors.items()}
+        args = [arrays[name] for name in operands]
+        made = relax.TensorType(chain.problem.output_shape, dtype)
+        if isinstance(kernel, BundledKernel):
+            return relax.call_dps_packed(kernel.function, args, made)
+        assert kernel is not None
+        return relax.call_tir(self._function(chain.problem, _name(chain), kernel.function), args, made)
+
+    def _function(self, problem: Problem, name: str, function: Any) -> Any:
+        """Return the module's function of a problem and a name, which is this one."""
+        if (problem, name) not in self._functions:
+            self._functions[problem, name] = self.builder_.add_func(function, name)
+        return self._functions[problem, name]
+
+
+def _name(chain: Followed) -> str:
+    return "tvmconv_product" if isinstance(chain, DataProduct) else f"tvmconv_{chain.problem.op}"
+
+
+def _viewed(tensor: relax.Var, shape: Any, dtype: str) -> relax.Expr:
+    """Return a tensor in another shape, as the rows of a product are, or bf16 as its bits, which kernels take."""
+    if str(tensor.ty.dtype) != dtype:
+        return relax.op.memory.view(tensor, shape, dtype)
+    return tensor if static_shape(tensor.ty) == tuple(shape) else relax.op.reshape(tensor, shape)

@@ -1,0 +1,27 @@
+"""What filters may take of a network's memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import tvm
+
+from ...building.choosing import Room
+from ..rewrite.simplify import constant_sizes, content
+from .fuse_epilogue import Chain
+
+# How many times the model's weights a network's may take, and the part of the kernels' time that may be lost for that.
+MOST_TIMES, MOST_LOSS = 1.3, 0.02
+
+
+def room_for(chains: Iterable[Chain], mod: tvm.IRModule, given: int) -> Room:
+    """Return the room for the filters of `chains`, which are a module's, made of one whose constants had so many bytes.
+
+    What the module's other constants take is not theirs. A network has one filter for all chains of one problem whose filters are equal.
+    """
+    chains = list(chains)
+    of_chains = {content(chain.constant) for chain in chains}
+    others = sum(size for key, size in constant_sizes(mod).items() if key not in of_chains)
+    filters = Counter(problem for problem, _ in {(chain.problem, content(chain.filter)) for chain in chains})
+    return Room(MOST_TIMES * given - others, MOST_LOSS, filters)

@@ -1,0 +1,1 @@
+"""Operators between kernels, as tensor expressions and calls of C functions."""

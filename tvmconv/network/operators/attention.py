@@ -1,0 +1,288 @@
+"""Attention of a plan: products of queries and keys, softmax, and products with values, as one call of a C function
+(`tvmconv/lowering/native/attention.c`) that keeps no scores in memory.
+
+What frontends spell out is found by what it computes, from the last product back: the axes of heads may be anywhere, and queries,
+keys, values and what is returned are read and written where they lie, so that what moves them goes. A factor of queries or keys, and
+one of all scores, is the function's; masks are added, or say which scores stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import mutator
+
+from ..ir.graph import Graph
+from ..ir.mutator import Rebinding, each_function, tidied
+from ..ir.views import FLOATS, Axis, Row, View, aligned, dense, joined_rows, merged, moved_by, sources, whole
+from ..rewrite.simplify import constant, static_shape
+from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
+
+FUNCTION = "tvmconv_network_attention"
+_BATCH_AXES = 4
+_OPERANDS = 4 + MASKS  # queries, keys, values and the scale
+# Names of what has strides; the product is the last.
+_PRODUCT = "product"
+_QUERIES, _KEYS, _VALUES, _OUTPUT, _SCALE = "queries", "keys", "values", "output", "scale"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An attention: what the C function is called with, and the variable whose value it computes."""
+
+    output: relax.Var
+    operands: tuple[Any, ...]
+    numbers: tuple[int, ...]
+    scores: relax.Call
+
+
+def products_of_attention(graph: Graph) -> set[relax.Var]:
+    """Return the products of a function that are part of an attention."""
+    found = {variable: each for variable in graph.values if (each := _find(variable, graph)) is not None}
+    scores = [each.scores for each in found.values()]
+    return {*found, *(each for each, value in graph.values.items() if any(value.same_as(of) for of in scores))}
+
+
+def with_attention(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module in which attention of f32 or bf16 is a call of the C function."""
+    return tidied(each_function(tidied(mod), _Attending, with_bindings=True))
+
+
+@mutator
+class _Attending(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
+        super().__init__(mod)
+        graph = Graph(function)
+        found = (_find(each, graph) for each in graph.values)
+        self._found = {each.output: each for each in found if each is not None}
+
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the call that computes the output of an attention."""
+        found = self._found.get(binding.var)
+        if found is None:
+            return None
+        arrays = [self._bits(self.visit_expr(each)) for each in found.operands]
+        arrays += arrays[:1] * (_OPERANDS - len(arrays))
+        shape, dtype = list(static_shape(found.output.ty) or ()), str(found.output.ty.dtype)
+        kept = "uint16" if dtype == "bfloat16" else dtype
+        numbers = relax.const(np.array(found.numbers, np.int64), "int64")
+        made = self.builder_.call_te(_called, numbers, *arrays, shape, kept, primfunc_name_hint="attention")
+        return made if kept == dtype else relax.op.memory.view(self.builder_.emit(made), shape, dtype)
+
+    def _bits(self, expr: relax.Expr) -> relax.Expr:
+        """Return a tensor as the function takes it: bf16 as its bits."""
+        if str(expr.ty.dtype) != "bfloat16":
+            return expr
+        array = constant(expr)
+        if array is not None:
+            return relax.const(array.view(np.uint16), "uint16")
+        return self.builder_.emit(relax.op.memory.view(expr, static_shape(expr.ty), "uint16"))
+
+
+def _called(*given: Any) -> te.Tensor:
+    *arrays, shape, dtype = given
+
+    def body(read: Any, written: Any) -> Any:
+        failed = tirx.call_extern("int32", FUNCTION, *(each.data for each in (*read, *written))) != 0
+        return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
+
+    return te.extern([shape], arrays, body, dtype=dtype, name="attention")
+
+
+def _find(variable: relax.Var, graph: Graph) -> _Found | None:
+    """Return the attention whose last product a variable is."""
+    call = graph.call(variable, MATMUL)
+    if call is None or str(call.ty.dtype) not in FLOATS or not static_shape(call.ty):
+        return None
+    for place in (0, 1):
+        shares = shares_of(call.args[place], graph)
+        if shares is not None:
+            for output, view in _destinations(variable, graph):
+                found = _attention(call, place, shares, output, view, graph)
+                if found is not None:
+                    return found
+    return None
+
+
+def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, View]]:
+    """Return variables that are a product moved, as views of it, the last first; then itself."""
+    view, chain = whole(variable), []
+    while view is not None:
+        chain.append((variable, view))
+        readers = graph.readers(variable)
+        if len(readers) != 1 or readers[0] is None:
+            break
+        variable, call = readers[0], graph.call(readers[0])
+        view = moved_by(call, view, graph) if call is not None and call.op.name in MOVES else None
+    return chain[::-1]
+
+
+def _attention(
+    product: relax.Call, place: int, shares: Scores, output: relax.Var, made: View, graph: Graph
+) -> _Found | None:
+    """Return the attention of a product, whose shares are its first argument or its second, written as `output` has it."""
+    first, view, shape = shares.product, shares.view, static_shape(product.ty) or ()
+    *_, rows, columns = static_shape(first.ty) or ()
+    keys_second = columns > 1 and shares.keys[1] == 1  # they are the columns of the first product
+    query_axis, key_axis = _axis(rows, columns), _axis(columns, 1)
+    if not keys_second:
+        query_axis, key_axis = key_axis, query_axis
+    ends = (query_axis, key_axis) if place == 0 else (key_axis, query_axis)
+    if (shares.keys,) != key_axis or view.axes[-2:] != ends or view.shape[:-2] != shape[:-2]:
+        return None
+    queries = _operand(_QUERIES, first, int(not keys_second), query_axis, graph)
+    keys = _operand(_KEYS, first, int(keys_second), key_axis, graph)
+    values = _operand(_VALUES, product, 1 - place, key_axis, graph, view.axes)
+    if queries is None or keys is None or values is None:
+        return None
+    written = _written(shape, place, view, query_axis, output, made)
+    if written is None:
+        return None
+    relations = [queries.rows, keys.rows, values.rows, written[0]]
+    relations += [_named(mask.rows, f"mask{number}") for number, mask in enumerate(shares.masks)]
+    relations += [_named(shares.scale[1], _SCALE)] if shares.scale is not None else []
+    joined = joined_rows(relations, SCORES)
+    if joined is None:
+        return None
+    spans = [_span(query_axis), _span(key_axis)]
+    of_queries, of_keys = ([row for row in joined if row[1][SCORES] in span] for span in spans)
+    batch = merged(row for row in joined if row not in of_queries and row not in of_keys)
+    of_queries, of_keys = merged(of_queries), merged(of_keys)
+    if len(of_queries) > 1 or len(of_keys) > 1 or len(batch) > _BATCH_AXES:
+        return None
+    (query_count, query), (key_count, key) = ([*rows, (1, {})][0] for rows in (of_queries, of_keys))
+    if query.get(_SCALE) or key.get(_SCALE):
+        return None
+
+    def place_of(name: str, operand: View, row: int, column: int) -> list[int]:
+        strides = [strides.get(name, 0) for _, strides in batch]
+        padded = [*[0] * (_BATCH_AXES - len(batch)), *strides]
+        return [operand.offset, *padded, row, column, TYPES[str(operand.base.ty.dtype)]]
+
+    numbers = [*[1] * (_BATCH_AXES - len(batch)), *(extent for extent, _ in batch)]
+    numbers += [query_count, key_count, queries.size, values.size]
+    numbers += place_of(_QUERIES, queries.view, query.get(_QUERIES, 0), queries.column)
+    numbers += place_of(_KEYS, keys.view, key.get(_KEYS, 0), keys.column)
+    numbers += place_of(_VALUES, values.view, key.get(_VALUES, 0), values.column)
+    numbers += place_of(_OUTPUT, View(output, 0, ()), query.get(_OUTPUT, 0), written[1])
+    factor = shares.factor * queries.view.factor * keys.view.factor
+    scale = View(relax.const(np.ones(1, np.float32)), 0, ()) if shares.scale is None else shares.scale[0]
+    numbers += [*place_of(_SCALE, scale, 0, 0), _bits(factor)]
+    masks = []
+    for number in range(MASKS):
+        if number == len(shares.masks):
+            numbers += [0] * (10 * (MASKS - number))
+            break
+        mask, name = shares.masks[number], f"mask{number}"
+        mask_view, strides = _by_queries(mask.view, name, [*batch, (key_count, key), (query_count, query)])
+        masks.append(mask_view.base)
+        *of_batch, row_of_keys, row_of_queries = strides
+        padded = [*[0] * (_BATCH_AXES - len(batch)), *of_batch]
+        numbers += [mask_view.offset, *padded, row_of_queries, row_of_keys, TYPES[str(mask_view.base.ty.dtype)]]
+        numbers += [mask.kind, _bits(mask.fill)]
+    numbers.append(int(shares.empty_is_zero))
+    operands = (queries.view.base, keys.view.base, values.view.base, scale.base, *masks)
+    return _Found(output, operands, tuple(numbers), first)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """What a product reads of queries, keys or values: its strides beside the scores'; those of the axis that is not theirs."""
+
+    view: View
+    rows: list[Row]
+    size: int
+    column: int
+
+
+def _operand(
+    name: str, product: relax.Call, place: int, axis: Axis, graph: Graph, scores: tuple[Axis, ...] | None = None
+) -> _Operand | None:
+    """Return an operand of a product.
+
+    Parameters
+    ----------
+    place
+        Which argument it is.
+    axis
+        That of its queries or keys, in the scores' strides.
+    scores
+        Those of the axes of the product; absent: it is the scores.
+    """
+    shape = static_shape(product.ty) or ()
+    batch = (dense(shape) if scores is None else scores)[:-2]
+    # The depth of scores lies within, as the columns of the first operand and the rows of the second do; of values it is the keys.
+    own = -2 if (place == 0) == (scores is None) else -1
+    for view in sources(product.args[place], graph, scaled=scores is None):
+        given = ((),) * (len(shape) - len(view.axes)) + view.axes
+        if len(given[own]) > 1 or len(given[-3 - own]) > 1 or str(view.base.ty.dtype) not in FLOATS:
+            continue
+        pairs = [*zip(batch, given[:-2], strict=True), (axis, given[own])]
+        rows = [aligned({SCORES: score, name: strides}) for score, strides in pairs]
+        other = given[-3 - own]
+        if all(row is not None for row in rows):
+            flat = [row for each in rows for row in each or ()]
+            return _Operand(view, flat, other[0][0] if other else 1, other[0][1] if other else 1)
+    return None
+
+
+def _written(
+    shape: Sequence[int], place: int, scores: View, query_axis: Axis, output: relax.Var, made: View
+) -> tuple[list[Row], int] | None:
+    """Return the strides of an output beside the scores', and that of its width."""
+    axes = dense(shape)
+    of_queries, of_width = (axes[-2], axes[-1]) if place == 0 else (axes[-1], axes[-2])
+    pairs = [*zip(axes[:-2], scores.axes[:-2], strict=True), (of_queries, query_axis)]
+    rows = [aligned({_PRODUCT: axis, SCORES: score}) for axis, score in pairs]
+    rows.append([(extent, {_PRODUCT: stride}) for extent, stride in of_width])
+    there = zip(made.axes, dense(static_shape(output.ty) or ()), strict=True)
+    moved = [aligned({_PRODUCT: axis, _OUTPUT: own}) for axis, own in there]
+    if any(each is None for each in (*rows, *moved)):
+        return None
+    joined = joined_rows([[row for each in part for row in each or ()] for part in (rows, moved)], _PRODUCT)
+    if joined is None:
+        return None
+    width = merged((extent, {_OUTPUT: row[_OUTPUT]}) for extent, row in joined if SCORES not in row)
+    if len(width) > 1:
+        return None
+    rest: list[Row] = [
+        (extent, {SCORES: row[SCORES], _OUTPUT: row[_OUTPUT]}) for extent, row in joined if SCORES in row
+    ]
+    return rest, width[0][1][_OUTPUT] if width else 1
+
+
+def _named(rows: Sequence[Row], name: str) -> list[Row]:
+    """Return the rows of what is beside scores, under a name."""
+    return [(extent, {SCORES: strides[SCORES], name: strides[BESIDE]}) for extent, strides in rows]
+
+
+def _by_queries(mask: View, name: str, rows: Sequence[Row]) -> tuple[View, list[int]]:
+    """Return a mask, a fixed one with queries innermost, as the function reads it fastest; and its stride of each row."""
+    strides, array = [row.get(name, 0) for _, row in rows], constant(mask.base)
+    if array is None or not strides[-1] or not strides[-2]:
+        return mask, strides
+    array = np.ascontiguousarray(array if array.dtype == bool else array.astype(np.float32)).reshape(-1)[mask.offset :]
+    kept = [(extent, stride) for (extent, _), stride in zip(rows, strides, strict=True) if stride]
+    steps = [stride * array.itemsize for _, stride in kept]
+    made = np.lib.stride_tricks.as_strided(array, [extent for extent, _ in kept], steps).copy()
+    own = iter(each // made.itemsize for each in made.strides)
+    dtype = "bool" if made.dtype == bool else "float32"
+    return View(relax.const(made, dtype), 0, ()), [next(own) if stride else 0 for stride in strides]
+
+
+def _bits(number: float) -> int:
+    return int(np.float32(number).view(np.int32))
+
+
+def _axis(extent: int, stride: int) -> Axis:
+    return ((extent, stride),) if extent > 1 else ()
+
+
+def _span(axis: Axis) -> range:
+    """Return the strides that are within an axis."""
+    return range(axis[0][1], axis[0][0] * axis[0][1]) if axis else range(0)

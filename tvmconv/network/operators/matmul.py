@@ -1,0 +1,94 @@
+"""Products of two tensors that are both data, as those of attention, in tiles that stay in registers.
+
+TVM's is a loop over rows, columns and the sum, whose sums lie in memory: of 12 heads, 197x64 by 64x197, it took 50 to 77 ms, and
+this takes 2 (one core of a Zen 3).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from ...targets.target import CpuTarget, Target
+from ..rewrite.simplify import static_shape
+from ..schedule.rules import TILES
+from .elementwise import OUT_FUSABLE, Legalize
+
+# The most rows, and the columns, of a tile: 12 vectors of sums, of the 16 registers of AVX2.
+_TILES = ((6, 16),)
+# Of the 32 of AVX-512 12 or 16. Of 12 heads, 197x197 by 197x64, a tile of 6x16 took 289 us, and these take 243 and 215 (one core
+# of a Zen 5); 12x32 took 230.
+_WIDE_TILES = ((12, 16), (8, 32))
+# A tile as wide as all columns has no axis of tiles, and LLVM keeps its sums in memory: of 4 heads, 400x400 by 400x20 took 1258 us
+# by 8x32, and takes 208 by 12x16 (two threads of a Zen 4, beside other programs).
+# Columns beyond the last may be so much of all for wider tiles: 64x197 takes 4 % less time by 32, 256x40 16 % more.
+_BEYOND = 1.1
+
+
+def matmul_of(target: Target) -> Legalize:
+    """Return how products are legalized: in tiles for the registers of a target."""
+    wide = isinstance(target, CpuTarget) and target.vector_registers == 32
+    return partial(_matmul, _WIDE_TILES if wide else _TILES)
+
+
+def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a product in tiles; TVM's of other types than f32, of vectors, and where the tile would be mostly empty."""
+    shapes = [static_shape(each.ty) for each in (*call.args, call)]
+    types = {str(each.ty.dtype) for each in (*call.args, call)}
+    if types != {"float32"} or any(shape is None or len(shape) < 2 for shape in shapes):
+        return call.op.get_attr("FLegalize")(builder, call)
+    *batches, rows, columns = shapes[2] or ()
+    depth = (shapes[0] or ())[-1]
+    if rows < 2 or columns < known[0][1] // 2 or depth < 2:
+        return call.op.get_attr("FLegalize")(builder, call)
+    most, width = next(
+        each
+        for each in reversed(known)
+        if each is known[0] or (each[1] < columns and _up(columns, each[1]) <= _up(columns, known[0][1]) * _BEYOND)
+    )
+    height = -(-rows // -(-rows // most))  # tiles of like heights
+
+    def product(left: te.Tensor, right: te.Tensor) -> te.Tensor:
+        if columns % width:
+            right = _padded(right, depth, columns, width)
+        k = te.reduce_axis((0, depth), "k")
+
+        def element(*at: Any) -> Any:
+            *batch, row, step, lane = at
+            column = step * width + lane
+            # Rows beyond the last are computed as the last, and left away.
+            of_left = left(*_batch(left, batch), tirx.min(row, rows - 1), k)
+            return te.sum(of_left * right(*_batch(right, batch), k, column), axis=k)
+
+        # The two axes of columns keep schedules from cutting off a tile's last ones.
+        whole = (*batches, _up(rows, height), -(-columns // width), width)
+        tiles = te.compute(whole, element, "tiles", attrs={TILES: height})
+        return te.compute(
+            (*batches, rows, columns), lambda *at: tiles(*at[:-1], at[-1] // width, at[-1] % width), "product"
+        )
+
+    fusable = {"op_pattern": OUT_FUSABLE}
+    return builder.call_te(product, *call.args, primfunc_name_hint="matmul", primfunc_attrs=fusable)
+
+
+def _padded(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:
+    """Return a copy whose rows are whole vectors."""
+
+    def element(*at: Any) -> Any:
+        zero = tirx.const(0, "float32")
+        return tirx.if_then_else(at[-1] < columns, right(*at[:-1], tirx.min(at[-1], columns - 1)), zero)
+
+    return te.compute((*right.shape[:-2], depth, _up(columns, width)), element, "padded")
+
+
+def _batch(tensor: te.Tensor, at: list[Any]) -> list[Any]:
+    """Return the indices of a tensor's batch: it has the last axes of the product's, or 1 in place of some."""
+    extents = tensor.shape[:-2]
+    own = at[len(at) - len(extents) :]
+    return [0 if int(extent) == 1 else index for index, extent in zip(own, extents, strict=True)]
+
+
+def _up(extent: int, step: int) -> int:
+    return -(-extent // step) * step

@@ -1,0 +1,144 @@
+"""Maximum pools that keep what is not a number, and give minus infinity of nothing but that.
+
+TVM's (0.27) drop the former, and pad with the least finite number. Of a plan, in f32 or bf16, they are calls of C functions: channels
+last of one whose vectors are of channels whatever their number (`tvmconv/lowering/native/pools.c`), channels first of `windows.c`; else
+tensor expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import inf, prod
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from ..rewrite.simplify import static_shape
+from .elementwise import Legalize
+from .minmax import TYPES, greatest
+from .separable import TYPES as FUNCTION_TYPES
+from .separable import Axis, Kind, Windows, made
+
+FUNCTION = "tvmconv_network_max_pool"
+HALF = "bfloat16"
+# Taps whose addresses a thread has on its stack.
+MOST_TAPS = 1024
+
+
+def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
+    attrs, shape, channels = call.attrs, static_shape(call.ty), channels_of(call)
+    if planned and (axes := axes_for_function(call)):
+        return by_function(builder, call, axes, FUNCTION, "max_pool")
+    if planned and channels == 1 and str(call.ty.dtype) in FUNCTION_TYPES:
+        windows = list(map(Windows.of_pool, axes_of(call, 2)))
+        pooled = made(builder, call.args[0], shape or (), windows, Kind.GREATEST, "max_pool")
+        if pooled is not None:
+            return pooled
+    if str(call.ty.dtype) == HALF:
+        return in_f32(partial(max_pool, planned), builder, call)
+    if str(call.ty.dtype) not in TYPES or channels is None:
+        return call.op.get_attr("FLegalize")(builder, call)
+    return builder.call_te(
+        _pooled, call.args[0], shape, 2 if channels == 1 else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
+        _numbers(attrs.dilation), _numbers(attrs.padding), primfunc_name_hint="max_pool",
+    )  # fmt: skip
+
+
+def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return an operator on one tensor of bf16 as one on f32, between conversions."""
+    wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
+    pooled = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
+    return builder.call_te(topi.cast, pooled, HALF)
+
+
+def channels_of(call: relax.Call) -> int | None:
+    """Return the axis of channels of a pool; None: its shapes are not fixed, its answer has no elements, or its layout is in blocks."""
+    attrs, shape = call.attrs, static_shape(call.ty)
+    plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout
+    fixed = static_shape(call.args[0].ty) and shape and 0 not in shape
+    return str(attrs.layout).index("C") if plain and fixed else None
+
+
+def axes_for_function(call: relax.Call) -> list[Axis]:
+    """Return of each axis its inputs, outputs, taps, stride, pad and dilation, if a function in C has the pool; else none."""
+    if channels_of(call) != call.ty.ndim - 1 or str(call.ty.dtype) not in FUNCTION_TYPES:
+        return []
+    axes = axes_of(call, 1)
+    return axes if all_meet(axes) and prod(axis[2] for axis in axes) <= MOST_TAPS else []
+
+
+def axes_of(call: relax.Call, first: int) -> list[Axis]:
+    """Return the same of each axis of a pool, the first of which is given."""
+    attrs, shapes = call.attrs, [static_shape(each.ty) or () for each in (call.args[0], call)]
+    inputs, outputs = (shape[first : first + len(attrs.pool_size)] for shape in shapes)
+    sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
+    return list(zip(inputs, outputs, sizes, strides, pads[: len(sizes)], dilations, strict=True))
+
+
+def all_meet(axes: Sequence[Axis]) -> bool:
+    """Whether each output meets an input, as the function needs it."""
+    return all(
+        any(0 <= output * stride - pad + tap * dilation < inputs for tap in range(taps))
+        for inputs, outputs, taps, stride, pad, dilation in axes
+        for output in range(outputs)
+    )
+
+
+def by_function(
+    builder: relax.BlockBuilder, call: relax.Call, axes: Sequence[Axis], function: str, name: str, *given: int
+) -> relax.Expr:
+    """Return the pool by a function in C, channels last, whose first numbers are `given`."""
+    data, shape = call.args[0], static_shape(call.ty) or ()
+    numbers = [*[(1, 1, 1, 1, 0, 1)] * (3 - len(axes)), *axes]
+    sizes = [_integer(number) for number in (shape[0], shape[-1], *(each for axis in numbers for each in axis))]
+    first = [*map(_integer, given), _integer(FUNCTION_TYPES.index(str(data.ty.dtype)))]
+
+    def body(read: Any, written: Any) -> Any:
+        return tirx.Evaluate(tirx.call_extern("void", function, *first, read[0].data, written[0].data, *sizes))
+
+    def called(data: te.Tensor) -> te.Tensor:
+        return te.extern([shape], [data], body, dtype=str(data.dtype), name="pool")
+
+    return builder.call_te(called, data, primfunc_name_hint=name)
+
+
+def _pooled(
+    data: te.Tensor,
+    shape: Sequence[int],
+    spatial: int,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+) -> te.Tensor:
+    """Return the greatest of each window; `spatial` is the first of the axes that windows lie along."""
+    rank, taps = len(sizes), [te.reduce_axis((0, size), "k") for size in sizes]
+    begins = list(pads[:rank])
+    # Of windows that reach beyond the pads, too, as they do where the output's size is rounded up.
+    ends = [
+        max((y - 1) * stride + dilation * (size - 1) + 1 - int(x) - begin, 0)
+        for y, x, size, stride, dilation, begin in zip(
+            shape[spatial:], data.shape[spatial:], sizes, strides, dilations, begins, strict=False
+        )
+    ]
+    if any(begins) or any(ends):
+        before, after = ([0] * spatial + sizes + [0] * (len(shape) - spatial - rank) for sizes in (begins, ends))
+        data = topi.nn.pad(data, before, after, tirx.const(-inf, data.dtype))
+
+    def element(*at: Any) -> Any:
+        index = list(at)
+        for axis in range(rank):
+            index[spatial + axis] = at[spatial + axis] * strides[axis] + taps[axis] * dilations[axis]
+        return greatest(data(*index), axis=taps)
+
+    return te.compute(shape, element, "max_pool")
+
+
+def _numbers(values: Any) -> list[int]:
+    return [int(each) for each in values]
+
+
+def _integer(value: int) -> Any:
+    return tirx.const(value, "int64")

@@ -1,0 +1,73 @@
+"""Numbers written, or brought together with what is there, at places along an axis.
+
+TVM's (0.27) joins the axes before this one, and those after, and gives wrong answers where one that is not the first of these is
+shorter in the indices than in the data, which PyTorch and ONNX allow; and an index beyond the data is written beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from ..rewrite.simplify import static_shape
+from ..schedule.stages import LEAST_PARALLEL
+
+# What stays of what is there and what is given.
+_COMBINED: dict[str, Callable[[Any, Any], Any]] = {
+    "update": lambda there, given: given,
+    "add": lambda there, given: there + given,
+    "mul": lambda there, given: there * given,
+    "max": tirx.max,
+    "min": tirx.min,
+    "mean": lambda there, given: (there + given) / 2,
+}
+
+
+def scatter_elements(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a scatter that leaves out indices beyond the data; of shapes that are not fixed it is TVM's."""
+    if any(static_shape(arg.ty) is None for arg in call.args):
+        return call.op.get_attr("FLegalize")(builder, call)
+    axis = int(call.attrs.axis) % call.ty.ndim
+    return builder.call_te(
+        _scattered, *call.args, axis, str(call.attrs.reduction), primfunc_name_hint="scatter_elements"
+    )
+
+
+def _scattered(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str) -> te.Tensor:
+    shape, given = ([int(extent) for extent in tensor.shape] for tensor in (data, indices))
+    others = [each for each in range(len(shape)) if each != axis]
+    rows = prod(given[each] for each in others)
+
+    def written(inputs: Any, outputs: Any) -> Any:
+        source, places, values = (T.buffer_proxy(each) for each in inputs)
+        out = T.buffer_proxy(outputs[0])
+        with IRBuilder() as builder:
+            with T.seq_scope():
+                with _loop(prod(shape)) as element:
+                    out[element] = source[element]
+                with _loop(rows, rows * given[axis]) as row:
+                    to, of, left = 0, 0, row
+                    for each in reversed(others):
+                        to += left % given[each] * prod(shape[each + 1 :])
+                        of += left % given[each] * prod(given[each + 1 :])
+                        left //= given[each]
+                    # In order, for an index may come twice.
+                    with T.serial(0, given[axis]) as step:
+                        element = of + step * prod(given[axis + 1 :])
+                        index = places[element]
+                        place = index + (index < 0) * shape[axis]
+                        with T.If(tirx.all(place >= 0, place < shape[axis])), T.Then():
+                            at = to + place * prod(shape[axis + 1 :])
+                            out[at] = _COMBINED[reduction](out[at], values[element])
+            return builder.get()
+
+    return te.extern([data.shape], [data, indices, updates], written, dtype=str(data.dtype), name="scatter_elements")
+
+
+def _loop(extent: int, elements: int | None = None) -> Any:
+    return (T.parallel if (elements or extent) >= LEAST_PARALLEL else T.serial)(0, extent)

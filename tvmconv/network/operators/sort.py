@@ -1,0 +1,99 @@
+"""Sorts and the first of a sort, by integers in the order of the numbers: what is not a number is the greatest, as in NumPy.
+
+TVM (0.27) sorts by comparisons that are false of what is not a number, gave other elements in a wrong order, too, and calls
+its runtime for it. A plan's library has a C function that sorts the integers (`tvmconv/lowering/native/sorting.c`); TVM's
+virtual machine has TVM's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from .elementwise import Legalize
+
+# All bits but the sign, by the integer's type.
+_MAGNITUDE = {"int32": 2**31 - 1, "int64": 2**63 - 1}
+
+
+def topk(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return the first of a sort."""
+    attrs = call.attrs
+    axis = int(attrs.axis) % call.args[0].ty.ndim
+    count = int(attrs.k)
+    if not 0 < count <= int(call.args[0].ty.shape[axis]):
+        count = int(call.args[0].ty.shape[axis])
+    indices = builder.emit(_indices(planned, builder, call, axis, str(attrs.dtype), bool(attrs.largest), count))
+    if str(attrs.ret_type) == "indices":
+        return indices
+    values = builder.call_te(topi.gather, call.args[0], axis, indices)
+    return values if str(attrs.ret_type) == "values" else relax.Tuple([builder.emit(values), indices])
+
+
+def argsort(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return the indices of a sort."""
+    axis = int(call.attrs.axis) % call.args[0].ty.ndim
+    return _indices(planned, builder, call, axis, str(call.attrs.dtype), bool(call.attrs.descending))
+
+
+def sort(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a sort."""
+    axis = int(call.attrs.axis) % call.args[0].ty.ndim
+    indices = builder.emit(_indices(planned, builder, call, axis, "int32", bool(call.attrs.descending)))
+    return builder.call_te(topi.gather, call.args[0], axis, indices)
+
+
+def _indices(
+    planned: bool,
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    axis: int,
+    dtype: str,
+    descending: bool,
+    count: int | None = None,
+) -> relax.Expr:
+    keys = builder.emit(builder.call_te(_keys, call.args[0], primfunc_name_hint="keys"))
+    if planned:
+        return builder.call_te(_sorted, keys, axis, descending, count, dtype, primfunc_name_hint="argsort")
+    if count is None:
+        return builder.call_te(topi.argsort, keys, axis=axis, is_ascend=not descending, dtype=dtype)
+    return builder.call_te(topi.topk, keys, count, axis, "indices", not descending, dtype)
+
+
+def _sorted(keys: te.Tensor, axis: int, descending: bool, count: int | None, dtype: str) -> te.Tensor:
+    shape = [int(size) for size in keys.shape]
+    size = shape[axis]
+    numbers = [prod(shape[:axis]), size, prod(shape[axis + 1 :]), size if count is None else count]
+    made = [*shape[:axis], numbers[-1], *shape[axis + 1 :]]
+
+    def body(given: Any, written: Any) -> Any:
+        sizes = [tirx.const(each, "int64") for each in numbers]
+        flags = [tirx.const(each, "int32") for each in (int(descending), 8 if dtype == "int64" else 4)]
+        failed = tirx.call_extern("int32", "tvmconv_argsort", given[0].data, written[0].data, *sizes, *flags) != 0
+        return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
+
+    return te.extern([made], [keys], body, dtype="int64" if dtype == "int64" else "int32", name="argsort")
+
+
+def _keys(data: te.Tensor) -> te.Tensor:
+    """Return an integer for each number; both zeros have the same."""
+    if not str(data.dtype).startswith(("float", "bfloat")):
+        return te.compute(data.shape, lambda *at: data(*at).astype("int64"), "keys", tag=topi.tag.ELEMWISE)
+    number, integer = ("float64", "int64") if str(data.dtype) == "float64" else ("float32", "int32")
+    magnitude = tirx.const(_MAGNITUDE[integer], integer)
+
+    def key(*at: Any) -> Any:
+        x = data(*at).astype(number)
+        bits = tirx.reinterpret(integer, x)
+        ordered = tirx.Select(bits < 0, -(bits & magnitude), bits)
+        return tirx.Select(tirx.isnan(x), magnitude, ordered).astype("int64")
+
+    return te.compute(data.shape, key, "keys", tag=topi.tag.ELEMWISE)
+
+
+def sorting(planned: bool) -> dict[str, Legalize]:
+    """Return how sorts are legalized, by the name of the operator: for a plan, or for TVM's virtual machine."""
+    return {f"relax.{make.__name__}": partial(make, planned) for make in (argsort, sort, topk)}

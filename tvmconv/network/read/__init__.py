@@ -1,0 +1,1 @@
+"""Readers: models of other tools as Relax modules."""

@@ -1,0 +1,1 @@
+"""Read ONNX models."""

@@ -1,0 +1,106 @@
+"""Operators that TVM's ONNX frontend (0.27) lacks and ONNX defines by others, written as ONNX's own definitions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import onnx.inliner
+
+from ....frontends.onnx.graph import used_names
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
+
+# The frontend's is Microsoft's operator of this name.
+_MISTAKEN = {"Attention"}
+_ONNX = ("", "ai.onnx")
+_DOMAIN = "tvmconv.expanded"
+
+
+def expanded(model: ModelProto) -> ModelProto | None:
+    """Return a model of fixed shapes without operators that ONNX defines by others and the frontend lacks; None: it has none.
+
+    What shapes decide in it is to be computed after.
+    """
+    found = [node for node in model.graph.node if node.domain in _ONNX and _is_lacking(node.op_type)]
+    if not found:
+        return None
+    version = next(each.version for each in model.opset_import if each.domain in _ONNX)
+    types = types_of(model)
+    functions = [_definition(node, version, types) for node in found]
+    for number, (node, function) in enumerate(zip(found, functions, strict=True)):
+        if function is None:
+            continue
+        function.domain, function.name = _DOMAIN, f"{node.op_type}{number}"
+        node.domain, node.op_type = function.domain, function.name
+        model.functions.append(function)
+    if not model.functions:
+        return None
+    model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
+    return onnx.inliner.inline_local_functions(model, convert_version=True)
+
+
+def drop_empty(model: ModelProto) -> None:
+    """Leave out parts of no elements, which definitions for all shapes split off and put back: TVM has no such arrays."""
+    types = types_of(model)
+    empty = {
+        name
+        for name, each in types.items()
+        if any(axis.dim_value == 0 for axis in each.tensor_type.shape.dim if axis.HasField("dim_value"))
+    }
+    for node in model.graph.node:
+        kept = [name for name in node.input if name not in empty]
+        if node.op_type == "Concat" and 0 < len(kept) < len(node.input):
+            _replace(node.input, kept)
+    read = {*used_names(model.graph), *(each.name for each in model.graph.output)}
+    for node in model.graph.node:
+        kept = [name for name in node.output if name not in empty or name in read]
+        if node.op_type == "Split" and len(kept) == 1 and len(node.output) > 1:
+            node.op_type = "Identity"
+            _replace(node.input, node.input[:1])
+            _replace(node.output, kept)
+            del node.attribute[:]
+
+
+def _replace(names: Any, others: Sequence[str]) -> None:
+    others = list(others)
+    del names[:]
+    names.extend(others)
+
+
+@cache
+def _is_lacking(name: str) -> bool:
+    from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
+
+    return name in _MISTAKEN or name not in _get_convert_map()
+
+
+def _definition(node: NodeProto, version: int, types: dict[str, TypeProto]) -> FunctionProto | None:
+    """Return an operator's definition for the inputs of a node; None: it has none."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, "")
+    except onnx.defs.SchemaError:
+        return None
+    given = {each.name for each in node.attribute}
+    defaults = (each.default_value for each in schema.attributes.values() if each.name not in given)
+    node.attribute.extend(each for each in defaults if each.name)  # the inliner has none
+    if schema.has_function:
+        return onnx.FunctionProto.FromString(schema.function_body.SerializeToString())
+    if not schema.has_context_dependent_function or any(name and name not in types for name in node.input):
+        return None
+    taken = [(types[name] if name else onnx.TypeProto()).SerializeToString() for name in node.input]
+    written = schema.get_context_dependent_function(node.SerializeToString(), taken)
+    return onnx.FunctionProto.FromString(written)
+
+
+def types_of(model: ModelProto) -> dict[str, TypeProto]:
+    """Return the types of a model's tensors."""
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    types = {each.name: each.type for each in (*inferred.input, *inferred.value_info, *inferred.output)}
+    constants = {
+        each.name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for each in inferred.initializer
+    }
+    return types | constants

@@ -1,0 +1,54 @@
+"""Zeros that a Pad node puts before a Conv join the Conv's own pads: the kernel reads what the Pad would copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import numpy_helper
+
+from ....frontends.onnx.graph import attributes_of, used_names
+from .pads import pads_of, set_attributes
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+
+def join_pads(model: ModelProto) -> None:
+    """Let each Conv of a model, its constants computed, pad what Pad nodes pad before it; `model` is changed.
+
+    A Pad that others read stays.
+    """
+    joined: set[str] = set()
+    made = {name: node for node in model.graph.node for name in node.output}
+    constants = {each.name: each for each in model.graph.initializer}
+    for node in model.graph.node:
+        while (
+            node.op_type == "Conv" and node.domain in ("", "ai.onnx") and (pad := made.get(node.input[0])) is not None
+        ):
+            attributes = attributes_of(node)
+            pads = _zeros(pad, constants)
+            if attributes.get("auto_pad", "NOTSET") != "NOTSET" or pads is None or any(map(any, pads[:2])):
+                break
+            more = [*(begin for begin, _ in pads[2:]), *(end for _, end in pads[2:])]
+            own = attributes.get("pads", [0] * len(more))
+            set_attributes(node, attributes | {"pads": [a + b for a, b in zip(own, more, strict=True)]})
+            joined.add(pad.output[0])
+            node.input[0] = pad.input[0]
+    outputs = {each.name for each in model.graph.output}
+    for pad in reversed([node for node in model.graph.node if joined.intersection(node.output)]):
+        if pad.output[0] not in {*used_names(model.graph), *outputs}:
+            model.graph.node.remove(pad)
+
+
+def _zeros(pad: NodeProto, constants: dict[str, TensorProto]) -> list[tuple[int, int]] | None:
+    """Return how many zeros a Pad puts before and after each axis; None if it does something else, or is no Pad."""
+    given = attributes_of(pad)
+    if pad.op_type != "Pad" or given.get("mode", "constant") != "constant" or "".join(pad.input[3:]):
+        return None
+    name = "".join(pad.input[2:3])
+    value = numpy_helper.to_array(constants[name]) if name in constants else given.get("value", 0.0)
+    if (name and name not in constants) or np.any(value != 0):
+        return None
+    pads = pads_of(pad, given, constants)
+    return pads if pads is not None and len(pads) > 2 and min(map(min, pads)) >= 0 else None

@@ -1,0 +1,123 @@
+"""ONNX's pads that TVM's ONNX frontend (0.27) takes for others: explicit ones, crops and gathers in their place.
+
+It rounds the output of a maximum pool by SAME_LOWER down, does not bound its pads by 0, leaves out dilations of averages, and
+pads what a negative pad crops off. Relax refuses a transposed convolution whose output padding is not below its stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from ....frontends.onnx.graph import attributes_of
+from .constants import add_constant
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+Shape = tuple[int, ...]
+POOLS = ("AveragePool", "LpPool", "MaxPool")
+# The modes of a Pad, by NumPy's names.
+_MODES = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
+
+
+def give_pool_pads(node: NodeProto, data: Shape) -> None:
+    """Give a pool pads in place of `auto_pad`.
+
+    Raises
+    ------
+    ValueError
+        If the shape of its data is not known; it continues "the node ...".
+    """
+    given = attributes_of(node)
+    mode = given.pop("auto_pad", "NOTSET")
+    if mode == "NOTSET":
+        return
+    sizes = given["kernel_shape"]
+    spatial = data[2:]
+    if len(spatial) != len(sizes) or not all(spatial):
+        raise ValueError(f"pads by {mode} data of a shape that is not known")
+    strides, dilations = (given.get(name, [1] * len(sizes)) for name in ("strides", "dilations"))
+    totals = [
+        max((-(-x // stride) - 1) * stride + dilation * (size - 1) + 1 - x, 0) if mode.startswith("SAME") else 0
+        for x, size, stride, dilation in zip(spatial, sizes, strides, dilations, strict=True)
+    ]
+    begins = [total - total // 2 if mode == "SAME_LOWER" else total // 2 for total in totals]
+    ends = [total - begin for total, begin in zip(totals, begins, strict=True)]
+    if mode.startswith("SAME"):  # the size is the quotient rounded up, and pads make it that
+        given.pop("ceil_mode", None)
+    set_attributes(node, given | {"pads": [*begins, *ends]})
+
+
+def give_longer_output(node: NodeProto) -> None:
+    """Lower the pads at the end by an output padding that is not below the stride: below 0 they are as much more output."""
+    given = attributes_of(node)
+    extra = given.get("output_padding", [])
+    strides = given.get("strides", [1] * len(extra))
+    below = all(more < stride for more, stride in zip(extra, strides, strict=False))
+    if below or given.get("auto_pad", "NOTSET").startswith("SAME"):
+        return
+    pads = given.get("pads", [0] * (2 * len(extra)))
+    ends = [end - more for end, more in zip(pads[len(extra) :], extra, strict=True)]
+    given.pop("auto_pad", None)
+    set_attributes(node, given | {"pads": [*pads[: len(extra)], *ends], "output_padding": [0] * len(extra)})
+
+
+def padded(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto]:
+    """Return the nodes for a Pad: itself, or with pads below 0, or beyond the data, a gather or a crop for each axis."""
+    given = attributes_of(node)
+    constants = {each.name: each for each in model.graph.initializer}
+    mode, pads = given.get("mode", "constant"), pads_of(node, given, constants, len(data))
+    if pads is None or not data or not all(data):
+        return [node]
+    # Of what is left of each axis, which pads are made of.
+    left = [x + min(begin, 0) + min(end, 0) for x, (begin, end) in zip(data, pads, strict=True)]
+    most = {"reflect": [x - 1 for x in left], "wrap": left}.get(mode, [np.inf] * len(left))
+    if all(min(each) >= 0 and max(each) <= limit for each, limit in zip(pads, most, strict=True)):
+        return [node]
+    nodes: list[NodeProto] = []
+    before, output = node.input[0], node.output[0]
+    for axis, (begin, end) in enumerate(pads):
+        if begin == end == 0 or (mode == "constant" and min(begin, end) >= 0):
+            continue
+        rows = np.arange(max(-begin, 0), data[axis] + min(end, 0))
+        if mode != "constant":
+            rows = np.pad(rows, (max(begin, 0), max(end, 0)), _MODES[mode])  # type: ignore[call-overload]
+        name = add_constant(model, f"{output}_rows{axis}", rows.astype(np.int64))
+        nodes.append(helper.make_node("Gather", [before, name], [f"{output}_axis{axis}"], axis=axis))
+        before = f"{output}_axis{axis}"
+    if mode != "constant":
+        return [*nodes, helper.make_node("Identity", [before], [output], node.name)]
+    whole = [max(begin, 0) for begin, _ in pads] + [max(end, 0) for _, end in pads]
+    if "pads" in given:
+        set_attributes(node, given | {"pads": whole})
+        node.input[0] = before
+        return [*nodes, node]
+    name = add_constant(model, f"{output}_pads", np.array(whole, np.int64))
+    value = list(node.input[2:3])
+    return [*nodes, helper.make_node("Pad", [before, name, *value], [output], node.name, mode=mode)]
+
+
+def pads_of(
+    node: NodeProto, given: dict[str, Any], constants: Mapping[str, TensorProto], rank: int | None = None
+) -> list[tuple[int, int]] | None:
+    """Return where each axis of a Pad begins and ends; None if that is not fixed. With `axes` it needs the rank."""
+    arrays = [numpy_helper.to_array(constants[each]) if each in constants else None for each in node.input]
+    pads, axes = ([*arrays, None, None, None][at] for at in (1, 3))
+    numbers = given["pads"] if "pads" in given else None if pads is None else pads.tolist()
+    if numbers is None or ("".join(node.input[3:]) and (axes is None or rank is None)):
+        return None
+    pairs = [*zip(numbers, numbers[len(numbers) // 2 :], strict=False)]
+    if axes is None or rank is None:
+        return pairs
+    found = dict(zip((axis % rank for axis in axes.tolist()), pairs, strict=True))
+    return [found.get(axis, (0, 0)) for axis in range(rank)]
+
+
+def set_attributes(node: NodeProto, attributes: dict[str, Any]) -> None:
+    """Give a node these attributes in place of its own."""
+    del node.attribute[:]
+    node.attribute.extend(helper.make_attribute(name, each) for name, each in attributes.items())

@@ -1,0 +1,222 @@
+"""An ONNX model as networks: one, or its largest parts between what no network computes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx
+from onnx import TensorProto
+
+from ....errors import LackingOperatorsError, SourceError, last_line
+from ....frontends.onnx.graph import Value, used_names_of, values_of
+from ....frontends.onnx.session import open_session
+from ....frontends.shapes import Bucket
+from .expand_functions import types_of
+from .reader import MICROSOFT, as_relax, fixed, is_foreign, simplified
+
+if TYPE_CHECKING:
+    import tvm
+    from onnx import ModelProto, NodeProto
+
+# What a plan has not: branches, and tensors whose shapes numbers decide.
+_DECIDING = {"If", "Loop", "Scan", "Compress", "NonMaxSuppression", "NonZero", "Unique"}
+# What takes the time of networks. Parts without are not worth a node of their own, which waits for all of its inputs.
+_WORTHWHILE = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "RNN", "GRU", "LSTM", "Attention", *MICROSOFT}
+_TYPES = {
+    "tensor(float)": TensorProto.FLOAT,
+    "tensor(float16)": TensorProto.FLOAT16,
+    "tensor(bfloat16)": TensorProto.BFLOAT16,
+    "tensor(double)": TensorProto.DOUBLE,
+    "tensor(bool)": TensorProto.BOOL,
+    **{
+        f"tensor({sign}int{bits})": getattr(TensorProto, f"{sign}int{bits}".upper())
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a model as a Relax module; the names of its inputs and outputs, none if it is all of the model."""
+
+    module: tvm.IRModule
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+def read_parts(source: str, bucket: Bucket | None = None) -> list[Part]:
+    """Return a model as one network, or if it has operators that no network has, its largest parts between those.
+
+    Parts have convolutions or products. Each is as large as can be, and no two wait for each other: the first has all that needs
+    no lacking operator, the next all that needs those which need the first alone, and so on.
+
+    Parameters
+    ----------
+    source, bucket
+        As for :func:`tvmconv.network.read.onnx.reader.read_onnx`, and so are the errors. It is a SourceError, too, if there is no such part.
+    """
+    simple = simplified(fixed(source, bucket, inline=False), source)
+    lacking: list[str] = sorted(_DECIDING.intersection(node.op_type for node in simple.graph.node))
+    if not lacking:
+        try:
+            whole: ModelProto = type(simple)()
+            whole.CopyFrom(simple)
+            return [Part(as_relax(whole, source))]
+        except LackingOperatorsError as error:
+            lacking = sorted(error.names)
+        except SourceError as error:
+            refusal = error
+    cut = _Cut(simple, source)
+    found = cut.parts()
+    if found:
+        return found
+    if not lacking:
+        raise refusal
+    raise SourceError(f"{source}: networks lack {', '.join(lacking)}, and no convolution or product is left without")
+
+
+class _Cut:
+    """A model between nodes that no network has."""
+
+    def __init__(self, model: ModelProto, source: str) -> None:
+        self._model, self._source = model, source
+        self._nodes: Sequence[NodeProto] = list(model.graph.node)
+        self._values: Mapping[str, Value] = _values(model, source)
+        self._constants = {each.name: each for each in model.graph.initializer}
+        self._writers = {name: number for number, node in enumerate(self._nodes) for name in node.output if name}
+        self._lacking = {number for number, node in enumerate(self._nodes) if not self._is_plain(node)}
+
+    def parts(self) -> list[Part]:
+        """Return the parts that can be read; what cannot is found node by node."""
+        read: dict[tuple[int, ...], Part] = {}
+        while True:
+            groups = list(self._groups())
+            for nodes in groups:
+                if nodes in read:
+                    continue
+                try:
+                    read[nodes] = self._part(nodes)
+                except SourceError as error:
+                    # It may name what the frontend, or ONNX's definitions, write a node as, and no node of the model.
+                    names = error.names if isinstance(error, LackingOperatorsError) else ()
+                    named = {number for number, node in enumerate(self._nodes) if node.op_type in names}
+                    self._lacking |= (named - self._lacking) or set(self._unreadable(nodes)) or set(nodes)
+                    break
+            else:
+                return [read[nodes] for nodes in groups]
+
+    def _is_plain(self, node: NodeProto) -> bool:
+        """Whether a node is one of ONNX's operators, of tensors whose shapes are known."""
+        names = [name for name in (*node.input, *node.output) if name]
+        return (
+            node.op_type not in _DECIDING
+            and not is_foreign(node)
+            and not any(each.HasField("g") or each.graphs for each in node.attribute)
+            and all(name in self._values and _is_plain_value(self._values[name]) for name in names)
+        )
+
+    def _groups(self) -> Iterator[tuple[int, ...]]:
+        """Yield the numbers of each part's nodes.
+
+        A node's level is the greatest number of changes from lacking nodes to others on a way to it, so what a part
+        needs has lower levels, or is lacking and of no higher one.
+        """
+        levels: list[int] = []
+        for number, node in enumerate(self._nodes):
+            before = {self._writers[name] for name in used_names_of(node) if name in self._writers}
+            rises = number not in self._lacking
+            levels.append(max((levels[each] + (rises and each in self._lacking) for each in before), default=0))
+        for level in sorted(set(levels)):
+            nodes = [each for each, its in enumerate(levels) if its == level and each not in self._lacking]
+            if kept := tuple(self._worthwhile(nodes)):
+                yield kept
+
+    def _worthwhile(self, nodes: Sequence[int]) -> list[int]:
+        """Return those nodes that are connected with one that is worth it."""
+        leaders = {each: each for each in nodes}
+
+        def leader(node: int) -> int:
+            while leaders[node] != node:
+                leaders[node] = leaders[leaders[node]]
+                node = leaders[node]
+            return node
+
+        for each in nodes:
+            for name in self._nodes[each].input:
+                if self._writers.get(name) in leaders:
+                    leaders[leader(self._writers[name])] = leader(each)
+        worth = {leader(each) for each in nodes if self._nodes[each].op_type in _WORTHWHILE}
+        return [each for each in nodes if leader(each) in worth]
+
+    def _unreadable(self, nodes: Sequence[int]) -> Iterator[int]:
+        """Yield those nodes that cannot be read by themselves."""
+        known: dict[tuple[object, ...], bool] = {}
+        for number in nodes:
+            node = self._nodes[number]
+            ends = tuple((self._values[name], name in self._constants) for name in (*node.input, *node.output) if name)
+            fixed_inputs = tuple(name for name in node.input if name in self._constants)
+            key = (node.op_type, str(node.attribute), ends, fixed_inputs)
+            if key not in known:
+                try:
+                    self._part((number,))
+                    known[key] = True
+                except SourceError:
+                    known[key] = False
+            if not known[key]:
+                yield number
+
+    def _part(self, numbers: Collection[int]) -> Part:
+        within = set(numbers)
+        nodes = [self._nodes[each] for each in numbers]
+        computed = {name for node in nodes for name in node.output if name}
+        read = {name: None for node in nodes for name in node.input if name and name not in computed}
+        elsewhere = {each.name for each in self._model.graph.output}
+        for number, node in enumerate(self._nodes):
+            if number not in within:
+                elsewhere.update(used_names_of(node))
+        inputs = [name for name in read if name not in self._constants]
+        outputs = [name for node in nodes for name in node.output if name and name in elsewhere]
+        graph = onnx.helper.make_graph(
+            nodes,
+            self._model.graph.name,
+            [_declared(name, self._values[name]) for name in inputs],
+            [_declared(name, self._values[name]) for name in outputs],
+            [self._constants[name] for name in read if name in self._constants],
+        )
+        model = onnx.helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
+        return Part(as_relax(model, self._source), tuple(inputs), tuple(outputs))
+
+
+def _values(model: ModelProto, source: str) -> dict[str, Value]:
+    """Return the types and shapes of tensors as onnxruntime infers them, without sparse constants, which no part takes along."""
+    shown = type(model)()
+    shown.CopyFrom(model)
+    known = {each.name for each in shown.graph.output}
+    computed = dict.fromkeys(name for node in shown.graph.node for name in node.output if name)
+    shown.graph.output.extend(onnx.ValueInfoProto(name=name) for name in computed if name not in known)
+    try:
+        session = open_session(shown, "ORT_DISABLE_ALL")
+    except Exception as error:  # its own have no other class
+        raise SourceError(f"{source}: onnxruntime cannot tell the shapes within it: {last_line(error)}") from error
+    ends = (*model.graph.input, *model.graph.initializer)
+    values = {name: its for name, its in values_of(model.graph).items() if name in {each.name for each in ends}}
+    ranked = {name for name, each in types_of(model).items() if each.tensor_type.HasField("shape")}
+    for each in session.get_outputs():
+        if each.shape or each.name in ranked:  # it has no shape of scalars, nor of what is unknown
+            values[each.name] = Value(_TYPES.get(each.type, 0), tuple(each.shape))
+    return values
+
+
+def _is_plain_value(value: Value) -> bool:
+    return (
+        value.elem_type in _TYPES.values()
+        and value.shape is not None
+        and all(isinstance(size, int) and size > 0 for size in value.shape)
+    )
+
+
+def _declared(name: str, value: Value) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, value.elem_type, value.shape)

@@ -1,0 +1,191 @@
+"""ONNX files as Relax modules."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tvm
+
+from ....errors import LackingOperatorsError, SourceError, last_line, missing_extra
+from ....frontends.onnx.graph import (
+    OTHER_OP_TYPES,
+    OURS,
+    declared_inputs,
+    inputs_of,
+    keep_used,
+    load,
+    with_inputs,
+)
+from ....frontends.onnx.rules import OP_TYPES
+from ....frontends.onnx.session import open_session
+from ....frontends.shapes import Bucket, bind, left_free
+from ...lower import OUTPUT_NAMES
+from .expand_functions import drop_empty, expanded
+from .fold_constants import folded
+from .join_pads import join_pads
+from .repair import mended
+
+try:
+    import onnx
+    import onnxruntime.capi.onnxruntime_pybind11_state
+except ImportError as error:
+    raise missing_extra("onnx", str(error.name)) from None
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+# Microsoft's operators that the frontend reads as such. It looks at names alone.
+MICROSOFT = {"Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
+
+
+def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
+    """Return an ONNX model as TVM's frontend reads it, its parameters as constants.
+
+    Before, onnxruntime computes what constants and the shapes of the inputs decide: the frontend has no shapes as tensors
+    to compute with.
+
+    Parameters
+    ----------
+    source
+        The file.
+    bucket
+        The shapes of inputs that the model leaves free.
+
+    Raises
+    ------
+    SourceError
+        If the file cannot be read, a shape stays free, or the frontend lacks an operator; it says which.
+    """
+    return as_relax(fixed(source, bucket), source)
+
+
+def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
+    """Return what :func:`read_onnx` does, of what :func:`fixed` returned for the same file."""
+    simple = simplified(model, source)
+    if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
+        raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
+    by_others = expanded(simple)
+    if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
+        # Of an operator that is written as others after onnxruntime has computed the constants.
+        simple = simplified(by_others or simple, source)
+    if by_others is not None:
+        drop_empty(simple)
+    join_pads(simple)
+    simple = mended(simple, source)
+    from .converters import read
+
+    try:
+        # It prints what it stumbles over; the error says it again.
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = read(simple)
+    except tvm.error.OpNotImplemented as error:
+        names = str(error).rpartition(": ")[2]
+        reasons = [f" ({name}: {why})" for name, why in OTHER_OP_TYPES.items() if name in names]
+        message = f"{source}: TVM's ONNX frontend lacks {names}{''.join(reasons)}"
+        if any(node.op_type in OP_TYPES for node in simple.graph.node):
+            message += f"; the convolutions alone can be built: tvmconv build {source}"
+        raise LackingOperatorsError(message, names.split(", ")) from None
+    except Exception as error:  # whatever its converters stumble over
+        raise SourceError(
+            f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
+            f"tvmconv build {source}"
+        ) from error
+    # What the frontend forgets.
+    module["main"] = module["main"].with_attr(OUTPUT_NAMES, [each.name for each in simple.graph.output])
+    return module
+
+
+def is_foreign(node: NodeProto) -> bool:
+    """Whether a node is another's operator, not ONNX's, of which the frontend would not know, or take it for ONNX's of the name."""
+    return node.domain not in OURS and not (node.domain == "com.microsoft" and node.op_type in MICROSOFT)
+
+
+def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True) -> ModelProto:
+    """Return an ONNX model with the shapes of its inputs fixed, its weights within.
+
+    An input that has a default, an initializer of its name, is that constant and no input: files of IR 3 list all of their weights
+    so. What is to be given in each call has no initializer.
+
+    Parameters
+    ----------
+    source, bucket
+        As for :func:`read_onnx`.
+    cut
+        Tensors that are the outputs in place of the model's; what only the model's own outputs need is left out.
+    inline
+        Whether the model's own functions are inlined here, or by onnxruntime, which gives tensors within other names.
+
+    Raises
+    ------
+    SourceError
+        If the file cannot be read, a shape stays free, or the model has no such tensor.
+    """
+    path = Path(source)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{source} cannot be read: {error.strerror or error}") from None
+    model = load(content, source, inline)
+    bound = bind(declared_inputs(model.graph), bucket or Bucket(), source)
+    if free := left_free(bound):
+        raise SourceError(f"{source}: {free}")
+    for name, dims in bound.items():
+        if dims and 0 in dims:  # TVM's frontend would take it for free
+            given = "x".join(map(str, dims))
+            raise SourceError(
+                f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
+            )
+    model = _without_weights_as_inputs(with_inputs(model, bound))
+    if cut:
+        _cut(model, cut, source)
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
+    return model
+
+
+def _without_weights_as_inputs(model: ModelProto) -> ModelProto:
+    given = inputs_of(model.graph)
+    if len(given) < len(model.graph.input):
+        del model.graph.input[:]
+        model.graph.input.extend(given)
+        model.ir_version = max(model.ir_version, 4)  # the first that has weights that are no inputs
+    return model
+
+
+def _cut(model: ModelProto, names: Sequence[str], source: str) -> None:
+    """Make tensors the outputs, whose types onnxruntime infers, and leave out nodes that compute none of them."""
+    known = {name for node in model.graph.node for name in node.output}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known)
+            raise SourceError(
+                f"{source}: no node gives a tensor {name!r}{', but ' + ', '.join(map(repr, near)) if near else ''}; "
+                "--cut takes names of tensors, not of nodes"
+            )
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
+    keep_used(model.graph, names)
+
+
+def simplified(model: ModelProto, source: str) -> ModelProto:
+    """Return a model with its constants computed by onnxruntime, in ONNX's own operators."""
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        optimized = str(Path(folder) / "model.onnx")
+        try:
+            open_session(model, "ORT_ENABLE_BASIC", optimized)
+        except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+            # It lacks a kernel, as those of most operators in bf16, which the network does not need.
+            return folded(model, source)
+        except Exception as error:  # its own have no other class
+            raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error
+        return onnx.load(optimized)

@@ -1,0 +1,168 @@
+"""What TVM's ONNX frontend (0.27) reads as something else: written as it reads it rightly, or refused."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from ....errors import SourceError
+from ....frontends.onnx.graph import attributes_of, used_names
+from ....frontends.onnx.rules import node_problem
+from .constants import add_constant, computed
+from .expand_functions import types_of
+from .pads import POOLS, give_longer_output, give_pool_pads, padded, set_attributes
+from .resize import resized
+from .unroll_recurrent import unrolled
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+Shapes = dict[str, tuple[int, ...]]
+_NAMES = {
+    *POOLS,
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "DequantizeLinear",
+    "GRU",
+    "LSTM",
+    "LayerNormalization",
+    "NonMaxSuppression",
+    "Dropout",
+    "Pad",
+    "Resize",
+    "RoiAlign",
+    "Upsample",
+}
+# Whose outputs after the first are optional.
+_OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
+
+
+def mended(model: ModelProto, source: str) -> ModelProto:
+    """Return a model of fixed shapes, its constants computed, as the frontend reads it rightly; `model` is changed.
+
+    Raises
+    ------
+    SourceError
+        If a node has no such way; it names the node.
+    """
+    if not any(node.op_type in _NAMES for node in model.graph.node):
+        return model
+    _drop_unread(model)
+    shapes, types = _inferred(model)
+    nodes: list[NodeProto] = []
+    for node in model.graph.node:
+        if node.op_type == "Conv":
+            _check_span(node, shapes, source)
+        if node.op_type == "NonMaxSuppression":
+            before = [name for name in node.input[:2] if name not in {each.name for each in model.graph.input}]
+            raise SourceError(
+                f"{source}: the NonMaxSuppression node {node.name or node.output[0]!r} gives as many rows as its numbers decide;"
+                " a network is compiled for fixed shapes: cut it before that node"
+                f" ({' '.join(f'--cut {shlex.quote(name)}' for name in before)}), and select boxes in the program"
+            )
+        try:
+            nodes += _nodes(node, shapes, types, model)
+        except ValueError as error:
+            raise SourceError(
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}, which TVM's ONNX frontend"
+                f" computes as another; the convolutions alone can be built: tvmconv build {source}"
+            ) from None
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelProto) -> list[NodeProto]:
+    """Return what stands for a node; ValueError if the frontend has none such."""
+    given = attributes_of(node)
+    if node.op_type == "BatchNormalization" and given.get("training_mode"):
+        raise ValueError("is in training mode (export for inference)")
+    if node.op_type == "ConvTranspose":
+        if "output_shape" in given:
+            _give_pads(node, given, shapes)
+        give_longer_output(node)
+    if node.op_type in POOLS:
+        give_pool_pads(node, shapes.get(node.input[0], ()))
+    if node.op_type == "DequantizeLinear":
+        return _dequantized(node, given, model)
+    if node.op_type in ("LayerNormalization", "MaxPool") and len(node.output) > 1:
+        raise ValueError(f"gives {node.output[-1]!r}, too")
+    if node.op_type in ("GRU", "LSTM"):
+        return unrolled(node, shapes.get(node.input[0], ()), model)
+    if node.op_type == "Pad":
+        return padded(node, shapes.get(node.input[0], ()), model)
+    if node.op_type == "RoiAlign":
+        return _aligned(node, given, types, model)
+    if node.op_type in ("Resize", "Upsample"):
+        data, output = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
+        return resized(node, data, output, types.get(node.input[0], 0), model)
+    return [node]
+
+
+def _dequantized(node: NodeProto, given: dict[str, Any], model: ModelProto) -> list[NodeProto]:
+    """Compute what is dequantized of constants, a filter: onnxruntime leaves it for its own kernels of integers."""
+    constants = {each.name: each for each in model.graph.initializer}
+    if not all(not name or name in constants for name in node.input):
+        return [node]
+    array = computed(node.op_type, given, [constants.get(name) for name in node.input], model)
+    add_constant(model, node.output[0], array)
+    return []
+
+
+def _aligned(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
+    """Scale the regions before: the frontend takes off half a pixel of the image, not of the data."""
+    if given.get("mode", "avg") != "avg":
+        raise ValueError("takes the greatest of weighted elements")
+    scale = given.pop("spatial_scale", 1.0)
+    if scale == 1:
+        return [node]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(types[node.input[1]])
+    name = add_constant(model, f"{node.output[0]}_scale", np.array(scale, dtype))
+    scaled = onnx.helper.make_node("Mul", [node.input[1], name], [f"{node.output[0]}_regions"])
+    node.input[1] = scaled.output[0]
+    set_attributes(node, given)
+    return [scaled, node]
+
+
+def _drop_unread(model: ModelProto) -> None:
+    """Leave out optional outputs that nobody reads, such as the indices of a MaxPool, which the frontend lacks."""
+    read = {*used_names(model.graph), *(each.name for each in model.graph.output)}
+    for node in model.graph.node:
+        while node.op_type in _OPTIONAL and len(node.output) > 1 and node.output[-1] not in read:
+            del node.output[-1]
+
+
+def _inferred(model: ModelProto) -> tuple[Shapes, dict[str, int]]:
+    """Return the shapes and ONNX's numbers of the types of a model's tensors."""
+    tensors = {name: each.tensor_type for name, each in types_of(model).items()}
+    shapes = {name: tuple(axis.dim_value for axis in each.shape.dim) for name, each in tensors.items()}
+    return shapes, {name: each.elem_type for name, each in tensors.items()}
+
+
+def _check_span(node: NodeProto, shapes: Shapes, source: str) -> None:
+    """Refuse a filter larger than its padded data, which onnxruntime finds only in a run."""
+    given, data, taps = attributes_of(node), shapes.get(node.input[0], ())[2:], shapes.get(node.input[1], ())[2:]
+    if len(data) != len(taps) or not all(data) or given.get("auto_pad", "NOTSET").startswith("SAME"):
+        return
+    pads = given.get("pads", [0] * (2 * len(data)))
+    dilations = given.get("dilations", [1] * len(data))
+    for extent, size, dilation, begin, end in zip(data, taps, dilations, pads, pads[len(data) :], strict=False):
+        span, padded = dilation * (size - 1) + 1, extent + begin + end
+        if span > padded:
+            raise SourceError(
+                f"{source}: the Conv node {node.name or node.output[0]!r} has a filter that spans {span} elements of {padded};"
+                " give larger shapes of the inputs, if the model leaves them free"
+            )
+
+
+def _give_pads(node: NodeProto, given: dict[str, Any], shapes: Shapes) -> None:
+    """Give a ConvTranspose pads in place of `output_shape`."""
+    problem = node_problem("ConvTranspose", given, shapes[node.input[0]], shapes[node.input[1]])
+    given = {name: each for name, each in given.items() if name not in ("auto_pad", "output_shape")}
+    set_attributes(
+        node, given | {"pads": [*problem.pads_begin, *problem.pads_end], "output_padding": problem.output_padding}
+    )

@@ -1,0 +1,185 @@
+"""ONNX's Resize and Upsample as TVM's ONNX frontend (0.27) reads them rightly.
+
+It computes coordinates by the quotient of the sizes, where ONNX takes the scale: 10 elements are made of 7 by a scale of 1.5,
+and the quotient is 1.43. It does not know antialiasing, nor ``half_pixel_symmetric``, and leaves the first two axes as they
+are. Such a node becomes sums of weighted
+elements, axis by axis; which elements and weights those are, onnxruntime says: it resizes the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from ....frontends.onnx.graph import attributes_of
+from .constants import add_constant, computed
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+Shape = tuple[int, ...]
+# Of what a scale makes of an extent: scales are f32, so 48 by 1.3333334 is 64.000003.
+_WHOLE = 1e-3
+FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+# Of weights, which are of the order of 1 and in f32.
+_ZERO = 1e-7
+
+
+def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: ModelProto) -> list[NodeProto]:
+    """Return the nodes for a Resize or an Upsample; their constants are added to the model.
+
+    Parameters
+    ----------
+    node
+        The node, which is changed if it stays one.
+    data, output
+        The shapes of what it takes and gives; empty if they are not known.
+    elem_type
+        ONNX's number of the type of what it takes.
+    model
+        The model, its constants computed.
+
+    Raises
+    ------
+    ValueError
+        If there is no such way; it continues "the node ...".
+    """
+    given = attributes_of(node)
+    if len(node.input) > 3 and node.input[3]:
+        node.input[2] = ""  # what PyTorch's exporter gives by opset 11, scales without elements
+    if not data or not all(data) or len(output) != len(data) or not all(output):
+        return [node]
+    if given.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ValueError("keeps the aspect ratio")
+    constants = {each.name for each in model.graph.initializer}
+    if moving := [name for name in node.input[1:] if name and name not in constants]:
+        raise ValueError(f"takes {moving[0]!r}, which is not fixed")
+    scales = _scales(node, given, len(data), model)
+    mode = given.get("coordinate_transformation_mode", "half_pixel")
+    fractional = mode != "align_corners" and any(
+        abs(x * scale - y) > _WHOLE for x, y, scale in zip(data, output, scales or (), strict=bool(scales))
+    )
+    # Upsample, and Resize of opset 10, which is like it but that it also makes less, for which onnxruntime rounds up.
+    early = node.op_type == "Upsample" or len(node.input) == 2
+    less = early and any(scale < 1 for scale in scales or ())
+    channels = data[:2] != output[:2]
+    if fractional or less or channels or given.get("antialias") or mode == "half_pixel_symmetric":
+        if mode == "tf_crop_and_resize":
+            raise ValueError("crops by a scale that makes no whole size, or crops channels")
+        return list(_weighted(node, given, data, output, scales, elem_type, model))
+    if not early and "axes" not in given:
+        return [node]
+    if early:
+        given = {"mode": given.get("mode", "nearest")}
+        given |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    sizes = add_constant(model, f"{node.output[0]}_sizes", np.array(output, np.int64))
+    given = {name: each for name, each in given.items() if name != "axes"}
+    return [helper.make_node("Resize", [node.input[0], "", "", sizes], node.output, node.name, **given)]
+
+
+def _scales(node: NodeProto, given: dict[str, Any], rank: int, model: ModelProto) -> list[float] | None:
+    """Return the scale of each axis; None if the node has sizes."""
+    scales = given.get("scales")
+    # The second input in Upsample and in Resize of opset 10.
+    name = node.input[1] if len(node.input) == 2 else node.input[2] if len(node.input) > 2 else ""
+    for each in model.graph.initializer:
+        if name and each.name == name:
+            scales = numpy_helper.to_array(each).tolist()
+    if not scales:
+        return None
+    by_axis = dict(zip((axis % rank for axis in given.get("axes", range(rank))), scales, strict=True))
+    return [by_axis.get(axis, 1.0) for axis in range(rank)]
+
+
+def _weighted(
+    node: NodeProto,
+    given: dict[str, Any],
+    data: Shape,
+    output: Shape,
+    scales: list[float] | None,
+    elem_type: int,
+    model: ModelProto,
+) -> Iterator[NodeProto]:
+    """Yield gathers and sums, axis by axis."""
+    axes = [
+        axis for axis, (x, y) in enumerate(zip(data, output, strict=True)) if x != y or (scales and scales[axis] != 1)
+    ]
+    before = node.input[0]
+    for axis in axes:
+        after = node.output[0] if axis == axes[-1] else f"{node.output[0]}_axis{axis}"
+        matrix = _matrix(
+            node, given, len(data), axis, data[axis], output[axis], scales[axis] if scales else None, model
+        )
+        taps = max(1, int(np.count_nonzero(abs(matrix) > _ZERO, axis=0).max()))
+        if taps > 1 and elem_type not in FLOATS:
+            raise ValueError("interpolates between integers")
+        # The heaviest elements of each column, in their order: what is beyond an element's own has the weight 0.
+        rows = np.sort(np.argsort(-abs(matrix), axis=0, kind="stable")[:taps], axis=0)
+        weights = np.take_along_axis(matrix, rows, axis=0)
+        yield from _sum(model, before, after, axis, rows, weights if taps > 1 else None, len(data), elem_type)
+        before = after
+    if not axes:
+        yield helper.make_node("Identity", [before], node.output)
+
+
+def _sum(
+    model: ModelProto,
+    before: str,
+    after: str,
+    axis: int,
+    rows: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float32] | None,
+    rank: int,
+    elem_type: int,
+) -> Iterator[NodeProto]:
+    """Yield the nodes of one axis: a gather for each tap, by its weight."""
+    for tap, indices in enumerate(rows):
+        name = add_constant(model, f"{after}_rows{tap}", indices)
+        gathered = after if weights is None else f"{after}_gathered{tap}"
+        yield helper.make_node("Gather", [before, name], [gathered], axis=axis)
+        if weights is None:
+            return
+        dtype = helper.tensor_dtype_to_np_dtype(elem_type)
+        factor = add_constant(
+            model, f"{after}_weights{tap}", weights[tap].astype(dtype).reshape(-1, *[1] * (rank - 1 - axis))
+        )
+        yield helper.make_node("Mul", [gathered, factor], [f"{after}_term{tap}"])
+        if tap:
+            last = tap == len(rows) - 1
+            so_far = f"{after}_sum{tap - 1}" if tap > 1 else f"{after}_term0"
+            yield helper.make_node("Add", [so_far, f"{after}_term{tap}"], [after if last else f"{after}_sum{tap}"])
+
+
+def _matrix(
+    node: NodeProto,
+    given: dict[str, Any],
+    rank: int,
+    axis: int,
+    size: int,
+    to: int,
+    scale: float | None,
+    model: ModelProto,
+) -> npt.NDArray[np.float32]:
+    """Return the weights of the elements of an axis (rows) in what the node makes of it (columns)."""
+    other = 0 if axis else 1
+    shape, sizes = [1] * rank, [1] * rank
+    shape[other] = shape[axis] = sizes[other] = size
+    sizes[axis] = to
+    identity = np.eye(size, dtype=np.float32).reshape(shape)
+    inputs: list[npt.NDArray[Any] | None]
+    if scale is None:
+        inputs = [identity, None, None, np.array(sizes, np.int64)]
+    else:
+        factors = np.ones(rank, np.float32)
+        factors[axis] = scale
+        inputs = [identity, None, factors] if len(node.input) > 2 else [identity, factors]
+        if "scales" in given:  # of opset 7
+            inputs, given = [identity], given | {"scales": factors.tolist()}
+    given = {name: each for name, each in given.items() if name != "axes"}
+    found = np.asarray(computed(node.op_type, given, inputs, model), np.float32)
+    return found.reshape(-1, size).T if other else found.reshape(size, -1)

@@ -1,0 +1,195 @@
+"""ONNX's GRU and LSTM, which TVM's ONNX frontend (0.27) lacks, written step by step.
+
+The products with the inputs are one of all steps; each step then has one with its state. Their matrices are fixed, so kernels
+compute them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import helper, numpy_helper
+
+from ....frontends.onnx.graph import attributes_of
+from .constants import add_constant
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+Array = npt.NDArray[Any]
+# The gates of each, and its activations if it names none.
+_GATES = {"GRU": 3, "LSTM": 4}
+_ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+_INPUTS = {"GRU": 6, "LSTM": 8}
+# A network holds the operators of every step: more take minutes to compile.
+_MOST_STEPS = 256
+
+
+def unrolled(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[NodeProto]:
+    """Return the nodes for a GRU or an LSTM; their constants are added to the model.
+
+    Raises
+    ------
+    ValueError
+        If it is one that is not written here; it continues "the node ...".
+    """
+    given = attributes_of(node)
+    inputs = dict(enumerate(node.input)) | dict.fromkeys(range(len(node.input), _INPUTS[node.op_type]), "")
+    directions = 2 if given.get("direction", "forward") == "bidirectional" else 1
+    _check(node.op_type, given, inputs, data, directions)
+    constants = {each.name: each for each in model.graph.initializer}
+    arrays = [
+        numpy_helper.to_array(constants[inputs[place]]) if inputs[place] in constants else None for place in (1, 2, 3)
+    ]
+    weights, recurrent, bias = arrays
+    if weights is None or recurrent is None or (inputs[3] and bias is None):
+        raise ValueError("has weights that are not fixed")
+    size = recurrent.shape[-1]
+    if bias is None:
+        bias = np.zeros((directions, 2 * _GATES[node.op_type] * size), weights.dtype)
+    write = _Writer(node, model, data[0], data[1], size)
+    finals = []
+    rows = []
+    for number in range(directions):
+        backward = number == 1 or given.get("direction") == "reverse"
+        states = [
+            write.initial(inputs[place], number, weights.dtype) for place in (5, 6)[: 1 + (node.op_type == "LSTM")]
+        ]
+        steps, last = write.direction(
+            number,
+            weights[number],
+            recurrent[number],
+            bias[number],
+            states,
+            backward,
+            bool(given.get("linear_before_reset")),
+        )
+        rows.append(steps)
+        finals.append(last)
+    write.outputs(node, rows, finals)
+    return write.nodes
+
+
+def _check(kind: str, given: dict[str, Any], inputs: dict[int, str], data: tuple[int, ...], directions: int) -> None:
+    names = [each.decode() for each in given.get("activations", [])]
+    if names and names != _ACTIVATIONS[kind] * directions:
+        raise ValueError("has other activations")
+    if "clip" in given or given.get("layout") or given.get("input_forget"):
+        raise ValueError("clips its sums, couples its gates, or has the batch first")
+    if inputs[4] or inputs.get(7):
+        raise ValueError("has lengths of sequences, or peepholes")
+    if len(data) != 3 or not all(data):
+        raise ValueError("takes data of a shape that is not known")
+    if data[0] > _MOST_STEPS:
+        raise ValueError(f"has {data[0]} steps, and all of at most {_MOST_STEPS} are written one after the other")
+
+
+class _Writer:
+    """Writes the nodes; names of tensors begin with that of the node's first output."""
+
+    def __init__(self, node: NodeProto, model: ModelProto, steps: int, batch: int, size: int) -> None:
+        self.nodes: list[NodeProto] = []
+        self._prefix = next(name for name in node.output if name)
+        self._kind, self._data, self._model = node.op_type, node.input[0], model
+        self._steps, self._batch, self._size = steps, batch, size
+
+    def initial(self, name: str, number: int, dtype: Any) -> str:
+        """Return the state of a direction before its first step."""
+        if not name:
+            return self._constant(np.zeros((self._batch, self._size), dtype))
+        return self._op("Gather", name, self._constant(np.array(number)), axis=0)
+
+    def direction(
+        self,
+        number: int,
+        weights: Array,
+        recurrent: Array,
+        bias: Array,
+        states: list[str],
+        backward: bool,
+        linear: bool,
+    ) -> tuple[list[str], list[str]]:
+        """Return what the steps of a direction give, in order, and its last states."""
+        before, after = np.split(bias, 2)
+        joined = self._kind == "LSTM" or not linear
+        size = self._size
+        # Of a GRU the candidate's part of the state is multiplied before or after its bias is added.
+        of_state = np.zeros_like(after)
+        if self._kind == "GRU" and linear:
+            of_state[2 * size :] = after[2 * size :]
+        added = before + after - of_state
+        projected = self._op(
+            "Add", self._op("MatMul", self._data, self._constant(weights.T.copy())), self._constant(added)
+        )
+        matrix = self._constant(recurrent.T.copy())
+        parts = self._constant(recurrent[: 2 * size].T.copy()), self._constant(recurrent[2 * size :].T.copy())
+        steps: dict[int, str] = {}
+        for step in reversed(range(self._steps)) if backward else range(self._steps):
+            row = self._op("Gather", projected, self._constant(np.array(step)), axis=0)
+            if self._kind == "LSTM":
+                states = self._lstm(row, matrix, states)
+            elif joined:
+                states = [self._gru(row, parts, states[0])]
+            else:
+                states = [self._linear_gru(row, matrix, of_state, states[0])]
+            steps[step] = states[0]
+        return [steps[step] for step in range(self._steps)], states
+
+    def outputs(self, node: NodeProto, rows: list[list[str]], finals: list[list[str]]) -> None:
+        """Write what gives the node's outputs: all steps, and the last states."""
+        names = [*node.output, "", "", ""]
+        shape = self._constant(np.array([1, 1, self._batch, self._size]))
+        if names[0]:
+            joined = [
+                self._op("Concat", *(self._op("Reshape", step, shape) for step in steps), axis=0) for steps in rows
+            ]
+            self.nodes.append(helper.make_node("Concat", joined, [names[0]], node.name, axis=1))
+        shape = self._constant(np.array([1, self._batch, self._size]))
+        for place, name in enumerate(names[1:3]):
+            if name:
+                wide = [self._op("Reshape", last[place], shape) for last in finals]
+                self.nodes.append(helper.make_node("Concat", wide, [name], axis=0))
+
+    def _lstm(self, row: str, matrix: str, states: list[str]) -> list[str]:
+        hidden, cell = states
+        total = self._op("Add", row, self._op("MatMul", hidden, matrix))
+        enter, leave, forget, made = self._split(total, 4)
+        kept = self._op("Mul", self._op("Sigmoid", forget), cell)
+        cell = self._op("Add", kept, self._op("Mul", self._op("Sigmoid", enter), self._op("Tanh", made)))
+        return [self._op("Mul", self._op("Sigmoid", leave), self._op("Tanh", cell)), cell]
+
+    def _gru(self, row: str, parts: tuple[str, str], hidden: str) -> str:
+        update, reset, made = self._split(row, 3)
+        of_update, of_reset = self._split(self._op("MatMul", hidden, parts[0]), 2)
+        reset = self._op("Sigmoid", self._op("Add", reset, of_reset))
+        made = self._op("Add", made, self._op("MatMul", self._op("Mul", reset, hidden), parts[1]))
+        return self._mixed(self._op("Sigmoid", self._op("Add", update, of_update)), made, hidden)
+
+    def _linear_gru(self, row: str, matrix: str, bias: Array, hidden: str) -> str:
+        update, reset, made = self._split(row, 3)
+        total = self._op("Add", self._op("MatMul", hidden, matrix), self._constant(bias))
+        of_update, of_reset, of_made = self._split(total, 3)
+        reset = self._op("Sigmoid", self._op("Add", reset, of_reset))
+        made = self._op("Add", made, self._op("Mul", reset, of_made))
+        return self._mixed(self._op("Sigmoid", self._op("Add", update, of_update)), made, hidden)
+
+    def _mixed(self, update: str, made: str, hidden: str) -> str:
+        """Return ``(1 - z) * tanh(made) + z * h``."""
+        made = self._op("Tanh", made)
+        return self._op("Add", made, self._op("Mul", update, self._op("Sub", hidden, made)))
+
+    def _split(self, data: str, count: int) -> Iterator[str]:
+        for part in range(count):
+            rows = np.arange(part * self._size, (part + 1) * self._size)
+            yield self._op("Gather", data, self._constant(rows), axis=-1)
+
+    def _op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{self._prefix}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def _constant(self, array: Array) -> str:
+        return add_constant(self._model, f"{self._prefix}_constant{len(self._model.graph.initializer)}", array)

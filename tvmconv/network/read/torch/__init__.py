@@ -1,0 +1,1 @@
+"""Read programs of torch.export."""

@@ -1,0 +1,96 @@
+"""What a node of an exported program gives its conversion: arguments by the operator's own names, and the type of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from tvm import relax
+
+from ....frontends.torch.nodes import arguments
+from ...rewrite.simplify import static_shape
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+    from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
+
+
+class Given:
+    """A node's arguments, by their names; those that it leaves out as the operator's schema has them.
+
+    Parameters
+    ----------
+    node
+        The call of an operator of ATen.
+    importer
+        What reads the program: it knows the tensors of the nodes before.
+    """
+
+    def __init__(self, node: Node, importer: BaseFXGraphImporter) -> None:
+        self._builder, self.node = importer.block_builder, node
+        self.nodes = arguments(node)
+        self._values = {name: importer._retrieve_args(value) for name, value in self.nodes.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def get(self, name: str) -> Any:
+        """Return an argument; None if the operator has none of this name."""
+        return self._values.get(name)
+
+    @property
+    def dtype(self) -> str:
+        """The type of the answer, or of the first of several."""
+        value = self.node.meta["val"]
+        return type_name((value[0] if isinstance(value, (tuple, list)) else value).dtype)
+
+    def emit(self, expr: relax.Expr) -> relax.Expr:
+        """Return an expression bound to a variable."""
+        return self._builder.emit(expr)
+
+    def of_type(self, value: Any, dtype: str) -> relax.Expr:
+        """Return a tensor or a number in a type."""
+        if not isinstance(value, relax.Expr):
+            return relax.const(value, dtype)
+        return value if str(value.ty.dtype) == dtype else self.emit(relax.op.astype(value, dtype))
+
+    def common_type(self, *names: str) -> str:
+        """Return the type in which PyTorch brings arguments together: tensors before numbers, and those of no dimension between."""
+        values = [getattr(value, "meta", {}).get("val", value) for value in map(self.nodes.__getitem__, names)]
+        kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+        return type_name(elementwise_dtypes(*values, type_promotion_kind=kind)[1])
+
+    def fixed_shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor.
+
+        Raises
+        ------
+        ValueError
+            If it is not fixed.
+        """
+        return self.shape_of(self[name], name)
+
+    @staticmethod
+    def shape_of(value: relax.Expr, name: str = "a tensor") -> tuple[int, ...]:
+        """Return the shape of a value; errors are those of :meth:`fixed_shape`."""
+        shape = static_shape(value.ty)
+        if shape is None:
+            raise ValueError(f"the shape {value.ty.shape} of {name} is not fixed")
+        return shape
+
+    def axes(self, name: str = "dim", of: str = "self") -> list[int]:
+        """Return axes from 0 that are given as one, some, or all: by none, or an empty list."""
+        given, rank = self.get(name), self[of].ty.ndim
+        if given is None or given == []:
+            return list(range(rank))
+        return [int(axis) % max(rank, 1) for axis in (given if isinstance(given, (list, tuple)) else [given])]
+
+
+Converter = Callable[[Given], Any]
+Converters = Mapping[str, Converter]
+
+
+def type_name(dtype: Any) -> str:
+    """Return TVM's name of a type of PyTorch."""
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,59 @@
+"""Programs of `torch.export` in the operators that networks are read from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ....errors import missing_extra
+
+try:
+    import torch
+    from torch.export import default_decompositions
+except ImportError:
+    raise missing_extra("torch", "torch") from None
+
+from .complex import without_complex
+from .fake_quantize import QUANTIZED
+from .masked import without_masks
+from .rare_decompositions import RARER
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+# PyTorch would write these as several operators that move or ask more than they need to.
+WHOLE = {
+    "linear.default", "matmul.default", "scaled_dot_product_attention.default", "unfold.default",
+    "softplus.default", "leaky_relu.default",
+    *(f"{name}{rank}d.default" for rank in (1, 2, 3) for name in ("adaptive_max_pool", "adaptive_avg_pool", "_adaptive_avg_pool")),
+    *(f"{name}{rank}d.vec" for rank in (1, 2, 3) for name in ("upsample_nearest", "_upsample_nearest_exact")),
+    # With a check, which is an effect: a program's graph would hand on a token for it.
+    "inverse.default", "linalg_cholesky.default", "linalg_inv.default", "linalg_solve.default",
+    "upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec",
+}  # fmt: skip
+
+
+def _padded(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Return a padding; a circular one by indices, where PyTorch would write parts over parts of what it has written."""
+    axes = range(data.ndim - 1, data.ndim - 1 - len(pad) // 2, -1)
+    if mode != "circular" or not all(isinstance(each, int) for each in (*data.shape, *pad)) or min(pad, default=-1) < 0:
+        return default(data, pad, mode, value)
+    for axis, begin, end in zip(axes, pad[::2], pad[1::2], strict=True):
+        extent = data.shape[axis]
+        data = data.index_select(axis, torch.arange(-begin, extent + end, device=data.device) % extent)
+    return data
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """Return what ``torch.export.export`` gave in fewer kinds of operators, none of which works in place."""
+    table = default_decompositions()
+    for operator in [each for each in table if each.namespace == "aten" and each.__name__ in WHOLE]:
+        table.pop(operator)
+    pad = torch.ops.aten.pad.default
+    table[pad] = partial(_padded, table[pad])
+    table.update({**RARER, **QUANTIZED})
+    with warnings.catch_warnings():  # of PyTorch's about itself
+        warnings.simplefilter("ignore", FutureWarning)
+        return without_complex(without_masks(program.run_decompositions(table)))

@@ -1,0 +1,131 @@
+"""ATen's operators that move numbers: indexing as PyTorch has it, from the end too, and of several axes at a time.
+
+TVM's frontend (0.27) reads beyond the data for an index below 0, and joins several indices in another order, or not at all. What
+positions are known is computed here, so that gathers have fixed indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import relax
+
+from ...rewrite.simplify import static_shape
+from .arguments import Converters, Given
+
+
+def _indexed(given: Given) -> relax.Expr:
+    """Return ``index.Tensor``: some axes give way to those of the indices, at the place of the first if they are neighbours."""
+    data, shape = given["self"], given.fixed_shape("self")
+    axes = [axis for axis, index in enumerate(given["indices"]) if index is not None]
+    begin, neighbours = axes[0], axes == list(range(axes[0], axes[-1] + 1))
+    if not neighbours:
+        begin = 0
+        others = [axis for axis in range(len(shape)) if axis not in axes]
+        data = given.emit(relax.op.permute_dims(data, [*axes, *others]))
+        shape = tuple(shape[axis] for axis in (*axes, *others))
+    extents = shape[begin : begin + len(axes)]
+    place = linear(given, [given["indices"][axis] for axis in axes], extents)
+    if len(axes) > 1:
+        data = given.emit(relax.op.reshape(data, (*shape[:begin], prod(extents), *shape[begin + len(axes) :])))
+    return given.emit(relax.op.take(data, place, begin, mode="clip"))
+
+
+def linear(given: Given, indices: Sequence[Any], extents: Sequence[int]) -> Any:
+    """Return the positions that indices of neighbouring axes have where these are one."""
+    found = [from_start(given, index, extent) for index, extent in zip(indices, extents, strict=True)]
+    place = found[0]
+    for index, extent in zip(found[1:], extents[1:], strict=True):
+        place = given.emit(relax.op.multiply(place, relax.const(extent, "int64")))
+        place = given.emit(relax.op.add(place, index))
+    return place
+
+
+def from_start(given: Given, index: Any, extent: int) -> Any:
+    """Return indices that may count from the end as those from the start."""
+    if str(index.ty.dtype) == "bool":
+        raise ValueError("it is indexed by truth values: how many are chosen is not fixed")
+    index, least = given.of_type(index, "int64"), relax.const(0, "int64")
+    counted = given.emit(relax.op.add(index, relax.const(extent, "int64")))
+    return given.emit(relax.op.where(given.emit(relax.op.less(index, least)), counted, index))
+
+
+def _selected(given: Given) -> relax.Expr:
+    (axis,) = given.axes()
+    return given.emit(relax.op.take(given["self"], given["index"], axis, mode="clip"))
+
+
+def _chosen(given: Given) -> relax.Expr:
+    """Return ``select.int``: one element of an axis, which is then none; an index that numbers decide may be of either end, too."""
+    (axis,), index = given.axes(), given["index"]
+    extent = given.fixed_shape("self")[axis]
+    if isinstance(index, relax.Expr):
+        at = from_start(given, index, extent)
+    elif isinstance(index, int):
+        at = relax.const(index % extent, "int64")
+    else:
+        raise ValueError(f"the index {index} is not fixed")
+    return given.emit(relax.op.take(given["self"], at, axis, mode="clip"))
+
+
+def _embedded(given: Given) -> relax.Expr:
+    return given.emit(relax.op.take(given["weight"], given["indices"], 0, mode="clip"))
+
+
+def _concatenated(given: Given) -> relax.Expr:
+    """Return ``cat.default``, whose parts may be of several types; one of no elements is nothing, whatever the others' rank."""
+    parts = [each for each in given["tensors"] if 0 not in (static_shape(each.ty) or ())]
+    if not parts:
+        return given["tensors"][0]
+    typed = [given.of_type(each, given.dtype) for each in parts]
+    return given.emit(relax.op.concat(typed, int(given["dim"]) % parts[0].ty.ndim))
+
+
+def _stacked(given: Given) -> relax.Expr:
+    typed = [given.of_type(each, given.dtype) for each in given["tensors"]]
+    return given.emit(relax.op.stack(typed, int(given["dim"]) % (typed[0].ty.ndim + 1)))
+
+
+def _range(given: Given) -> relax.Expr:
+    """Return ``arange``, which is fixed."""
+    bounds = [given[name] for name in ("start", "end", "step")]
+    if any(isinstance(bound, (relax.Expr, torch.SymInt)) for bound in bounds):
+        raise ValueError("its bounds are not fixed")
+    numbers = torch.arange(*bounds, dtype=getattr(torch, given.dtype))
+    return relax.const(numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy(), given.dtype)
+
+
+def _filled(given: Given) -> relax.Expr:
+    """Return what is one number everywhere, 0 if the call gives none."""
+    shape = [int(size) for size in given.node.meta["val"].shape]
+    return given.emit(relax.op.broadcast_to(given.of_type(given.get("fill_value") or 0, given.dtype), shape))
+
+
+def _strided(given: Given) -> relax.Expr:
+    """Return ``as_strided`` of a tensor that lies as its shape says: a gather, for parts may overlap."""
+    data = given.nodes["self"].meta["val"]
+    if not data.is_contiguous() or data.storage_offset():
+        raise ValueError(f"it takes a tensor of the strides {data.stride()} apart")
+    place: Any = np.array(given["storage_offset"] or 0)
+    for size, stride in zip(given["size"], given["stride"], strict=True):
+        place = place[..., None] + np.arange(size) * stride
+    flat = given.emit(relax.op.reshape(given["self"], [-1]))
+    return given.emit(relax.op.take(flat, relax.const(place, "int64"), 0, mode="clip"))
+
+
+MOVES: Converters = {
+    "as_strided.default": _strided,
+    "full_like.default": _filled,
+    "zeros_like.default": _filled,
+    "index.Tensor": _indexed,
+    "index_select.default": _selected,
+    "select.int": _chosen,
+    "embedding.default": _embedded,
+    "cat.default": _concatenated,
+    "stack.default": _stacked,
+    "arange.start_step": _range,
+}

@@ -1,0 +1,146 @@
+"""Programs of `torch.export` in which what a mask chooses is computed everywhere, and written where the mask says so.
+
+``y[mask] = 2 * x[mask]`` chooses as many numbers as the mask's are true, which no network knows. If nothing but functions of single
+elements is between, all may be computed: what is at other places is not written.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from ....frontends.torch.nodes import Nodes, name_of
+
+aten = torch.ops.aten
+
+
+class _Rows(NamedTuple):
+    """What a node would give of all places: those of the mask are one axis, so many from the end."""
+
+    mask: fx.Node
+    axis: int
+    node: fx.Node
+
+
+def without_masks(program: ExportedProgram) -> ExportedProgram:
+    """Return a decomposed program whose masks choose no numbers of their own, where that can be; it is changed in place."""
+    if any(_mask_of(node) is not None and name_of(node) == "index.Tensor" for node in program.graph.nodes):
+        _rewrite(program)
+    return program
+
+
+def _rewrite(program: ExportedProgram) -> None:
+    nodes = Nodes(program)
+    rows: dict[fx.Node, _Rows] = {}
+    for node in list(program.graph.nodes):
+        nodes.before = nodes.like = node
+        if node.op != "call_function":
+            continue
+        if name_of(node) == "index.Tensor":
+            if (mask := _mask_of(node)) is not None:
+                rows[node] = _chosen(nodes, node, mask)
+        elif name_of(node) == "index_put.default":
+            if (mask := _mask_of(node)) is not None and (found := rows.get(node.args[2])) and _same(found.mask, mask):
+                written = _written(nodes, node, found)
+                if written is not None:
+                    node.replace_all_uses_with(written)
+        elif (made := _each(nodes, node, rows)) is not None:
+            rows[node] = made
+    for node in rows:
+        _drop_checks(program.graph, node)
+    nodes.finish()
+
+
+def _mask_of(node: fx.Node) -> fx.Node | None:
+    """Return the mask that alone says what is read or written; None: there is none, or something else, too."""
+    if name_of(node) not in ("index.Tensor", "index_put.default") or len(node.args) > 3:  # accumulated
+        return None
+    indices: Any = node.args[1]
+    mask = indices[-1]
+    if any(each is not None for each in indices[:-1]) or mask.meta["val"].dtype is not torch.bool:
+        return None
+    return mask
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two nodes compute the same, as ``~mask`` does wherever it is written."""
+    if not isinstance(one, fx.Node) or not isinstance(other, fx.Node) or one.op != "call_function":
+        return bool(one is other) if isinstance(one, fx.Node) else type(one) is type(other) and bool(one == other)
+    return one is other or (
+        one.target is other.target
+        and name_of(one) in _OF_MASKS
+        and one.kwargs == other.kwargs
+        and all(map(_same, one.args, other.args))
+    )
+
+
+def _chosen(nodes: Nodes, node: fx.Node, mask: fx.Node) -> _Rows:
+    data, indices = node.args[:2]
+    shape, first, rank = nodes.shape(data), len(indices) - 1, mask.meta["val"].dim()
+    wanted = [*shape[:first], prod(shape[first : first + rank]), *shape[first + rank :]]
+    return _Rows(mask, len(shape) - first - rank, nodes.viewed(data, wanted))
+
+
+def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _Rows]) -> _Rows | None:
+    """Return what a function of single elements gives of all places; None: it is another, or one of other masks, too."""
+    given = [rows[each] for each in node.all_input_nodes if each in rows]
+    tags = getattr(node.target, "tags", ())
+    if not given or not (torch.Tag.pointwise in tags or name_of(node) in _AS_IT_IS):
+        return None
+    if name_of(node).startswith(_DIVISIONS) and not node.meta["val"].is_floating_point():
+        return None  # whole numbers end the process where what is not chosen is 0
+    mask, axis, _ = given[0]
+    if any(each.axis != axis or not _same(each.mask, mask) for each in given):
+        return None
+    for other in node.all_input_nodes:
+        shape = () if other in rows else getattr(other.meta["val"], "shape", None)
+        if shape is None or (len(shape) > axis and shape[-axis - 1] != 1):
+            return None
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: rows[each].node if each in rows else each)
+    return _Rows(mask, axis, nodes.call(node.target, *args, **kwargs))
+
+
+def _written(nodes: Nodes, node: fx.Node, rows: _Rows) -> fx.Node | None:
+    """Return data with rows where their mask is true."""
+    data, indices = node.args[:2]
+    shape, extents = nodes.shape(data), nodes.shape(rows.mask)
+    first, last = len(indices) - 1, len(shape) - len(indices) + 1 - len(extents)
+    if last != rows.axis:
+        return None
+    given = nodes.shape(rows.node)
+    at = len(given) - last - 1
+    values = nodes.viewed(rows.node, [*given[:at], *extents, *given[at + 1 :]])
+    mask = nodes.viewed(rows.mask, [*[1] * first, *extents, *[1] * last])
+    return nodes.call(aten.where.self, mask, values, data)
+
+
+def _drop_checks(graph: fx.Graph, node: fx.Node) -> None:
+    """Let nothing ask how many numbers a mask chose, if nothing else has them."""
+    asking = [user for user in node.users if name_of(user) in ("sym_size.int", "_assert_tensor_metadata.default")]
+    found = list(asking)
+    for each in found:
+        found += [user for user in each.users if user not in found]
+    ends = [each for each in found if not each.users]
+    if all(name_of(each) in _CHECKS for each in ends) and not any(
+        isinstance(each.meta.get("val"), torch.Tensor) for each in found
+    ):
+        for each in reversed(found):
+            graph.erase_node(each)
+
+
+# What masks are made by.
+_OF_MASKS = {
+    "bitwise_and.Tensor", "bitwise_not.default", "bitwise_or.Tensor", "logical_and.default", "logical_not.default",
+    "logical_or.default", *(f"{name}.{of}" for name in ("eq", "ge", "gt", "le", "lt", "ne") for of in ("Scalar", "Tensor")),
+}  # fmt: skip
+_DIVISIONS = ("div.", "floor_divide.", "fmod.", "remainder.")
+# Of single elements, though PyTorch does not say so.
+_AS_IT_IS = {"_to_copy.default", "alias.default", "clone.default", "detach.default"}
+_CHECKS = {
+    "_assert_scalar.default", "_assert_tensor_metadata.default",
+    "sym_constrain_range.default", "sym_constrain_range_for_size.default",
+}  # fmt: skip

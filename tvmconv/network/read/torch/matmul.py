@@ -1,0 +1,96 @@
+"""ATen's convolutions, products of matrices and attention, by Relax's operators.
+
+TVM's frontend (0.27) lacks transposed convolutions of three dimensions, and takes every sum for f32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ...ir.operators import CONVOLUTIONS, TRANSPOSED
+from ...rewrite.simplify import constant
+from .arguments import Converters, Given
+
+
+def _convolution(given: Given) -> relax.Expr:
+    data, bias, padding = given["input"], given["bias"], given["padding"]
+    rank, transposed = data.ty.ndim - 2, given["transposed"]
+    operators = TRANSPOSED if transposed else CONVOLUTIONS
+    if rank not in operators:
+        raise ValueError(f"it is a convolution of {rank} dimensions")
+    attributes = {"strides": given["stride"], "dilation": given["dilation"], "groups": given["groups"]}
+    if transposed:
+        # Relax refuses output padding that is not below the stride; as pads below 0 it is the same.
+        padding = [*padding, *(pad - more for pad, more in zip(padding, given["output_padding"], strict=True))]
+    output = given.emit(operators[rank](data, given["weight"], padding=padding, **attributes))
+    if bias is None:
+        return output
+    return given.emit(relax.op.add(output, given.emit(relax.op.reshape(bias, (1, -1, *[1] * rank)))))
+
+
+def _linear(given: Given) -> relax.Expr:
+    matrix = given.emit(relax.op.permute_dims(given["weight"])) if given["weight"].ty.ndim == 2 else given["weight"]
+    product = given.emit(relax.op.matmul(given["input"], matrix))
+    return product if given["bias"] is None else given.emit(relax.op.add(product, given["bias"]))
+
+
+def _product(given: Given) -> relax.Expr:
+    return given.emit(relax.op.matmul(given["self"], given["other" if given.get("mat2") is None else "mat2"]))
+
+
+def _sum_of_product(given: Given) -> relax.Expr:
+    """Return ``addmm.default``."""
+
+    def scaled(value: Any, factor: float) -> Any:
+        return value if factor == 1 else given.emit(relax.op.multiply(value, relax.const(factor, given.dtype)))
+
+    product = scaled(given.emit(relax.op.matmul(given["mat1"], given["mat2"])), given["alpha"])
+    # A factor of 0 leaves out what it multiplies, NaN too.
+    return product if given["beta"] == 0 else given.emit(relax.op.add(product, scaled(given["self"], given["beta"])))
+
+
+def _attention(given: Given) -> relax.Expr:
+    """Return ``scaled_dot_product_attention``: its decomposition asks of all scores whether a row is masked whole."""
+    query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
+    dtype, size = given.dtype, given.fixed_shape("query")[-1]
+    if given["dropout_p"]:
+        raise ValueError(f"its dropout is {given['dropout_p']}: call model.eval() before the export")
+    if given["enable_gqa"]:
+        times, rank = given.fixed_shape("query")[-3] // given.fixed_shape("key")[-3], key.ty.ndim
+        key, value = (given.emit(relax.op.repeat(each, times, rank - 3)) for each in (key, value))
+    scale = size**-0.5 if given["scale"] is None else given["scale"]
+    axes = [*range(key.ty.ndim - 2), key.ty.ndim - 1, key.ty.ndim - 2]
+    scaled = given.emit(relax.op.multiply(query, relax.const(scale, dtype)))
+    scores = given.emit(relax.op.matmul(scaled, given.emit(relax.op.permute_dims(key, axes))))
+    if given["is_causal"]:
+        rows, columns = given.fixed_shape("query")[-2], given.fixed_shape("key")[-2]
+        mask = relax.const(np.tril(np.ones((rows, columns), bool)), "bool")
+    shares = given.emit(relax.op.nn.softmax(scores, -1)) if mask is None else _masked(given, scores, mask)
+    return given.emit(relax.op.matmul(shares, value))
+
+
+def _masked(given: Given, scores: Any, mask: Any) -> Any:
+    """Return the softmax of masked scores, zeros where all of a row are masked."""
+    least, fixed = relax.const(-np.inf, given.dtype), constant(mask)
+    if str(mask.ty.dtype) == "bool":
+        scores = given.emit(relax.op.where(mask, scores, least))
+    else:
+        scores = given.emit(relax.op.add(scores, given.of_type(mask, given.dtype)))
+    shares = given.emit(relax.op.nn.softmax(scores, -1))
+    if fixed is not None and (fixed if fixed.dtype == bool else fixed > -np.inf).any(-1).all():
+        return shares  # as the first of a row that is causal, some of each is not masked
+    greatest = given.emit(relax.op.max(scores, -1, keepdims=True))
+    empty = given.emit(relax.op.equal(greatest, least))
+    return given.emit(relax.op.where(empty, relax.const(0, given.dtype), shares))
+
+
+PRODUCTS: Converters = {
+    "convolution.default": _convolution,
+    "linear.default": _linear,
+    **{f"{name}.default": _product for name in ("mm", "bmm", "matmul")},
+    "addmm.default": _sum_of_product,
+    "scaled_dot_product_attention.default": _attention,
+}

@@ -1,0 +1,235 @@
+"""ATen's pools and resizes; of adaptive ones windows differ from element to element, axis by axis.
+
+TVM's resize (0.27) rounds coordinates that PyTorch truncates, and knows neither ``nearest-exact`` nor scales that are no quotients
+of sizes. Which elements and weights an output has, PyTorch says: it resizes the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import relax
+
+from ...ir.operators import AVERAGE_POOLS, MAX_POOLS, Operators
+from .arguments import Converter, Converters, Given
+
+# PyTorch's operators for two dimensions alone, by their kind of weights: those of `aa` are wider where sizes shrink.
+_OF_PLANES = {
+    "cubic": "upsample_bicubic2d",
+    "linear_aa": "_upsample_bilinear2d_aa",
+    "cubic_aa": "_upsample_bicubic2d_aa",
+}
+# Of weights, which are of the order of 1 and in f32.
+_ZERO = 1e-7
+_METHODS, _OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: bool) -> Converter:
+    """Return how to convert an adaptive pool over the last axes: a pool where all windows are alike, else window by window."""
+
+    def convert(given: Given) -> relax.Expr:
+        data, shape = given["self"], given.fixed_shape("self")
+        if pair and any(user.args[1] == 1 for user in given.node.users):
+            raise ValueError("its indices are asked for, which are not computed")
+        extents, wanted = shape[-rank:], _sizes_of(given["output_size"], rank)
+        sizes = [extent if size is None else size for extent, size in zip(extents, wanted, strict=True)]
+        if all(size == 1 for size in sizes):
+            data = given.emit(reduce(data, list(range(len(shape) - rank, len(shape))), keepdims=True))
+        elif len(shape) == rank + 2 and all(
+            size and not extent % size for extent, size in zip(extents, sizes, strict=True)
+        ):
+            window = [extent // size for extent, size in zip(extents, sizes, strict=True)]
+            data = given.emit(pools[rank](data, window, window, layout=_LAYOUTS[rank]))
+        else:
+            for axis, size in enumerate(sizes, len(shape) - rank):
+                data = _by_windows(given, data, axis, shape[axis], size, reduce)
+        return relax.Tuple([data, data]) if pair else data
+
+    return convert
+
+
+def _by_windows(given: Given, data: Any, axis: int, extent: int, size: int, reduce: Callable[..., Any]) -> Any:
+    if size == extent:
+        return data
+    parts = []
+    for number in range(size):
+        begin, end = number * extent // size, -(-(number + 1) * extent // size)
+        part = given.emit(relax.op.strided_slice(data, [axis], [begin], [end]))
+        parts.append(given.emit(reduce(part, axis, keepdims=True)))
+    return given.emit(relax.op.concat(parts, axis))
+
+
+def _average(rank: int) -> Converter:
+    """Return how to convert ``avg_pool*`` with a divisor of its own, which TVM (0.27) leaves out, and without."""
+
+    def convert(given: Given) -> relax.Expr:
+        shape, taps, pads = (
+            given.fixed_shape("self"),
+            *(_sizes_of(given[name], rank) for name in ("kernel_size", "padding")),
+        )
+        strides, divisor = _sizes_of(given["stride"] or taps, rank), given.get("divisor_override")
+        data = given["self"] if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(given["self"], 0))
+        ends, options = list(pads), {"ceil_mode": given["ceil_mode"], "count_include_pad": given["count_include_pad"]}
+        if divisor:  # of whole windows, with zeros where they go beyond the data
+            sizes = given.node.meta["val"].shape[-rank:]
+            whole = zip(sizes, shape[-rank:], taps, pads, strides, strict=True)
+            ends = [max((size - 1) * step + tap - extent - pad, 0) for size, extent, tap, pad, step in whole]
+            around = [0] * 4 + [each for pair in zip(pads, ends, strict=True) for each in pair]
+            data, pads, ends, options = given.emit(relax.op.nn.pad(data, around)), [0] * rank, [0] * rank, {}
+        pooled = given.emit(AVERAGE_POOLS[rank](data, taps, strides, [*pads, *ends], layout=_LAYOUTS[rank], **options))
+        if divisor:
+            pooled = given.emit(relax.op.multiply(pooled, relax.const(prod(taps) / divisor, given.dtype)))
+        return pooled if len(shape) == rank + 2 else given.emit(relax.op.squeeze(pooled, [0]))
+
+    return convert
+
+
+def _maxima(rank: int) -> Converter:
+    """Return how to convert a maximum pool that may be asked where in its plane each maximum is."""
+
+    def convert(given: Given) -> relax.Expr:
+        data, shape = given["self"], given.fixed_shape("self")
+        taps, pads, dilations = (_sizes_of(given[name], rank) for name in ("kernel_size", "padding", "dilation"))
+        strides = _sizes_of(given["stride"] or taps, rank)
+        whole = data if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(data, 0))
+        attributes = {"strides": strides, "padding": [*pads, *pads], "dilation": dilations}
+        pool = MAX_POOLS[rank](whole, taps, ceil_mode=given["ceil_mode"], layout=_LAYOUTS[rank], **attributes)
+        values = given.emit(pool)
+        values = values if len(shape) == rank + 2 else given.emit(relax.op.squeeze(values, [0]))
+        if not any(user.args[1] == 1 and user.users for user in given.node.users):
+            return relax.Tuple([values, values])  # nobody asks for the second
+        outputs = given.shape_of(values)
+        places: Any = np.zeros([1] * (2 * rank), np.int64)
+        inside: Any = np.ones([1] * (2 * rank), bool)
+        for axis, (tap, pad, step, gap) in enumerate(zip(taps, pads, strides, dilations, strict=True)):
+            at = np.arange(outputs[axis - rank])[:, None] * step - pad + np.arange(tap) * gap
+            extent, form = shape[axis - rank], [1] * (2 * rank)
+            form[axis], form[axis + rank] = at.shape
+            places = places * extent + at.clip(0, extent - 1).reshape(form)
+            inside = inside & ((at >= 0) & (at < extent)).reshape(form)
+        count, outer = prod(taps), list(shape[:-rank])
+        flat = given.emit(relax.op.reshape(data, [*outer, prod(shape[-rank:])]))
+        table = relax.const(places.reshape(-1, count), "int64")
+        windows = given.emit(relax.op.take(flat, table, len(outer), mode="clip"))
+        least = relax.const(float("-inf"), given.dtype)
+        windows = given.emit(relax.op.where(relax.const(inside.reshape(-1, count), "bool"), windows, least))
+        best = given.emit(relax.op.argmax(windows, -1))
+        row = relax.const(np.arange(places.size // count) * count, "int64")
+        found = given.emit(relax.op.take(relax.const(places.ravel(), "int64"), relax.op.add(best, row), 0, mode="clip"))
+        return relax.Tuple([values, given.emit(relax.op.reshape(found, outputs))])
+
+    return convert
+
+
+def _sampled(given: Given) -> relax.Expr:
+    """Return ``grid_sampler_2d``, whose coordinates lie last; those of TVM's operator lie first (0.27's reader does not know)."""
+    if given["padding_mode"] == _OUTSIDE.index("reflection") and 1 in given.fixed_shape("input")[2:]:
+        raise ValueError("TVM divides by the distance between the edges of planes, which is 0 of one pixel")
+    grid = given.emit(relax.op.permute_dims(given["grid"], [0, 3, 1, 2]))
+    method, outside = (
+        names[given[name]] for names, name in ((_METHODS, "interpolation_mode"), (_OUTSIDE, "padding_mode"))
+    )
+    return given.emit(
+        relax.op.image.grid_sample(
+            given["input"], grid, method=method, padding_mode=outside, align_corners=given["align_corners"]
+        )
+    )
+
+
+def _sizes_of(given: Any, rank: int) -> list[Any]:
+    """Return a size for each axis; of one that is given, for all."""
+    sizes = list(given) if isinstance(given, (list, tuple)) else [given]
+    return sizes if len(sizes) == rank else sizes * rank
+
+
+def _resized(rank: int, mode: str, fast: str | None) -> Converter:
+    """Return how to convert ``upsample_*``; by TVM's resize of the mode `fast`, where that is the same."""
+
+    def convert(given: Given) -> relax.Expr:
+        name = "input" if "input" in given.nodes else "self"
+        data, shape = given[name], given.fixed_shape(name)
+        sizes = [int(size) for size in given.node.meta["val"].shape[2:]]
+        scales = given.get("scale_factors") or [given.get(f"scales_{axis}") for axis in "dhw"[-rank:]]
+        corners = given.get("align_corners")
+        ratios = [size / extent for size, extent in zip(sizes, shape[2:], strict=True)]
+        as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
+        # Nearest elements of whole ratios alone: else roundings of coordinates decide.
+        if fast and rank == 2 and as_sizes and (fast == "linear" or all(ratio == int(ratio) for ratio in ratios)):
+            how = "align_corners" if corners else "half_pixel" if fast == "linear" else "asymmetric"
+            attributes = {"method": fast, "coordinate_transformation_mode": how, "rounding_method": "floor"}
+            if fast == "nearest_neighbor" or not (corners and 1 in sizes):
+                return given.emit(relax.op.image.resize2d(data, sizes, layout="NCHW", **attributes))
+        for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
+            rows = _rows(shape[axis], size, scale, mode, corners)
+            data = _weighted(given, data, axis, rows)
+        return data
+
+    return convert
+
+
+def _rows(extent: int, size: int, scale: float | None, mode: str, corners: Any) -> Any:
+    """Return the weights of `extent` elements in each of the `size` that they are resized to."""
+    identity = torch.eye(extent)[None]
+    if mode in _OF_PLANES:  # PyTorch has them of two dimensions alone
+        made = getattr(torch.ops.aten, _OF_PLANES[mode])(
+            identity[:, :, None], [1, size], bool(corners), None if scale is None else 1.0, scale
+        )[0, :, 0]
+    elif mode == "linear":
+        made = torch.ops.aten.upsample_linear1d(identity, [size], bool(corners), scale)[0]
+    else:
+        name = "upsample_nearest1d" if mode == "nearest" else "_upsample_nearest_exact1d"
+        made = getattr(torch.ops.aten, name)(identity, [size], scale)[0]
+    return made.numpy().T
+
+
+def _weighted(given: Given, data: Any, axis: int, rows: Any) -> Any:
+    """Return sums of weighted elements along an axis."""
+    found = [np.flatnonzero(np.abs(row) > _ZERO) for row in rows]
+    total = None
+    for tap in range(max(map(len, found))):
+        at = np.array([places[min(tap, len(places) - 1)] for places in found])
+        weights = np.array([row[place] if tap < len(places) else 0 for row, place, places in zip(rows, at, found, strict=True)])  # fmt: skip
+        part = given.emit(relax.op.take(data, relax.const(at, "int64"), axis, mode="clip"))
+        if not (weights == 1).all():
+            shape = [1] * data.ty.ndim
+            shape[axis] = len(at)
+            part = given.emit(relax.op.multiply(part, given.of_type(relax.const(weights.reshape(shape), "float32"), given.dtype)))  # fmt: skip
+        total = part if total is None else given.emit(relax.op.add(total, part))
+    return total
+
+
+def _windows(given: Given) -> relax.Expr:
+    """Return ``unfold.default``: all windows along an axis, their elements along a last one."""
+    (axis,), shape, rank = given.axes("dimension"), given.fixed_shape("self"), given["self"].ty.ndim
+    size, step = given["size"], given["step"]
+    begins = np.arange(0, shape[axis] - size + 1, step)
+    at = relax.const(begins[:, None] + np.arange(size), "int64")
+    taken = given.emit(relax.op.take(given["self"], at, axis, mode="clip"))
+    order: Sequence[int] = [each for each in range(rank + 1) if each != axis + 1]
+    return given.emit(relax.op.permute_dims(taken, [*order, axis + 1]))
+
+
+WINDOWS: Converters = {
+    **{f"adaptive_max_pool{rank}d.default": _adaptive(rank, MAX_POOLS, relax.op.max, True) for rank in (1, 2, 3)},
+    **{
+        f"{prefix}adaptive_avg_pool{rank}d.default": _adaptive(rank, AVERAGE_POOLS, relax.op.mean, False)
+        for rank in (1, 2, 3)
+        for prefix in ("", "_")
+    },
+    **{f"avg_pool{rank}d.default": _average(rank) for rank in (2, 3)},
+    **{f"max_pool{rank}d_with_indices.default": _maxima(rank) for rank in (2, 3)},
+    "grid_sampler_2d.default": _sampled,
+    **{f"upsample_nearest{rank}d.vec": _resized(rank, "nearest", "nearest_neighbor") for rank in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{rank}d.vec": _resized(rank, "exact", None) for rank in (1, 2, 3)},
+    "upsample_linear1d.vec": _resized(1, "linear", "linear"),
+    "upsample_bilinear2d.vec": _resized(2, "linear", "linear"),
+    "upsample_trilinear3d.vec": _resized(3, "linear", "linear"),
+    "upsample_bicubic2d.vec": _resized(2, "cubic", None),
+    **{f"{_OF_PLANES[mode]}.default": _resized(2, mode, None) for mode in ("linear_aa", "cubic_aa")},
+    "unfold.default": _windows,
+}

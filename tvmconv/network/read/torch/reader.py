@@ -1,0 +1,160 @@
+"""Programs of torch.export as Relax modules: by tables of ours from ATen's operators to Relax's, the rest by TVM's frontend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import tvm
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from ....errors import SourceError, last_line
+from ....frontends.torch.memory import dense, readable
+from ....support.lines import line_of
+from .arguments import Converter, Given
+from .complex import is_complex
+from .constants import TYPES, constants, fixed_values, is_fixed
+from .decompose import decomposed
+from .elementwise import ARITHMETIC
+from .indexing import MOVES
+from .matmul import PRODUCTS
+from .normalization import NORMALIZATIONS
+from .pool_resize import WINDOWS
+from .reductions import REDUCTIONS
+from .scatter import WRITES
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+_CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS, **WRITES}
+
+
+class UnreadError(SourceError):
+    """An operator that cannot be read.
+
+    Parameters
+    ----------
+    why
+        Why it cannot.
+    node
+        The program's node; None: another part of it.
+    """
+
+    def __init__(self, why: str, node: Node | None) -> None:
+        at = f"{node.target.__name__} ({line_of(node) or 'no line is known'}): " if node is not None else ""
+        super().__init__(f"the exported program cannot be read: {at}{why}")
+        self.why, self.node = why, node
+
+
+def read_torch(program: ExportedProgram) -> tvm.IRModule:
+    """Return what ``torch.export.export`` gave as a Relax module, its parameters as constants.
+
+    Raises
+    ------
+    UnreadError
+        If an operator is not known, or not in this use; it says which, and the line of code that called it.
+    """
+    try:
+        program = decomposed(program)
+    except Exception as error:  # of PyTorch's own operators
+        raise UnreadError(last_line(error), None) from error
+    return read_decomposed(program)
+
+
+def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
+    """Return a program that is decomposed as a Relax module; errors are those of :func:`read_torch`."""
+    importer = _Importer()
+    try:
+        importer.prepare(program)
+        return importer.from_exported_program(program, False, False, False, None)
+    except SourceError:
+        raise
+    except Exception as error:  # assertions, and whatever converters stumble over
+        raise importer.error(last_line(error)) from error
+
+
+def unread(nodes: Iterable[Node]) -> dict[Node, str]:
+    """Return of nodes of a decomposed program's graph those that cannot be read, and why; attributes are its parameters."""
+    importer, found = _Importer(), {}
+    fixed: set[Node] = set()
+    for node in nodes:
+        if is_fixed(node, fixed):
+            fixed.add(node)
+        elif node.op == "call_function" and (why := importer.lacking(node)):
+            found[node] = why
+    return found
+
+
+class _Importer(ExportedProgramImporter):  # type: ignore[misc]
+    """TVM's frontend with our tables; it knows at which node it is."""
+
+    convert_map: dict[str, Callable[..., Any]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._node: Node | None = None
+        self._fixed: dict[Node, Any] = {}
+        self.convert_map |= {name: self._ours(each) for name, each in _CONVERTERS.items()}
+        self.convert_map = {name: self._watched(each) for name, each in self.convert_map.items()}
+
+    def prepare(self, program: ExportedProgram) -> None:
+        """Compute what is fixed; raise an UnreadError that names the first operator that is not known, and its line."""
+        self._fixed = fixed_values(program)
+        for node in program.graph.nodes:
+            if node not in self._fixed and (why := self.lacking(node)):
+                self._node = node
+                raise self.error(why)
+        # Whatever computes what is fixed is not converted.
+        self.convert_map |= {
+            node.target.__name__: self._watched(None)
+            for node in self._fixed
+            if node.op == "call_function" and node.target.__name__ not in self.convert_map
+        }
+
+    def lacking(self, node: Node) -> str:
+        """Return why a node cannot be read, or what the frontend would have wrong of it in silence; else nothing."""
+        if node.op != "call_function":
+            return ""
+        name = node.target.__name__
+        if name not in self.convert_map:
+            return "there is no conversion of it"
+        if any(map(is_complex, (node, *node.all_input_nodes))):
+            return "it takes or gives complex numbers"
+        if any(free_unbacked_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
+            return "its sizes depend on numbers in tensors"
+        # Of which the frontend makes constants. Ours say so themselves: attention is random with a dropout alone.
+        if name not in _CONVERTERS and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            return "it draws random numbers"
+        if name == "topk.default" and node.args[1] == 0:
+            return "the first 0 of a sort are, for Relax, all"
+        return ""
+
+    def error(self, why: str) -> UnreadError:
+        """Return what says that reading ended at a node, and why."""
+        return UnreadError(why, self._node)
+
+    @staticmethod
+    def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
+        """Return a parameter as TVM has it, whose memory stays shared, if it is: of one that is not contiguous, a copy."""
+        return tvm.runtime.from_dlpack(readable(dense(tensor_value)))
+
+    def _ours(self, converter: Converter) -> Callable[[Node], Any]:
+        return lambda node: converter(Given(node, self))
+
+    def _watched(self, convert: Callable[[Node], Any] | None) -> Callable[[Node], Any]:
+        def watched(node: Node) -> Any:
+            self._node = node
+            if node not in self._fixed:
+                value = node.meta.get("val")
+                if isinstance(value, torch.Tensor) and value.dtype in TYPES and 0 in value.shape:
+                    # There is nothing to compute, and TVM (0.27) fails at loops over nothing.
+                    return constants(torch.zeros(value.shape, dtype=value.dtype))
+                assert convert is not None
+                return convert(node)
+            # For others that are fixed it is known already.
+            return None if all(user in self._fixed for user in node.users) else constants(self._fixed[node])
+
+        return watched

@@ -1,0 +1,112 @@
+"""ATen's reductions along any axes, in the types that PyTorch sums in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from tvm import relax
+
+from .arguments import Converter, Converters, Given
+
+Reduce = Callable[..., relax.Expr]
+
+
+def _kept(given: Given) -> bool:
+    return bool(given.get("keepdim"))
+
+
+def _reduced(operator: Reduce) -> Converter:
+    """Return how to convert a reduction in the type of its answer: a mean in f32 of integers, a sum in 64 bits of truth values."""
+
+    def convert(given: Given) -> relax.Expr:
+        data = given.of_type(given["self"], given.dtype)
+        return given.emit(operator(data, given.axes(), keepdims=_kept(given)))
+
+    return convert
+
+
+def _extreme(operator: Reduce) -> Converter:
+    """Return how to convert ``amax`` or ``amin``; of truth values by integers."""
+
+    def convert(given: Given) -> relax.Expr:
+        data = given["self"] if given.dtype != "bool" else given.of_type(given["self"], "int8")
+        return given.of_type(given.emit(operator(data, given.axes(), keepdims=_kept(given))), given.dtype)
+
+    return convert
+
+
+def _extreme_with_index(operator: Reduce, index: Reduce) -> Converter:
+    """Return how to convert ``max.dim`` or ``min.dim``."""
+
+    def convert(given: Given) -> relax.Expr:
+        (axis,) = given.axes()
+        values = given.emit(operator(given["self"], axis, keepdims=_kept(given)))
+        if not any(user.args[1] == 1 for user in given.node.users):
+            return relax.Tuple([values, values])  # nobody asks for the second
+        return relax.Tuple([values, given.emit(index(given["self"], axis, keepdims=_kept(given)))])
+
+    return convert
+
+
+def _any(given: Given) -> relax.Expr:
+    """Return ``any``: NaN is true."""
+    data = given["self"]
+    if str(data.ty.dtype) != "bool":
+        data = given.emit(relax.op.not_equal(data, relax.const(0, str(data.ty.dtype))))
+    numbers = given.emit(relax.op.astype(data, "int8"))
+    return given.of_type(given.emit(relax.op.max(numbers, given.axes(), keepdims=_kept(given))), "bool")
+
+
+def _variance(given: Given) -> relax.Expr:
+    """Return ``var.correction``: squared deviations by their number less the correction, which is 1 unless given."""
+    axes, correction = given.axes(), given["correction"]
+    shape = given.fixed_shape("self")
+    number = prod(shape[axis] for axis in axes)
+    left = max(number - (1 if correction is None else correction), 0)
+    variance = given.emit(relax.op.variance(given["self"], axes, keepdims=_kept(given)))
+    if left == number:
+        return variance
+    return given.emit(relax.op.multiply(variance, relax.const(number / left if left else float("nan"), given.dtype)))
+
+
+def _variance_and_mean(given: Given) -> relax.Expr:
+    mean = given.emit(relax.op.mean(given["self"], given.axes(), keepdims=_kept(given)))
+    return relax.Tuple([_variance(given), mean])
+
+
+def _vector_norm(given: Given) -> relax.Expr:
+    order, axes, kept = given["ord"], given.axes(), _kept(given)
+    data = given.of_type(given["self"], given.dtype)
+
+    def along(operator: Reduce, value: Any) -> Any:
+        return given.emit(operator(value, axes, keepdims=kept))
+
+    if order == 2:
+        return given.emit(relax.op.sqrt(along(relax.op.sum, given.emit(relax.op.multiply(data, data)))))
+    size = given.emit(relax.op.abs(data))
+    if order in (float("inf"), float("-inf")):
+        return along(relax.op.max if order > 0 else relax.op.min, size)
+    if order == 0:
+        counted = given.emit(relax.op.not_equal(data, relax.const(0, given.dtype)))
+        return along(relax.op.sum, given.of_type(counted, given.dtype))
+    if order == 1:
+        return along(relax.op.sum, size)
+    total = along(relax.op.sum, given.emit(relax.op.power(size, relax.const(order, given.dtype))))
+    return given.emit(relax.op.power(total, relax.const(1 / order, given.dtype)))
+
+
+REDUCTIONS: Converters = {
+    **{f"mean.{of}": _reduced(relax.op.mean) for of in ("dim", "default")},
+    "sum.dim_IntList": _reduced(relax.op.sum),
+    **{f"prod.{of}": _reduced(relax.op.prod) for of in ("dim_int", "default")},
+    **{f"{name}.default": _extreme(relax.op.max) for name in ("amax", "max")},
+    **{f"{name}.default": _extreme(relax.op.min) for name in ("amin", "min")},
+    "max.dim": _extreme_with_index(relax.op.max, relax.op.argmax),
+    "min.dim": _extreme_with_index(relax.op.min, relax.op.argmin),
+    **{f"any.{of}": _any for of in ("dim", "dims", "default")},
+    "var.correction": _variance,
+    "var_mean.correction": _variance_and_mean,
+    "linalg_vector_norm.default": _vector_norm,
+}

@@ -1,0 +1,143 @@
+"""ATen's operators that write parts of a tensor: at positions, and where truth values say so.
+
+TVM's frontend (0.27) takes truth values for no positions, counts none from the end, and joins two axes that no index names.
+Where positions are known, what is written is a gather of what was there and what comes, and what is added a sum of gathers.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ...rewrite.simplify import constant
+from .arguments import Converter, Converters, Given
+from .indexing import linear
+
+# Values at one place, beyond which they are added one by one.
+_MOST_GATHERS = 64
+# What TVM calls how a scatter brings numbers together, by what PyTorch calls it.
+_TOGETHER = {
+    "write": "update",
+    **dict.fromkeys(("add", "sum"), "add"),
+    **dict.fromkeys(("multiply", "prod"), "mul"),
+    "amax": "max",
+    "amin": "min",
+}
+
+
+def _put(given: Given) -> relax.Expr:
+    """Return ``index_put``: by positions of some axes, or by truth values."""
+    axes = [axis for axis, index in enumerate(given["indices"]) if index is not None]
+    if str(given["indices"][axes[0]].ty.dtype) != "bool":
+        return _put_at(given, axes)
+    if len(axes) > 1:
+        raise ValueError("it writes at several truth values together: how many are chosen is not fixed")
+    return _put_where(given, axes[0])
+
+
+def _put_where(given: Given, axis: int) -> relax.Expr:
+    """Return what truth values of the axes from one on let be written, all the same along them."""
+    data, mask = given["self"], given["indices"][axis]
+    values, meta = given.of_type(given["values"], given.dtype), given.nodes["values"].meta["val"]
+    rank, last = data.ty.ndim, data.ty.ndim - axis - mask.ty.ndim
+    # Of values, those along the axes that the mask names are one axis: as many as are chosen, or one for all.
+    shape = list(meta.shape)
+    if len(shape) > last and shape[-last - 1] != 1:
+        raise ValueError("it writes another value at each truth value: how many are chosen is not fixed")
+    if len(shape) > last:
+        at = len(shape) - last - 1
+        shape[at : at + 1] = [1] * mask.ty.ndim
+        values = given.emit(relax.op.reshape(values, shape))
+    mask = given.emit(relax.op.reshape(mask, [*[1] * axis, *given.shape_of(mask), *[1] * (rank - axis - mask.ty.ndim)]))
+    if given["accumulate"]:
+        values = given.emit(relax.op.add(data, values))
+    return given.emit(relax.op.where(mask, values, data))
+
+
+def _put_at(given: Given, axes: list[int]) -> relax.Expr:
+    """Return what is written at positions: rows of the axes that these name."""
+    data, shape = given["self"], given.fixed_shape("self")
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    order = [*axes, *others]
+    place = linear(given, [given["indices"][axis] for axis in axes], [shape[axis] for axis in axes])
+    placed = given.shape_of(place)
+    count, rest = prod(placed), [shape[axis] for axis in others]
+    # As PyTorch has it, the axes of positions stand for theirs if these are neighbours, else they come first.
+    begin = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    values = given.of_type(given["values"], given.dtype)
+    values = given.emit(relax.op.broadcast_to(values, [*rest[:begin], *placed, *rest[begin:]]))
+    first = [*range(begin, begin + len(placed))]
+    values = _permuted(given, values, [*first, *(axis for axis in range(values.ty.ndim) if axis not in first)])
+    values = given.emit(relax.op.reshape(values, [count, *rest]))
+    rows = [prod(shape[axis] for axis in axes), *rest]
+    data = given.emit(relax.op.reshape(_permuted(given, data, order), rows))
+    written = _written(given, data, given.emit(relax.op.reshape(place, [count])), values)
+    written = given.emit(relax.op.reshape(written, [shape[axis] for axis in order]))
+    return _permuted(given, written, sorted(range(len(order)), key=order.__getitem__))
+
+
+def _written(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
+    """Return data whose rows at places are values, or have them added."""
+    fixed, count = constant(place), given.shape_of(data)[0]
+    if fixed is not None and given["accumulate"]:
+        return _added(given, data, fixed, values)
+    if fixed is None:
+        rows = given.emit(relax.op.expand_dims(place, [-1]))
+        how = "add" if given["accumulate"] else "update"
+        return given.emit(relax.op.scatter_nd(data, rows, values, how))
+    source = np.arange(count)
+    source[fixed] = count + np.arange(len(fixed))  # of equal places the last is written
+    both = given.emit(relax.op.concat([data, values], 0))
+    return given.emit(relax.op.take(both, relax.const(source, "int64"), 0, mode="clip"))
+
+
+def _added(given: Given, data: Any, fixed: Any, values: Any) -> Any:
+    """Return data with values added to its rows at places that are known: of each row a sum of as many gathers as it has values."""
+    count, order = given.shape_of(data)[0], np.argsort(fixed, kind="stable")
+    places = fixed[order]
+    turn = np.arange(len(places)) - np.searchsorted(places, places)
+    if len(places) and turn.max() >= _MOST_GATHERS:
+        rows = given.emit(relax.op.expand_dims(relax.const(fixed, "int64"), [-1]))
+        return given.emit(relax.op.scatter_nd(data, rows, values, "add"))
+    nothing = relax.const(np.zeros([1, *given.shape_of(values)[1:]], "float32"), "float32")
+    both = given.emit(relax.op.concat([values, given.of_type(nothing, given.dtype)], 0))
+    for each in range(turn.max(initial=-1) + 1):
+        source = np.full(count, len(places))
+        source[places[turn == each]] = order[turn == each]
+        data = given.emit(relax.op.add(data, relax.op.take(both, relax.const(source, "int64"), 0, mode="clip")))
+    return data
+
+
+def _permuted(given: Given, data: Any, order: list[int]) -> Any:
+    return data if order == sorted(order) else given.emit(relax.op.permute_dims(data, order))
+
+
+def _scattered(default: str) -> Converter:
+    """Return how to convert numbers that are written, or brought together with what is there, at places along an axis."""
+
+    def convert(given: Given) -> relax.Expr:
+        how = _TOGETHER.get(given.get("reduce") or default)
+        if how is None or given.get("include_self") is False:
+            raise ValueError(f"it is a scatter by {given['reduce']}, with include_self={given.get('include_self')}")
+        index, (axis,) = given["index"], given.axes()
+        wanted = given.fixed_shape("index")
+        if given.get("src") is None:
+            source = given.emit(relax.op.full(wanted, relax.const(given["value"], given.dtype), given.dtype))
+        else:
+            source = given["src"]
+        for each, extent in enumerate(wanted):  # of the source only as many are read as there are places
+            if given.shape_of(source)[each] != extent:
+                source = given.emit(relax.op.strided_slice(source, [each], [0], [extent]))
+        return given.emit(relax.op.scatter_elements(given["self"], index, source, axis=axis, reduction=how))
+
+    return convert
+
+
+WRITES: Converters = {
+    "index_put.default": _put,
+    **{f"scatter.{of}": _scattered("write") for of in ("src", "value", "reduce", "value_reduce")},
+    **{name: _scattered("sum") for name in ("scatter_add.default", "scatter_reduce.two")},
+}

@@ -1,0 +1,36 @@
+"""Batch normalizations that no kernel has, as maps: a product and a sum by fixed numbers for each channel."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..ir.graph import Graph
+from ..ir.mutator import each_function, tidied
+
+
+def as_maps(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose batch normalizations by fixed numbers are a product and a sum; TVM would divide by roots in each call."""
+    return tidied(each_function(mod, _Mapping, with_bindings=True))
+
+
+@mutator
+class _Mapping(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
+        super().__init__(mod)
+        self._graph = Graph(function)
+
+    def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
+        """Return what a batch normalization computes by two operators, of 16 bits in f32."""
+        found = self._graph.normalization(item)
+        if found is None:
+            return super().visit_tuple_getitem_(item)
+        data, dtype = self.visit_expr(found.data), str(found.data.ty.dtype)
+        axes = [1] * (data.ty.ndim - 1 - found.axis)
+        wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+        numbers = (each.reshape(-1, *axes) for each in (found.factor, found.shift))
+        scale, shift = (relax.const(each.astype(wide), wide) for each in numbers)
+        data = data if dtype == wide else self.builder_.emit(relax.op.astype(data, wide))
+        made = relax.op.add(self.builder_.emit(relax.op.multiply(data, scale)), shift)
+        return made if dtype == wide else relax.op.astype(self.builder_.emit(made), dtype)

@@ -1,0 +1,158 @@
+"""A Relax module in layout NXC, by TVM's ConvertLayout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import mutator
+
+from ...errors import TvmconvError, last_line
+from ..ir.graph import Graph
+from ..ir.mutator import Rebinding, each_function
+from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
+from .simplify import constant, static_shape
+
+# What ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
+_CHANNELS_LAST = {
+    "relax.nn.conv1d": ["NWC", "OIW"],
+    "relax.nn.conv2d": ["NHWC", "OIHW"],
+    "relax.nn.conv3d": ["NDHWC", "OIDHW"],
+    "relax.nn.conv1d_transpose": ["NWC", "IOW"],
+    "relax.nn.conv2d_transpose": ["NHWC", "IOHW"],
+    "relax.nn.conv3d_transpose": ["NDHWC", "IODHW"],
+}
+
+
+# ConvertLayout puts transpositions around operators whose layouts TVM has not: this is one element by element.
+_LAYOUTS = "FRelaxInferLayout"
+_SOFTPLUS = tvm.ir.Op.get("relax.nn.softplus")
+if _SOFTPLUS.get_attr(_LAYOUTS) is None:
+    _SOFTPLUS.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
+
+
+# Whose layout is that of their first argument, and whose arguments may change places.
+_COMMUTATIVE = {f"relax.{name}" for name in ("add", "multiply", "maximum", "minimum")}
+
+
+class LayoutError(TvmconvError):
+    """A network cannot be brought to NXC."""
+
+
+def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with its convolutions, and what lies between, in NXC.
+
+    Raises
+    ------
+    LayoutError
+        If ConvertLayout cannot do that.
+    """
+    branches: list[Any] = []
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, lambda e: branches.append(e) if isinstance(e, relax.If) else None)
+    if branches:  # a convolution that a branch begins and ends with crashed when it was called
+        raise LayoutError("TVM's ConvertLayout changes the branches of an If to code that crashes")
+    mod = each_function(mod, _Fixing)
+    try:
+        return relax.transform.ConvertLayout({}, _layout_of)(mod)
+    except Exception as error:  # TVM's checks are errors of many classes
+        raise LayoutError(f"TVM's ConvertLayout does not bring this network to NXC: {last_line(error)}") from error
+
+
+def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:
+    """Return the layout that ConvertLayout shall give a call: of convolutions that no kernel takes the one that they have.
+
+    Not asked for one it would give them that of their data, and TVM computes transposed ones in no other than its own.
+    """
+    if not is_convolution(call):
+        return {}
+    unchanged = {call.op.name: [call.attrs.data_layout, call.attrs.kernel_layout]}
+    if constant(call.args[1]) is None:
+        return unchanged
+    try:
+        problem_of(call)
+    except NotCoveredError:
+        return unchanged
+    return _asked(call)
+
+
+def _asked(call: relax.Call) -> Mapping[str, list[str]]:
+    return {call.op.name: _CHANNELS_LAST[call.op.name]}
+
+
+def _exchanged(function: relax.Function) -> set[relax.Var]:
+    """Return the sums of a convolution's data and other data, on their way to a convolution, whose first argument is the other."""
+    values = Graph(function).values if isinstance(function.body, relax.SeqExpr) else {}
+    changed = {variable for variable, value in values.items() if _is_changed(value)}
+    laid_out, wanted = set(changed), {values[variable].args[0] for variable in changed}
+    for variable, value in values.items():
+        if not laid_out.isdisjoint(_followed(value)):
+            laid_out.add(variable)
+    for variable, value in reversed(values.items()):
+        if variable in wanted and variable not in changed:
+            wanted.update(_followed(value))
+    return {
+        variable
+        for variable, value in values.items()
+        if variable in wanted
+        and getattr(getattr(value, "op", None), "name", "") in _COMMUTATIVE
+        and all(static_shape(arg.ty) == static_shape(value.ty) for arg in value.args)
+        and [arg in laid_out for arg in value.args] == [False, True]
+    }
+
+
+def _is_changed(value: Any) -> bool:
+    """Whether a variable's value is a convolution that ConvertLayout brings to NXC."""
+    return isinstance(value, relax.Call) and is_convolution(value) and _layout_of(value) == _asked(value)
+
+
+def _followed(value: Any) -> list[relax.Var]:
+    """Return the variables whose layout a value has, or those whose layout is its."""
+    if isinstance(value, relax.TupleGetItem):
+        return [value.tuple_value]
+    parts = value.fields if isinstance(value, relax.Tuple) else []
+    if isinstance(value, relax.Call) and getattr(value.op, "name", "relax.permute_dims") != "relax.permute_dims":
+        known = value.op.get_attr(_LAYOUTS) is not None
+        parts = [part for arg in value.args if known for part in getattr(arg, "fields", [arg])]
+    return [part for part in parts if isinstance(part, relax.Var)]
+
+
+@mutator
+class _Fixing(Rebinding):
+    """Gives operators the form that ConvertLayout brings to NXC.
+
+    It keeps the layout of what is reshaped, and gives a sum that of its first argument: a convolution's is put there. Of ScatterND
+    it changes the layout of the data, but not the indices, so a reshape that changes nothing is put before one. It crashes at a
+    stack along a new last axis (``Index -1 out of bounds``), which is a concatenation.
+    """
+
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
+        super().__init__(mod)
+        self._exchanged = _exchanged(function)
+
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return an operator whose arguments change places."""
+        if binding.var not in self._exchanged:
+            return None
+        call = binding.value
+        return relax.Call(call.op, [*map(self.visit_expr, reversed(call.args))], call.attrs, call.ty_args)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a call in the form that ConvertLayout takes."""
+        call = self.visit_expr_post_order(call)
+        name = getattr(call.op, "name", "")
+        if name == "relax.scatter_nd" and static_shape(call.args[0].ty) is not None:
+            data = self.builder_.emit(relax.op.reshape(call.args[0], call.args[0].ty.shape))
+            return relax.Call(call.op, [data, *call.args[1:]], call.attrs, call.ty_args)
+        if name == "relax.stack" and int(call.attrs.axis) in (-1, call.ty.ndim - 1):
+            stacked = call.args[0]
+            parts = (
+                stacked.fields
+                if isinstance(stacked, relax.Tuple)
+                else [relax.TupleGetItem(stacked, index) for index in range(len(stacked.ty.fields))]
+            )
+            return relax.op.concat([self.builder_.emit(relax.op.expand_dims(part, -1)) for part in parts], -1)
+        return call

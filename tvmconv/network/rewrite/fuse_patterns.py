@@ -1,0 +1,186 @@
+"""What frontends and onnxruntime write as several operators, as the one that it is.
+
+onnxruntime makes Gemm, of two axes, of a product and the addition after it, with a reshape before and one behind, which would
+end what a kernel computes after its product. TVM's ONNX frontend writes a normalization of instances by its formula, and
+PyTorch's exporter one of groups as one of instances between reshapes; older ones write that of layers by its formula, too.
+torch.export makes a product of a batch, whose matrices are all the same, of a Linear on what is transposed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import mutator
+
+from ..ir.graph import Graph, along, scalar
+from ..ir.mutator import Rebinding, each_function, tidied
+from ..ir.problem_of import is_product
+from .recognise_normalization import Normalization, find_normalization
+from .simplify import static_shape
+
+Shape = tuple[int, ...]
+
+
+def joined(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a simplified module with one operator for what was several."""
+    return tidied(each_function(mod, _Joining, with_bindings=True))
+
+
+@mutator
+class _Joining(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
+        super().__init__(mod)
+        self._graph = Graph(function)
+        found = (find_normalization(variable, self._graph) for variable in self._graph.values)
+        # What is centered is normalized by its root mean square, too: the first that is found takes off the mean.
+        rows = {
+            each.output: each for each in reversed(list(found)) if each is not None and not self._is_instances(each)
+        }
+        self._rows = {self._scaled(each)[0]: each for each in rows.values()}
+
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the operator of a normalization by its formula."""
+        found = self._rows.get(binding.var)
+        return None if found is None else self._of_rows(found)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return the operator that a call is the last of; or the call."""
+        name, shape, made = getattr(call.op, "name", ""), static_shape(call.ty), None
+        if name == "relax.reshape" and shape is not None:
+            made = self._product(call.args[0], shape)
+            made = self._of_groups(call, shape) if made is None else made
+        elif name == "relax.divide" and shape is not None:
+            made = self._of_instances(call, shape)
+        elif name == "relax.broadcast_to" and shape is not None and static_shape(call.args[0].ty) == shape:
+            made = self.visit_expr(call.args[0])
+        elif name == "relax.matmul" and shape is not None:
+            made = self._by_matrix(call, shape)
+        return super().visit_call_(call) if made is None else made
+
+    def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
+        """Return the greatest elements along an axis, which PyTorch's frontend sorts for, by a maximum."""
+        call = self._graph.call(item.tuple_value, "relax.topk")
+        if call is None or item.index or int(call.attrs.k) != 1 or str(call.attrs.ret_type) != "both":
+            return super().visit_tuple_getitem_(item)
+        reduce = relax.op.max if call.attrs.largest else relax.op.min
+        return reduce(self.visit_expr(call.args[0]), int(call.attrs.axis) % call.args[0].ty.ndim, keepdims=True)
+
+    def _product(self, variable: Any, shape: Shape) -> relax.Expr | None:
+        """Return a product of flattened rows, and a vector added to it, in `shape`: that of its rows before."""
+        call = self._graph.call(variable)
+        if call is None or len(self._graph.readers(variable)) != 1:
+            return None
+        if call.op.name == "relax.add" and getattr(call.args[1].ty, "ndim", -1) == 1:
+            product = self._product(call.args[0], shape)
+            return None if product is None else relax.op.add(self.builder_.emit(product), self.visit_expr(call.args[1]))
+        rows = self._graph.call(call.args[0], "relax.reshape") if is_product(call) else None
+        if rows is None or self._graph.array(call.args[1]) is None:
+            return None
+        before, matrix = static_shape(rows.args[0].ty), static_shape(call.args[1].ty)
+        if before is None or matrix is None or (*before[:-1], matrix[1]) != shape or before[-1] != matrix[0]:
+            return None
+        return relax.op.matmul(self.visit_expr(rows.args[0]), self.visit_expr(call.args[1]))
+
+    def _by_matrix(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
+        """Return a product by one fixed matrix for that of each of a batch by the same."""
+        repeated = self._graph.call(call.args[1], "relax.broadcast_to")
+        array = None if repeated is None else self._graph.array(repeated.args[0])
+        rows = static_shape(call.args[0].ty)
+        if array is None or array.ndim < 2 or array.size != array.shape[-1] * array.shape[-2]:
+            return None
+        if rows is None or rows[:-1] != shape[:-1]:
+            return None
+        matrix = relax.const(array.reshape(array.shape[-2:]), str(call.args[1].ty.dtype))
+        return relax.op.matmul(self.visit_expr(call.args[0]), matrix)
+
+    def _of_rows(self, found: Normalization) -> relax.Expr:
+        """Return the operator of a normalization of rows, which lie along the axis that they have in the result."""
+        rank, extent, dtype = len(found.order), int(found.data.ty.shape[found.axis]), str(found.data.ty.dtype)
+        _, scale, shift = self._scaled(found)
+        data, axis = self.visit_expr(found.data), found.order.index(found.axis)
+        if found.order != tuple(range(rank)):
+            data = self.builder_.emit(relax.op.permute_dims(data, found.order))
+        factors = relax.const(np.ones(extent) if scale is None else scale, dtype)
+        if not found.takes_mean:
+            return relax.op.nn.rms_norm(data, factors, axis, found.epsilon)
+        shifts = relax.const(np.zeros(extent) if shift is None else shift, dtype)
+        used = {"scale": scale is not None, "center": shift is not None}
+        return relax.op.nn.layer_norm(data, factors, shifts, axis, found.epsilon, **used)
+
+    def _scaled(self, found: Normalization) -> tuple[relax.Var, Any, Any]:
+        """Return the last variable of a normalization, and the fixed numbers that multiply its rows, and are added."""
+        last: relax.Var = found.output
+        vectors: list[Any] = []
+        for name in ("relax.multiply", "relax.add")[: 1 + found.takes_mean]:
+            reader, vector = self._by_element(last, found, name)
+            last, vectors = last if reader is None else reader, [*vectors, vector]
+        return last, *[*vectors, None][:2]
+
+    def _by_element(self, variable: relax.Var, found: Normalization, name: str) -> tuple[relax.Var | None, Any]:
+        """Return the one reader of rows that multiplies their elements by fixed numbers, or adds these."""
+        readers = self._graph.readers(variable)
+        call = self._graph.call(readers[0], name) if len(readers) == 1 else None
+        if call is None or static_shape(call.ty) != static_shape(variable.ty):
+            return None, None
+        array = self._graph.array(call.args[1 if call.args[0].same_as(variable) else 0])
+        rank, axis = len(found.order), found.order.index(found.axis)
+        vector = along(array, rank, axis, int(found.data.ty.shape[found.axis]))
+        return (None, None) if vector is None else (readers[0], vector)
+
+    def _of_instances(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
+        """Return a normalization of instances for its formula, without factors."""
+        found = self._normalized(call, shape)
+        return None if found is None else self._normalization(*found, shape, None)
+
+    def _is_instances(self, found: Normalization) -> bool:
+        """Whether a normalization of rows is the frontend's formula of one of instances, of three axes."""
+        call, shape = self._graph.call(found.output, "relax.divide"), static_shape(found.output.ty)
+        return call is not None and shape is not None and self._normalized(call, shape) is not None
+
+    def _of_groups(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
+        """Return a normalization of groups for one of instances between reshapes, without factors."""
+        inner = self._graph.call(call.args[0])
+        for name, neutral in (("relax.add", 0), ("relax.multiply", 1)):
+            if inner is not None and inner.op.name == name:
+                array = self._graph.array(inner.args[1])
+                if array is None or (array != neutral).any():
+                    return None
+                inner = self._graph.call(inner.args[0])
+        split = static_shape(inner.ty) if inner is not None and inner.op.name == "relax.divide" else None
+        found = None if split is None or inner is None else self._normalized(inner, split)
+        if found is None or split is None:
+            return None
+        before = self._graph.call(found[0], "relax.reshape")
+        if before is None or static_shape(before.args[0].ty) != shape or len(split) != 3:
+            return None
+        if len(shape) < 3 or split[0] != shape[0] or shape[1] % split[1]:
+            return None
+        return self._normalization(before.args[0], found[1], shape, split[1])
+
+    def _normalization(self, data: Any, epsilon: float, shape: Shape, groups: int | None) -> relax.Expr:
+        channels, axes = shape[1], list(range(2, len(shape)))
+        dtype = str(data.ty.dtype)
+        data, scale, shift = self.visit_expr(data), *(relax.const(np.full(channels, each), dtype) for each in (1, 0))
+        if groups is None:
+            return relax.op.nn.instance_norm(data, scale, shift, channel_axis=1, axes=axes, epsilon=epsilon)
+        return relax.op.nn.group_norm(data, scale, shift, groups, channel_axis=1, axes=axes, epsilon=epsilon)
+
+    def _normalized(self, call: relax.Call, shape: Shape) -> tuple[Any, float] | None:
+        """Return x and e of ``(x - mean(x)) / sqrt(variance(x) + e)`` over all axes but the first two."""
+        graph = self._graph
+        centered, root = graph.call(call.args[0], "relax.subtract"), graph.call(call.args[1], "relax.sqrt")
+        total = None if root is None else graph.call(root.args[0], "relax.add")
+        if centered is None or total is None:
+            return None
+        data, mean, variance = centered.args[0], graph.call(centered.args[1], "relax.mean"), graph.call(total.args[0])
+        epsilon = scalar(graph.array(total.args[1]))
+        if mean is None or variance is None or variance.op.name != "relax.variance" or epsilon is None:
+            return None
+        axes = list(range(2, len(shape)))
+        same = all(
+            each.args[0].same_as(data) and sorted(map(int, each.attrs.axis or ())) == axes for each in (mean, variance)
+        )
+        return (data, epsilon) if axes and same else None

@@ -1,0 +1,167 @@
+"""Normalizations of rows, recognised by what they compute.
+
+Before ONNX's opset 17 there is no operator for a normalization of layers, and none for one by the root mean square: exporters
+write nine operators, each in its own way, and onnxruntime moves transpositions in between. What they make of one tensor is
+computed of a few rows in float64, and compared with the two normalizations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ..ir.graph import ARITHMETIC, Graph, scalar
+from .simplify import static_shape
+
+Array = npt.NDArray[np.float64]
+_ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
+    **ARITHMETIC,
+    "relax.square": np.square,
+    "relax.sqrt": np.sqrt,
+    "relax.rsqrt": lambda x: 1 / np.sqrt(x),
+}
+_ALONG: Mapping[str, Callable[..., Any]] = {"relax.mean": np.mean, "relax.sum": np.sum, "relax.variance": np.var}
+_MOVES = ("relax.astype", "relax.permute_dims")
+_FLOATS = ("float32", "float16")
+# A mean by a sum and a factor, two squares, the root, a transposition, and two conversions are 14.
+_MOST_OPERATORS = 16
+# How far off a formula may be whose factor, 1 by the elements of a row, was rounded to f32.
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """A normalization by the mean and the variance of rows, or by their root mean square.
+
+    Attributes
+    ----------
+    data
+        What is normalized.
+    axis
+        The one that rows lie along.
+    order
+        The axes of ``data`` in the order that the result has them in.
+    output
+        The variable that the result is bound to.
+    """
+
+    data: relax.Var
+    axis: int
+    order: tuple[int, ...]
+    epsilon: float
+    takes_mean: bool
+    output: relax.Var
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What a variable is of the rows, with their axes as the data has them, and the order that it has them in."""
+
+    array: Array
+    order: tuple[int, ...]
+
+
+def find_normalization(variable: relax.Var, graph: Graph) -> Normalization | None:
+    """Return the normalization that begins with a mean, a sum or a variance, or with that of squares; None: none does."""
+    call = graph.call(variable)
+    if call is None or call.op.name not in _ALONG or call.attrs.axis is None or len(call.attrs.axis) != 1:
+        return None
+    data, square = call.args[0], graph.call(call.args[0])
+    shape = static_shape(data.ty)
+    if shape is None or len(shape) < 2 or str(data.ty.dtype) not in _FLOATS or not isinstance(data, relax.Var):
+        return None
+    axis = int(call.attrs.axis[0]) % len(shape)
+    if shape[axis] < 2:
+        return None
+    if square is not None and square.op.name in ("relax.power", "relax.multiply", "relax.square"):
+        found = _of(square.args[0], axis, variable, graph)
+        if found is not None:
+            return found
+    return _of(data, axis, variable, graph)
+
+
+def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> Normalization | None:
+    """Return the normalization of a variable that a row of operators computes, of which one is given."""
+    shape = static_shape(data.ty)
+    if shape is None or not isinstance(data, relax.Var):
+        return None
+    rows = _rows(len(shape), axis, shape[axis])
+    known: dict[Any, _Value | None] = {data: _Value(rows, tuple(range(len(shape))))}
+    front: set[Any] = {first}
+    with np.errstate(all="ignore"):
+        while front and len(known) <= _MOST_OPERATORS:
+            for each in front:
+                made = _computed(each, known, graph)
+                found = None if made is None else _recognised(made.array, rows, axis)
+                if found is not None and made is not None and each.ty.dtype == data.ty.dtype:
+                    return Normalization(data, axis, made.order, *found, each)
+            front = {reader for each in front if known[each] is not None for reader in graph.readers(each)}
+            front -= {None, *known}
+    return None
+
+
+def _rows(rank: int, axis: int, extent: int) -> Array:
+    """Return random rows, of variances that are much less than an epsilon, and much more."""
+    shape = [extent if each == axis else 2 + each for each in range(rank)]
+    rng = np.random.default_rng(0)
+    deviations = np.expand_dims(10 ** rng.uniform(-4, 1, [each for at, each in enumerate(shape) if at != axis]), axis)
+    rows: Array = (rng.standard_normal(shape) + 0.5) * deviations
+    return rows
+
+
+def _computed(variable: Any, known: dict[Any, _Value | None], graph: Graph) -> _Value | None:
+    """Return what a variable is of the rows, and note it; None: of something else, too, or of an operator that is not known."""
+    if variable not in known:
+        known[variable] = None
+        if len(known) <= _MOST_OPERATORS:
+            known[variable] = _apply(graph.call(variable), known, graph)
+    return known[variable]
+
+
+def _apply(call: relax.Call | None, known: dict[Any, _Value | None], graph: Graph) -> _Value | None:
+    """Return what an operator makes of values that are known, or can be computed."""
+    if call is None or call.op.name not in {*_ELEMENTWISE, *_ALONG, *_MOVES}:
+        return None
+    given: list[_Value | float | None] = []
+    for arg in call.args:
+        number = scalar(graph.array(arg))
+        given.append(number if number is not None else _computed(arg, known, graph))
+    values = [each for each in given if isinstance(each, _Value)]
+    if not values or any(each is None for each in given) or any(each.order != values[0].order for each in values):
+        return None
+    name, first = call.op.name, values[0]
+    if name == "relax.astype":
+        return first if str(call.attrs.dtype) in _FLOATS else None
+    if name == "relax.permute_dims":
+        axes = call.attrs.axes
+        return None if axes is None else _Value(first.array, tuple(first.order[int(axis)] for axis in axes))
+    if name in _ALONG:
+        if not call.attrs.keepdims or call.attrs.axis is None:
+            return None
+        axes = tuple(first.order[int(axis)] for axis in call.attrs.axis)
+        return _Value(_ALONG[name](first.array, axis=axes, keepdims=True), first.order)
+    return _Value(
+        _ELEMENTWISE[name](*(each.array if isinstance(each, _Value) else each for each in given)), first.order
+    )
+
+
+def _recognised(values: Array, rows: Array, axis: int) -> tuple[float, bool] | None:
+    """Return the epsilon, and whether the mean is taken off, of the normalization that makes ``values`` of rows."""
+    if values.shape != rows.shape:
+        return None
+    for takes_mean in (True, False):
+        centered = rows - rows.mean(axis, keepdims=True) if takes_mean else rows
+        square = (centered**2).mean(axis, keepdims=True)
+        at = np.unravel_index(np.abs(centered / np.sqrt(square) * (square == square.min())).argmax(), rows.shape)
+        least = float(square.min())
+        epsilon = float((centered[at] / values[at]) ** 2) - least
+        # Without one the difference is a rounding error.
+        epsilon = epsilon if epsilon > _TOLERANCE * least else 0.0
+        if np.isfinite(epsilon) and np.allclose(centered / np.sqrt(square + epsilon), values, 1e-5, _TOLERANCE):
+            return epsilon, takes_mean
+    return None

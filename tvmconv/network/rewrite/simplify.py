@@ -1,0 +1,271 @@
+"""Relax functions as the passes after this want them: constants computed, bounds spelt in one way.
+
+TVM's own FoldConstant compiles each constant expression, 20 ms and more for one; NumPy needs none of that. Frontends write
+a clip as an operator, or as TE functions for its two bounds; ConvertLayout knows neither, but `maximum` and `minimum`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+from tvm.ir import GenericConst, TensorLoad
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...lowering.common.rewrites import found
+from ..ir.mutator import each_function, tidied
+from ..ir.operators import BINARY
+
+Array = npt.NDArray[Any]
+# Of the arguments, the operator's attributes and the shape of what it computes.
+_CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
+    "relax.reshape": lambda arrays, attrs, shape: arrays[0].reshape(shape),
+    "relax.expand_dims": lambda arrays, attrs, shape: arrays[0].reshape(shape),
+    "relax.squeeze": lambda arrays, attrs, shape: arrays[0].reshape(shape),
+    "relax.permute_dims": lambda arrays, attrs, shape: arrays[0].transpose(
+        None if attrs.axes is None else [int(axis) for axis in attrs.axes]
+    ),
+    "relax.astype": lambda arrays, attrs, shape: arrays[0].astype(str(attrs.dtype)),
+    "relax.isnan": lambda arrays, attrs, shape: np.isnan(arrays[0]),
+    "relax.where": lambda arrays, attrs, shape: np.where(*arrays),
+    "relax.zeros": lambda arrays, attrs, shape: np.zeros(shape, str(attrs.dtype)),
+    "relax.ones": lambda arrays, attrs, shape: np.ones(shape, str(attrs.dtype)),
+    "relax.less": lambda arrays, attrs, shape: arrays[0] < arrays[1],
+    "relax.take": lambda arrays, attrs, shape: np.take(arrays[0], arrays[1], attrs.axis, mode=attrs.mode),
+    "relax.add": lambda arrays, attrs, shape: arrays[0] + arrays[1],
+    # Of positions that PyTorch's operators compute from ranges.
+    "relax.subtract": lambda arrays, attrs, shape: arrays[0] - arrays[1],
+    "relax.maximum": lambda arrays, attrs, shape: np.maximum(*arrays),
+    "relax.minimum": lambda arrays, attrs, shape: np.minimum(*arrays),
+    "relax.less_equal": lambda arrays, attrs, shape: arrays[0] <= arrays[1],
+    "relax.floor": lambda arrays, attrs, shape: np.floor(arrays[0]),
+    # Of filters that weight_norm computes, by torch.export.
+    "relax.multiply": lambda arrays, attrs, shape: arrays[0] * arrays[1],
+    "relax.sum": lambda arrays, attrs, shape: (
+        arrays[0].sum(None if attrs.axis is None else tuple(map(int, attrs.axis)), dtype=arrays[0].dtype).reshape(shape)
+    ),
+    "relax.sqrt": lambda arrays, attrs, shape: np.sqrt(arrays[0]),
+    "relax.abs": lambda arrays, attrs, shape: np.abs(arrays[0]),
+    "relax.power": lambda arrays, attrs, shape: np.power(*arrays),
+    "relax.divide": lambda arrays, attrs, shape: arrays[0] / arrays[1],
+    "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
+}
+# Whose integers NumPy rounds otherwise, or refuses.
+_OF_FLOATS = ("relax.divide", "relax.power", "relax.sqrt")
+# Of a take that NumPy computes alike.
+_NUMPY_MODES = ("wrap", "clip")
+_BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
+
+
+def simplify(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose Relax functions compute nothing of constants alone, and write bounds as `maximum` or `minimum`."""
+    return tidied(each_function(mod, lambda new, _: _Simplifier(new)))
+
+
+def constant(expr: Any) -> Array | None:
+    """Return the array that a constant holds; None: `expr` is something else."""
+    return expr.value.numpy() if isinstance(expr, GenericConst) else None
+
+
+def constant_bytes(mod: tvm.IRModule) -> int:
+    """Return how many bytes the constants of a module's functions have, each array once."""
+    return sum(constant_sizes(mod).values())
+
+
+def constant_sizes(mod: tvm.IRModule) -> dict[bytes, int]:
+    """Return the bytes of each constant of a module's functions, by what :func:`content` returns of it."""
+    sizes: dict[bytes, int] = {}
+
+    def note(expr: Any) -> None:
+        array = constant(expr)
+        if array is not None:
+            sizes[content(array)] = array.nbytes
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, note)
+    return sizes
+
+
+def content(array: Array) -> bytes:
+    """Return a digest of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+
+def integers(expr: Any) -> list[int] | None:
+    """Return the numbers of a tuple or a shape, or one number as such; None: they are not fixed."""
+    fields = expr.fields if isinstance(expr, (relax.Tuple, relax.ShapeExpr)) else [expr]
+    numbers = [getattr(each, "value", each) for each in fields]
+    return [int(each) for each in numbers] if all(isinstance(each, (int, tirx.IntImm)) for each in numbers) else None
+
+
+def static_shape(type_: Any) -> tuple[int, ...] | None:
+    """Return the shape that a tensor's type fixes; None if it does not."""
+    shape = getattr(type_, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
+        return None
+    return tuple(int(size) for size in shape.values)
+
+
+@mutator
+class _Simplifier(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._mod = mod
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a call simplified."""
+        call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") == "relax.where":
+            sloped = self._sloped(call)
+            call = call if sloped is None else self.builder_.normalize(sloped)
+        name = getattr(call.op, "name", "")
+        if name == "relax.clip":
+            return self._clipped(call)
+        # Not of 0, by which infinity is not a number.
+        if name == "relax.nn.leakyrelu" and 0 < call.attrs.alpha <= 1:
+            return self._sloping(call.args[0], call.attrs.alpha)
+        if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:
+            return self._normalized(call)
+        if name == "relax.squeeze" and call.attrs.axis is not None and static_shape(call.ty) is not None:
+            # ConvertLayout takes an axis below zero for a huge one: std::bad_alloc.
+            rank = call.args[0].ty.ndim
+            call = self.builder_.normalize(
+                relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
+            )
+        if name == "relax.split" and isinstance(call.ty, relax.TensorType):  # in one part, at which ConvertLayout fails
+            return call.args[0]
+        if name == "relax.call_tir":
+            bounded = self._bound(call)
+            return call if bounded is None else bounded
+        if name == "relax.shape_to_tensor":
+            return self._sizes(call)
+        if name == "relax.take" and call.attrs.mode not in _NUMPY_MODES:
+            return call
+        made = self._computed(call, name)
+        if made is not None:
+            return relax.const(np.array(made, order="C"), str(call.ty.dtype))  # without one, int64 becomes int32
+        return self._with_scalars(call) if name in BINARY else call
+
+    def _computed(self, call: relax.Call, name: str) -> Array | None:
+        """Return what an operator computes of constants; None: it takes something else, or is not known."""
+        if name not in _CONSTANT or static_shape(call.ty) is None:
+            return None
+        given = [self._constant(arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
+        arrays = [array for array in given if array is not None]
+        if len(arrays) < len(given):
+            return None
+        if name in _OF_FLOATS and any(array.dtype.kind != "f" for array in arrays):
+            return None
+        with np.errstate(all="ignore"):  # infinity is an answer
+            return _CONSTANT[name](arrays, call.attrs, list(static_shape(call.ty) or ()))
+
+    def _sizes(self, call: relax.Call) -> relax.Expr:
+        """Return a shape as a tensor: a constant, where it is fixed; the ONNX frontend adds it to each index below zero."""
+        sizes = call.args[0].ty.values
+        if sizes is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
+            return call
+        return relax.const(np.array([int(size) for size in sizes]), str(call.ty.dtype))
+
+    def _with_scalars(self, call: relax.Call) -> relax.Expr:
+        """Return an operator on two tensors, its constants of one element as scalars, which have no layout."""
+        rank = call.ty.ndim
+        args = []
+        for arg, other in zip(call.args, reversed(call.args), strict=True):
+            array = self._constant(arg)
+            if array is not None and array.ndim and array.size == 1 and getattr(other.ty, "ndim", -1) == rank:
+                arg = relax.const(array.reshape(()), str(arg.ty.dtype))
+            args.append(arg)
+        return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+    def _clipped(self, call: relax.Call) -> relax.Expr:
+        """Return a clip by its two bounds."""
+        data, lo, hi = call.args
+        dtype = str(data.ty.dtype)
+        for bound, function in ((lo, relax.op.maximum), (hi, relax.op.minimum)):
+            number = float(bound.value.value if hasattr(bound.value, "value") else bound.value)
+            if np.isfinite(number):
+                data = self.builder_.emit(function(data, relax.const(number, dtype)))
+        return data
+
+    def _normalized(self, call: relax.Call) -> relax.Expr:
+        """Return a layer normalization of several axes by its formula, in f32.
+
+        ConvertLayout moves these axes, but not those of the scale and the shift, and the answer would be another.
+        """
+        data, scale, shift = (self.builder_.emit(relax.op.astype(each, "float32")) for each in call.args)
+        axes = [int(axis) for axis in call.attrs.axes]
+        centered = self.builder_.emit(relax.op.subtract(data, relax.op.mean(data, axes, keepdims=True)))
+        variance = relax.op.mean(relax.op.multiply(centered, centered), axes, keepdims=True)
+        variance = self.builder_.emit(relax.op.add(variance, relax.const(float(call.attrs.epsilon), "float32")))
+        total = self.builder_.emit(relax.op.divide(centered, relax.op.sqrt(variance)))
+        if call.attrs.scale:
+            total = self.builder_.emit(relax.op.multiply(total, scale))
+        if call.attrs.center:
+            total = self.builder_.emit(relax.op.add(total, shift))
+        return relax.op.astype(total, str(call.ty.dtype))
+
+    def _sloping(self, data: relax.Expr, slope: float) -> relax.Expr:
+        """Return a leaky ReLU as the greater of two; its slope is f32, as PyTorch and ONNX have it, whatever the data."""
+        dtype = str(data.ty.dtype)
+        narrow = dtype in ("float16", "bfloat16")
+        wide = self.builder_.emit(relax.op.astype(data, "float32")) if narrow else data
+        scaled = self.builder_.emit(relax.op.multiply(wide, relax.const(slope, str(wide.ty.dtype))))
+        greater = relax.op.maximum(wide, scaled)
+        return relax.op.astype(self.builder_.emit(greater), dtype) if narrow else greater
+
+    def _sloped(self, call: relax.Call) -> relax.Call | None:
+        """Return the PReLU that PyTorch's frontend writes as ``where(x > 0, x, slope * x)``; None if it is something else."""
+        condition, data, scaled = call.args
+        compared, product = (self._value(each, name) for each, name in ((condition, "greater"), (scaled, "multiply")))
+        if (
+            compared is None
+            or product is None
+            or not (compared.args[0].same_as(data) and product.args[1].same_as(data))
+        ):
+            return None
+        zero, slope = self._constant(compared.args[1]), self._constant(product.args[0])
+        channels = static_shape(data.ty)
+        if zero is None or zero.size != 1 or zero.any() or slope is None or channels is None:
+            return None
+        if slope.size == 1:
+            return relax.op.nn.leakyrelu(data, float(slope.reshape(())))
+        # TVM 0.27 has no PReLU of bf16.
+        if slope.shape != (1, channels[1], *[1] * (len(channels) - 2)) or str(data.ty.dtype) == "bfloat16":
+            return None
+        return relax.op.nn.prelu(data, relax.const(slope.reshape(-1)), axis=1)
+
+    def _value(self, expr: relax.Expr, name: str) -> relax.Call | None:
+        """Return the call of an operator that a variable is bound to; None if it is bound to another."""
+        value = self.lookup_binding(expr) if isinstance(expr, relax.Var) else None
+        return value if getattr(getattr(value, "op", None), "name", "") == f"relax.{name}" else None
+
+    def _bound(self, call: relax.Call) -> relax.Expr | None:
+        """Return the operator for a call of a TE function that bounds a tensor by a scalar; None if it is another."""
+        function, args = self._mod[call.args[0]], call.args[1]
+        if len(function.params) != 3 or not isinstance(args, relax.Tuple) or len(args) != 2:
+            return None
+        stores = list(found(function.body, tirx.BufferStore))
+        value: Any = stores[0].value if len(stores) == 1 else None
+        operator = _BOUNDS.get(type(value))
+        if operator is None:
+            return None
+        data, bound = value.a, value.b
+        if not isinstance(data, TensorLoad) or not _same(data.indices, stores[0].indices):
+            return None
+        if isinstance(bound, TensorLoad) and len(bound.indices) == 0:
+            return operator(args[0], args[1])
+        return None
+
+    def _constant(self, expr: relax.Expr) -> Array | None:
+        bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+        return constant(bound)
+
+
+def _same(some: Any, others: Any) -> bool:
+    return len(some) == len(others) and all(one.same_as(other) for one, other in zip(some, others, strict=True))

@@ -1,0 +1,211 @@
+"""Transpositions and reshapes out of the way of kernels.
+
+Models written for channels last, such as segmentation transformers, bring the rows of a product to the channels first of a
+convolution and back; ConvertLayout transposes for the kernel once more. Through reshapes that keep the axes together which move
+together, such transpositions meet and are one, or none. A reshape behind a convolution or product sinks below what is computed
+element by element, so that this is part of the kernel's epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..ir.graph import Graph
+from ..ir.mutator import each_function, tidied
+from ..ir.operators import BINARY
+from ..ir.problem_of import is_convolution, is_product
+from .simplify import constant, static_shape
+
+Shape = tuple[int, ...]
+RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
+_OF_ONE = tuple(
+    f"relax.{name}"
+    for name in [
+        "abs",
+        "ceil",
+        "exp",
+        "erf",
+        "floor",
+        "log",
+        "negative",
+        "rsqrt",
+        "sigmoid",
+        "sqrt",
+        "tanh",
+        "astype",
+        "nn.relu",
+        "nn.silu",
+        "nn.gelu",
+        "nn.gelu_tanh",
+        "nn.leakyrelu",
+    ]
+)
+
+
+def moved(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose transpositions are merged and whose reshapes follow what kernels compute."""
+    mod = each_function(mod, _Merging, with_bindings=True)
+    return collapsed(each_function(collapsed(mod), lambda new, _: _Sinking(new), with_bindings=True))
+
+
+def collapsed(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module in which reshapes that follow each other are one, or none."""
+    return tidied(each_function(mod, lambda new, _: _Collapsing(new), with_bindings=True))
+
+
+@mutator
+class _Merging(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
+        super().__init__(mod)
+        self._graph = Graph(function)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a transposition merged with that before it, perhaps behind reshapes and activations; any other call as it is."""
+        call = self.visit_expr_post_order(call)
+        axes = order_of(call)
+        made = None if axes is None else self._merged(call.args[0], axes)
+        return call if made is None else made
+
+    def _merged(self, data: relax.Expr, axes: Sequence[int]) -> relax.Expr | None:
+        """Return `data` with its axes in an order, by a transposition less; None: it takes one more."""
+        shape = static_shape(data.ty)
+        if shape is None or 0 in shape:
+            return None
+        long = [axis for axis in axes if shape[axis] > 1]
+        if long == sorted(long):
+            return relax.op.reshape(data, [shape[axis] for axis in axes])
+        before: Any = self.lookup_binding(data) if isinstance(data, relax.Var) else None
+        name = _name(before)
+        inner = order_of(before)
+        if inner is not None:
+            order = [inner[axis] for axis in axes]
+            made = self._merged(before.args[0], order)
+            return relax.op.permute_dims(before.args[0], order) if made is None else made
+        if name in RESHAPES:
+            given = static_shape(before.args[0].ty)
+            found = None if given is None else _before_reshape(given, shape, axes)
+            made = None if found is None else self._merged(before.args[0], found)
+            return None if made is None else relax.op.reshape(self.builder_.emit(made), [shape[axis] for axis in axes])
+        if name in _OF_ONE and len(self._graph.readers(data)) == 1:
+            made = self._merged(before.args[0], axes)
+            return None if made is None else relax.Call(before.op, [self.builder_.emit(made)], before.attrs)
+        return None
+
+
+@mutator
+class _Sinking(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._known: dict[relax.Var, bool] = {}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return an operator on a kernel's reshaped output as the reshape of one on the output; any other call as it is."""
+        call = self.visit_expr_post_order(call)
+        shape = static_shape(call.ty)
+        if _name(call) not in (*_OF_ONE, *BINARY) or shape is None or 0 in shape:
+            return call
+        for arg in call.args:
+            before = self._binding(arg)
+            if _name(before) not in RESHAPES or static_shape(arg.ty) != shape or not self._computed(before.args[0]):
+                continue
+            args = [self._unshaped(each, shape, before.args[0]) for each in call.args]
+            if all(each is not None for each in args):
+                return relax.op.reshape(self.builder_.emit(relax.Call(call.op, args, call.attrs)), shape)
+        return call
+
+    def _computed(self, data: relax.Expr) -> bool:
+        """Whether a kernel computes a value, or it is computed element by element of what one does."""
+        if not isinstance(data, relax.Var):
+            return False
+        if data not in self._known:
+            call = self._binding(data)
+            if _name(call) in (*_OF_ONE, *BINARY):
+                self._known[data] = any(map(self._computed, call.args))
+            else:
+                is_kernel = isinstance(call, relax.Call) and (is_convolution(call) or is_product(call))
+                self._known[data] = is_kernel and constant(self._binding(call.args[1])) is not None
+        return self._known[data]
+
+    def _unshaped(self, arg: relax.Expr, shape: Shape, data: relax.Expr) -> relax.Expr | None:
+        """Return an argument of an operator on what is reshaped to `shape` for the operator on `data`; None: there is none."""
+        given, own, array = static_shape(data.ty), static_shape(arg.ty), constant(self._binding(arg))
+        if given is None or own is None:
+            return None
+        if array is not None and array.size == 1:
+            return relax.const(array.reshape(()), str(arg.ty.dtype))
+        if own == shape:
+            before = self._binding(arg)
+            same = _name(before) in RESHAPES and static_shape(before.args[0].ty) == given
+            return before.args[0] if same else self.builder_.emit(relax.op.reshape(arg, given))
+        # One number for each element of an axis that is one of the data, too.
+        full = (1,) * (len(shape) - len(own)) + own
+        long = [axis for axis, size in enumerate(full) if size > 1]
+        found = [axes for axes, made in _groups(given, shape) if made == tuple(long)]
+        if len(long) != 1 or not found or len(found[0]) != 1 or array is None or full[long[0]] != shape[long[0]]:
+            return None
+        wide = [size if axis in found[0] else 1 for axis, size in enumerate(given)]
+        return relax.const(array.reshape(wide), str(arg.ty.dtype))
+
+    def _binding(self, expr: relax.Expr) -> Any:
+        return self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+
+
+@mutator
+class _Collapsing(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a reshape of what is reshaped as one, or as the data, whose shape it is."""
+        call = self.visit_expr_post_order(call)
+        if _name(call) != "relax.reshape" or not isinstance(call.args[0], relax.Var):
+            return call
+        before, shape = self.lookup_binding(call.args[0]), static_shape(call.ty)
+        data = before.args[0] if _name(before) == "relax.reshape" else call.args[0]
+        if shape is None:
+            return call
+        return data if shape == static_shape(data.ty) else relax.op.reshape(data, shape)
+
+
+def _name(value: Any) -> str:
+    return getattr(getattr(value, "op", None), "name", "")
+
+
+def order_of(value: Any) -> list[int] | None:
+    """Return the axes of a transposition; None: it is something else."""
+    if _name(value) != "relax.permute_dims":
+        return None
+    if value.attrs.axes is None:
+        return list(range(value.args[0].ty.ndim))[::-1]
+    return [int(axis) % len(value.attrs.axes) for axis in value.attrs.axes]
+
+
+def _groups(given: Shape, made: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the least parts of two shapes of as many elements that are as many: the axes of each that are longer than 1."""
+    groups = []
+    places = [[axis for axis, size in enumerate(shape) if size > 1] for shape in (given, made)]
+    while places[0]:
+        axes: tuple[list[int], list[int]] = ([places[0].pop(0)], [places[1].pop(0)])
+        sizes = [given[axes[0][0]], made[axes[1][0]]]
+        while sizes[0] != sizes[1]:
+            fewer = sizes.index(min(sizes))
+            axes[fewer].append(places[fewer].pop(0))
+            sizes[fewer] *= (given, made)[fewer][axes[fewer][-1]]
+        groups.append((tuple(axes[0]), tuple(axes[1])))
+    return groups
+
+
+def _before_reshape(given: Shape, made: Shape, axes: Sequence[int]) -> list[int] | None:
+    """Return the order of the axes of `given` that, reshaped, is `axes` of `made`; None: these cut apart what lies together."""
+    groups = {made_axes[0]: (given_axes, made_axes) for given_axes, made_axes in _groups(given, made)}
+    order = [axis for axis, size in enumerate(given) if size == 1]
+    left = [axis for axis in axes if made[axis] > 1]
+    while left:
+        given_axes, made_axes = groups.get(left[0], ((), ()))
+        if not made_axes or tuple(left[: len(made_axes)]) != made_axes:
+            return None
+        order += given_axes
+        left = left[len(made_axes) :]
+    return order

@@ -1,0 +1,1 @@
+"""Schedules of the functions between kernels."""

@@ -1,0 +1,66 @@
+"""Functions that compute each element of one array by itself, and loops of our own for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir import Call
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+
+from ...lowering.common.rewrites import found
+from .stages import KEPT
+
+_CHOICE = "prim.if_then_else"
+
+
+def one_stage(func: tirx.PrimFunc) -> s_tir.Schedule | None:
+    """Return the schedule of a function whose stages are all part of the last, which sums nothing; None of another function.
+
+    Extents are fixed. A stage that is to be KEPT is no part of others: of a scan, each would compute all before it again.
+    """
+    sch = s_tir.Schedule(func)
+    stages = normalize_prim_func(sch)
+    if not stages or any(kind != "S" for stage in stages for kind in stage.dom_kind()):
+        return None
+    if not all(isinstance(extent, int) for stage in stages for extent in stage.dom()):
+        return None
+    if any(KEPT in sch.get(stage.block_rv).annotations for stage in stages[:-1]):
+        return None
+    try:
+        for stage in stages[:-1]:
+            sch.compute_inline(stage.block_rv)
+    except s_tir.ScheduleError:
+        return None  # a second output
+    return sch
+
+
+def only_block(sch: s_tir.Schedule) -> Any:
+    """Return the one block of a schedule that :func:`one_stage` returned, in its root block."""
+    (block,) = found(sch.mod["main"].body.block.body, s_tir.SBlock)
+    return block
+
+
+def with_loops(sch: s_tir.Schedule, loops: Any, buffers: Sequence[Any] = ()) -> s_tir.Schedule:
+    """Return a schedule of the function with these loops in the place of its own, and buffers that they need beside them."""
+    root = sch.mod["main"].body
+    block = root.block
+    made = s_tir.SBlock(
+        block.iter_vars, block.reads, block.writes, block.name_hint, loops, block.init,
+        [*block.alloc_buffers, *buffers], block.match_buffers, block.annotations,
+    )  # fmt: skip
+    return s_tir.Schedule(sch.mod["main"].with_body(s_tir.SBlockRealize([], root.predicate, made)))
+
+
+def choices(expr: Any) -> list[Call]:
+    """Return the calls of an expression that compute one of two values alone, by a condition."""
+    return [each for each in found(expr, Call) if isinstance(each.op, tvm.ir.Op) and each.op.name == _CHOICE]
+
+
+def loop(variable: Any, extent: Any, kind: Any, body: Any, annotations: Mapping[str, Any] | None = None) -> Any:
+    """Return a loop from 0."""
+    integer = variable.ty.dtype
+    extent = tirx.const(extent, integer) if isinstance(extent, int) else extent
+    return tirx.For(variable, tirx.const(0, integer), extent, kind, body, annotations=dict(annotations or {}))

@@ -1,0 +1,1 @@
+"""Kernels and arrays on NVIDIA GPUs."""

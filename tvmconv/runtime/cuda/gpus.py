@@ -1,0 +1,102 @@
+"""What GPUs this machine has, as the NVIDIA driver says, and why kernels cannot use any if so."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int, c_size_t
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from ...errors import CudaError
+from .driver import Driver, driver
+
+# CUdevice_attribute
+_MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR = 16, 38, 75, 76
+_NAME_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU.
+
+    Attributes
+    ----------
+    index
+        Its number in this process, as in ``cuda:0`` (CUDA_VISIBLE_DEVICES may hide some).
+    name
+        As the driver reports it.
+    architecture
+        Its compute capability times ten: 90 is sm_90.
+    memory_bytes, multiprocessors, l2_bytes
+        Its size.
+    kind
+        Of the targets that it runs.
+    """
+
+    index: int
+    name: str
+    architecture: int
+    memory_bytes: int
+    multiprocessors: int
+    l2_bytes: int
+    kind: ClassVar[str] = "cuda"
+
+    def __str__(self) -> str:
+        return f"cuda:{self.index} ({self.name}, sm_{self.architecture})"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """This machine's GPUs.
+
+    Attributes
+    ----------
+    gpus
+        In the driver's order; empty if kernels can use none.
+    obstacle
+        Why there is none: no driver, one that is too old or fails, or no GPU. None if there is one.
+    driver_version
+        The newest CUDA the driver is for, 13000 for 13.0; None if it could not be used.
+    """
+
+    gpus: tuple[Gpu, ...]
+    obstacle: str | None
+    driver_version: int | None = None
+
+
+@cache
+def survey() -> Survey:
+    """Ask the driver, once a process.
+
+    This initialises CUDA in the process, after which a forked child cannot use it.
+    """
+    try:
+        cuda = driver()
+        count = c_int()
+        cuda.call("cuDeviceGetCount", byref(count))
+        gpus = tuple(_gpu(cuda, index) for index in range(count.value))
+    except CudaError as error:
+        return Survey((), str(error))
+    return Survey(gpus, None if gpus else "the NVIDIA driver sees no GPU", cuda.version)
+
+
+def _gpu(cuda: Driver, index: int) -> Gpu:
+    device, name, memory = c_int(), ctypes.create_string_buffer(_NAME_BYTES), c_size_t()
+    cuda.call("cuDeviceGet", byref(device), index)
+    cuda.call("cuDeviceGetName", name, _NAME_BYTES, device)
+    cuda.call("cuDeviceTotalMem_v2", byref(memory), device)
+
+    def attribute(number: int) -> int:
+        value = c_int()
+        cuda.call("cuDeviceGetAttribute", byref(value), number, device)
+        return value.value
+
+    return Gpu(
+        index,
+        name.value.decode(errors="replace"),
+        10 * attribute(_MAJOR) + attribute(_MINOR),
+        memory.value,
+        attribute(_MULTIPROCESSORS),
+        attribute(_L2_BYTES),
+    )

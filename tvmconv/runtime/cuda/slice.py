@@ -1,0 +1,43 @@
+"""Some images of a tensor of tvm-ffi, which has no slices of its own: a view by DLPack."""
+
+from __future__ import annotations
+
+import ctypes
+from math import prod
+from typing import Any
+
+from ...problem import DTYPE_BYTES
+from ..dltensor import CODES, CUDA, DLManagedTensor, DLTensor, capsule
+
+
+class Slice:
+    """A C-contiguous tensor's images from one to before another, to be taken by DLPack.
+
+    Keep it as long as what was made of it: it holds the shape, and the tensor that has the memory.
+
+    Parameters
+    ----------
+    tensor
+        Of tvm-ffi, on a GPU.
+    images
+        Which indices of the first axis.
+    dtype
+        Its type, as Problems name it.
+    gpu
+        The number of the GPU.
+    """
+
+    def __init__(self, tensor: Any, images: slice, dtype: str, gpu: int) -> None:
+        self._owner, self._gpu = tensor, gpu
+        shape = (images.stop - images.start, *tensor.shape[1:])
+        address = tensor.data_ptr() + images.start * prod(shape[1:]) * DTYPE_BYTES[dtype]
+        self._shape = (ctypes.c_int64 * len(shape))(*shape)
+        bits = 8 * DTYPE_BYTES[dtype]
+        described = DLTensor(address, CUDA, gpu, len(shape), CODES[dtype], bits, 1, self._shape, None, 0)
+        self._managed = DLManagedTensor(described, None, None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, self._gpu
+
+    def __dlpack__(self, **_: object) -> Any:
+        return capsule(self._managed)

@@ -1,0 +1,1 @@
+"""Networks: whole models as one library."""

@@ -1,0 +1,87 @@
+"""A library's functions by tvm-ffi's C interface, without its Python package, which imports PyTorch where that is installed.
+
+That takes seconds; a network's library is called with numbers alone, and needs nothing that the package adds.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from ...errors import BundleError
+from ..loading import loadable
+
+_INT = 1  # kTVMFFIInt
+
+
+class _Bytes(ctypes.Structure):  # TVMFFIByteArray
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+    def __str__(self) -> str:
+        return ctypes.string_at(self.data, self.size).decode(errors="replace")
+
+
+class _Error(ctypes.Structure):  # TVMFFIObject, and the beginning of TVMFFIErrorCell behind it
+    _fields_ = (("header", ctypes.c_uint64 * 3), ("kind", _Bytes), ("message", _Bytes))
+
+
+class NativeLibrary:
+    """A library, whose functions take numbers and return one, or nothing.
+
+    Parameters
+    ----------
+    path
+        Where it is.
+
+    Raises
+    ------
+    OSError
+        If it is missing or truncated, or cannot be loaded.
+    BundleError
+        If tvm-ffi is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._ffi = _ffi()
+        self._library = ctypes.CDLL(loadable(path))
+
+    def __getitem__(self, name: str) -> Callable[..., int]:
+        """Return a function by its name; AttributeError: there is none. What the function raises has the class it names."""
+        function, failed = self._library[f"__tvm_ffi_{name}"], self._failed
+
+        def call(*numbers: int) -> int:
+            pairs = [each for number in numbers for each in (_INT, number)]  # of TVMFFIAny: a type and a value
+            arguments, result = (ctypes.c_int64 * len(pairs))(*pairs), (ctypes.c_int64 * 2)()
+            if function(None, arguments, len(numbers), result):
+                raise failed()
+            return result[1]
+
+        return call
+
+    def _failed(self) -> Exception:
+        """Take the error that a function raised."""
+        handle = ctypes.c_void_p()
+        self._ffi.TVMFFIErrorMoveFromRaised(ctypes.byref(handle))
+        if not handle.value:
+            return RuntimeError("a function failed, and does not say why")
+        error = _Error.from_address(handle.value)
+        kind, message = getattr(builtins, str(error.kind), RuntimeError), str(error.message)
+        self._ffi.TVMFFIObjectDecRef(handle)
+        return kind(message)
+
+
+@cache
+def _ffi() -> ctypes.CDLL:
+    """Return tvm-ffi's own library, which the names in kernels' libraries are found in."""
+    package = find_spec("tvm_ffi")
+    if package is None or package.origin is None:
+        raise BundleError("tvm-ffi, which compiled networks need, is not installed: pip install apache-tvm-ffi")
+    path = Path(package.origin).parent / "lib" / "libtvm_ffi.so"
+    if not path.exists():  # not where its wheels have it; the package knows
+        return import_module("tvm_ffi").LIB
+    return ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)

@@ -1,0 +1,162 @@
+"""`Network`: a network's library, called with arrays, timed step by step. It needs tvm-ffi, and nothing that compiles."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import BundleError
+from ..arrays import LINE_BYTES
+from ..processors import kernel_threads
+from .base import LEAST_CALLS, Array, CompiledNetwork, Operator, Tensor, library_path
+from .file import read_file
+from .library import NativeLibrary
+
+
+@dataclass(frozen=True)
+class PlannedOperator(Operator):
+    """What one operator of a plan takes: also the bytes that its calls read and write, each array once."""
+
+    bytes: int
+
+
+class Network(CompiledNetwork):
+    """A compiled network, called with an array for each input.
+
+    Parameters
+    ----------
+    path
+        The library.
+
+    Attributes
+    ----------
+    inputs, outputs
+        What it takes and gives.
+    description
+        All that the library says of itself: versions, target, steps, and what became of each convolution.
+
+    Raises
+    ------
+    BundleError
+        If it is no library of a network, or cut off.
+    UnsupportedMachineError
+        If this machine lacks a CPU feature that its code uses.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = library_path(path)
+        self.file = read_file(path)
+        self._describe(path, self.file.description)
+        self._steps = self.description["steps"]
+        try:
+            library = NativeLibrary(path)
+            self._run = library["tvmconv_network"]
+            self._run_with = {which: library[f"tvmconv_network_with_{which}"] for which in ("threads", "openmp")}
+            self._handle = library["tvmconv_network_open"]()
+            close = library["tvmconv_network_close"]
+        except (OSError, RuntimeError, AttributeError) as error:
+            raise BundleError(f"{path} cannot be loaded: {str(error).strip()}") from None
+        # Not when the process ends, for threads may still be calling it.
+        weakref.finalize(self, close, self._handle).atexit = False
+
+    def __reduce__(self) -> tuple[type[Network], tuple[str]]:
+        """Copies in other processes load the file."""
+        return type(self), (str(self.file.path.absolute()),)
+
+    def __copy__(self) -> Network:
+        """Nothing of it changes, so it is its own copy."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Network:
+        """Nothing of it changes, so it is its own copy."""
+        return self
+
+    def __call__(self, **arrays: npt.ArrayLike) -> dict[str, Array]:
+        """Return the outputs by name.
+
+        Parameters
+        ----------
+        **arrays
+            The inputs by name, in their shapes and types.
+
+        Raises
+        ------
+        InputError
+            If an input is missing, too many, or of another shape or type.
+        """
+        given = self._checked(arrays)
+        made = [_empty(each) for each in self.outputs]
+        self.run([each.ctypes.data for each in given], [each.ctypes.data for each in made])
+        return {each.name: array for each, array in zip(self.outputs, made, strict=True)}
+
+    def run(self, inputs: Sequence[int], outputs: Sequence[int], threads: int = 0, openmp: bool = False) -> None:
+        """Compute from addresses to addresses, of arrays that are as :attr:`inputs` and :attr:`outputs` say, C-contiguous.
+
+        Parameters
+        ----------
+        inputs, outputs
+            The addresses; arrays that begin at a cache line (64 bytes) are read and written where they are.
+        threads
+            How many threads; 0: as bundles have them.
+        openmp
+            Whether threads are GNU OpenMP's, which PyTorch's are.
+        """
+        if openmp or threads:
+            run = self._run_with["openmp" if openmp else "threads"]
+            run(threads or kernel_threads(), self._handle, 0, *inputs, *outputs)
+        else:
+            self._run(self._handle, 0, *inputs, *outputs)
+
+    def call(self, arrays: Mapping[str, npt.ArrayLike]) -> Any:
+        """Return a call without arguments that computes the outputs of some inputs, to be timed."""
+        given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
+        addresses = [each.ctypes.data for each in (*given, *made)]
+
+        def compute() -> list[Array]:
+            self._run(self._handle, 0, *addresses)
+            return made
+
+        compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
+        return compute
+
+    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[PlannedOperator]:
+        """Time each operator for about `seconds` in all; return them, what takes longest first."""
+        given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
+        addresses = [each.ctypes.data for each in (*given, *made)]
+        times = np.zeros(max(len(self._steps), 1))
+        least = np.full_like(times, np.inf)
+        calls, end = 0, time.perf_counter() + seconds
+        while calls < LEAST_CALLS or time.perf_counter() < end:
+            self._run(self._handle, times.ctypes.data, *addresses)
+            np.minimum(least, times, out=least)
+            calls += 1
+        taken: defaultdict[str, float] = defaultdict(float)
+        moved: Counter[str] = Counter()
+        for step, each in zip(self._steps, least, strict=False):
+            taken[step["function"]] += float(each)
+            moved[step["function"]] += step["bytes"]
+        count = Counter(step["function"] for step in self._steps)
+        found = [PlannedOperator(*self._named(name), count[name], taken[name], moved[name]) for name in taken]
+        return sorted(found, key=lambda each: -each.seconds)
+
+
+def _empty(tensor: Tensor) -> Array:
+    """Return an array that begins at a cache line."""
+    dtype = tensor.numpy
+    size = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
+    memory = np.empty(size + LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % LINE_BYTES
+    return memory[start : start + size].view(dtype).reshape(tensor.shape)
+
+
+def load_network(path: str | os.PathLike[str]) -> Network:
+    """Return the network in a library; parameters and errors are those of :class:`Network`."""
+    return Network(path)

@@ -1,0 +1,80 @@
+"""Where arrays of a plan lie in memory that is used again when nobody reads them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from ..arrays import LINE_BYTES
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """How many bytes are needed from step `first` to step `last`."""
+
+    size: int
+    first: int
+    last: int
+
+
+def place(lifetimes: Sequence[Lifetime], needs: Mapping[int, int]) -> tuple[list[int], int]:
+    """Return an offset for each of these, so that none overlap that live at the same time; and the bytes of all.
+
+    Each goes, in the order given, to the first slot that is free while it lives: to what was used last, which caches still hold.
+    There it lies in the middle. Threads share most arrays from their first rows to their last, so that each thread, with arrays
+    of any size, finds lines in its own cache: those that another core wrote are written at 14 GB/s on a Granite Rapids, not at 65.
+
+    Parameters
+    ----------
+    lifetimes
+        The arrays.
+    needs
+        Of steps, how many bytes in a row they need besides. Where there are as many, but apart, arrays lie at an end of their slot.
+    """
+    slots: list[list[Lifetime]] = []
+    taken: list[int] = []
+    for each in lifetimes:
+        apart = (all(other.last < each.first or each.last < other.first for other in slot) for slot in slots)
+        number = next((number for number, free in enumerate(apart) if free), len(slots))
+        if number == len(slots):
+            slots.append([])
+        slots[number].append(each)
+        taken.append(number)
+    sizes = [whole_lines(max(each.size for each in slot)) for slot in slots]
+    *begins, end = accumulate(sizes, initial=0)
+    rooms = [sizes[number] - whole_lines(each.size) for number, each in zip(taken, lifetimes, strict=True)]
+    middle = [begins[number] + room // 2 // LINE_BYTES * LINE_BYTES for number, room in zip(taken, rooms, strict=True)]
+
+    def served(offsets: Sequence[int]) -> set[int]:
+        return {step for step, need in needs.items() if largest_gap(lifetimes, offsets, end, step)[1] >= need}
+
+    lacking = needs.keys() - served(middle)
+    best: tuple[set[int], list[int]] = (set(), middle)
+    for cut in range(1, len(slots)) if lacking else ():
+        ends = [begins[number] + (room if number >= cut else 0) for number, room in zip(taken, rooms, strict=True)]
+        if len(found := lacking & served(ends)) > len(best[0]):
+            best = found, ends
+    steps, ends = best
+    moved = [any(each.first <= step <= each.last for step in steps) for each in lifetimes]
+    return [there if is_moved else here for is_moved, there, here in zip(moved, ends, middle, strict=True)], end
+
+
+def largest_gap(lifetimes: Sequence[Lifetime], offsets: Sequence[int], end: int, step: int) -> tuple[int, int]:
+    """Return where the most bytes in a row begin that nothing needs in a step, and how many they are: whole cache lines."""
+    taken = sorted(
+        (offset, whole_lines(offset + each.size))
+        for each, offset in zip(lifetimes, offsets, strict=True)
+        if each.first <= step <= each.last
+    )
+    best, at = (0, 0), 0
+    for begin, after in (*taken, (end, end)):
+        if begin - at > best[1]:
+            best = at, begin - at
+        at = max(at, after)
+    return best
+
+
+def whole_lines(size: int) -> int:
+    """Return the bytes of the cache lines, from which kernels read best, that so many bytes take."""
+    return -(-size // LINE_BYTES) * LINE_BYTES
