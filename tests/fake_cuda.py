@@ -17,8 +17,8 @@ from toys import entry
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
 from tvmconv.runtime.bundle import Bundle, BundleTarget, write_manifest
-from tvmconv.runtime.cuda.gpus import driver as cuda_driver
-from tvmconv.runtime.cuda.gpus import gpus as cuda
+from tvmconv.runtime.cuda import driver as cuda_driver
+from tvmconv.runtime.cuda import gpus as cuda
 
 HERE = Path(__file__).parent
 SIGNATURE = "conv1d-n2-i1x64-o1x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32"

@@ -26,8 +26,8 @@ from fake_cuda import (
 import tvmconv
 from tvmconv.errors import CudaError, InputError
 from tvmconv.runtime.bundle import read_bundle
-from tvmconv.runtime.cuda.gpus import arrays as device_arrays
-from tvmconv.runtime.cuda.gpus import dlpack
+from tvmconv.runtime.cuda import arrays as device_arrays
+from tvmconv.runtime.cuda import dlpack
 from tvmconv.runtime.cuda.kernel import CudaKernel
 
 ATTRIBUTES: dict[str, Any] = {"strides": (1,), "dilations": (1,), "auto_pad": "valid"}
