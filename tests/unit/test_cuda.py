@@ -13,8 +13,8 @@ from toys import entry, run_python, write_bundle
 import tvmconv
 from tvmconv.errors import CudaError, InputError, KernelNotFoundError, UnsupportedMachineError
 from tvmconv.runtime.bundle import Bundle, BundleTarget, read_bundle, write_manifest
-from tvmconv.runtime.cuda.gpus import Gpu, survey
 from tvmconv.runtime.cuda import driver as cuda_driver
+from tvmconv.runtime.cuda.gpus import Gpu, survey
 from tvmconv.runtime.cuda.kernel import CudaKernel
 from tvmconv.runtime.kernel import Kernel
 from tvmconv.runtime.selection import MACHINE_CODE, PTX, code_for
