@@ -103,46 +103,74 @@ def build(
         If the bundle cannot be written, for instance because the disk is full.
     """
     given = listed(problems)
-    problems = list(dict.fromkeys(given))
-    if not problems:
+    if not given:
         raise InvalidProblemError("there is no problem to build; give at least one")
     chosen = completed(options)
-    math, progress = chosen["math"], chosen["progress"]
-    check_math(math)
+    check_math(chosen["math"])
     path = as_path("path", path).absolute()
     check_name(path)
     _check_replaceable(path)
-    jobs = None if chosen["jobs"] is None else integer("jobs", chosen["jobs"], 1)
+    if chosen["jobs"] is not None:
+        integer("jobs", chosen["jobs"], 1)
     targets = parse_targets(target)
-    entry_points = EntryPoints.PACKED if chosen["prepacked"] else EntryPoints.BOTH
-    find_compiler()
-    for each in targets:  # before time is spent on others
-        generator_of(each).check_tools(each)
-    records = records_of(chosen["records"], written=bool(chosen["trials"] or chosen["seconds"]))
-    if chosen["trials"] or chosen["seconds"]:
-        tune_for(targets, given, chosen["trials"], chosen["seconds"], records, math, network=chosen["network"])
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
-        work = []
-        for each in targets:
-            ranked = algorithms_of(problems, each, math, chosen["network"], chosen["room"], records)
-            winners = records.winners(each, math) if chosen["transfer"] else []
-            described = bundle_target(each)
-            check = chosen["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
-            for problem in problems:
-                names = ranked[problem]
-                alike = [winner for winner in winners if winner.algorithm in names]
-                like = records.of_sums(problem, each, math, names) or donor(problem, each, math, alike)
-                record = records.best(problem, each, math, names)
-                work.append(Job(problem, each, math, names, record, str(folder), check, like, entry_points))
-        outcomes = _compile(work, jobs, progress)
+        outcomes = build_kernels(given, targets, folder, chosen)
         if not chosen["fallback"]:
             _check_complete(outcomes, path, fallback=False)
-        entries = [each.entry for each in outcomes if each.entry is not None]
+        entries = [each.built.entry for each in outcomes if each.built is not None]
         if entries:
             _finish(folder, path, targets, entries)
     _check_complete(outcomes, path, fallback=True)
     return path
+
+
+def build_kernels(
+    problems: Sequence[Problem],
+    targets: Sequence[Target],
+    folder: Path,
+    options: BuildOptions,
+    keep_functions: bool = False,
+) -> list[Outcome]:
+    """Build a kernel for each distinct problem and target, as a library in `folder`, in the order in which they are done.
+
+    Parameters
+    ----------
+    problems
+        What to build; those that come more often count more when they are tuned.
+    options
+        All of `tvmconv.building.options`, as `completed` returns them.
+    keep_functions
+        Return the functions of kernels, too (`Built.functions`).
+
+    Raises
+    ------
+    TargetError, ToolchainError, OSError
+        As :func:`build`.
+    """
+    find_compiler()
+    for each in targets:  # before time is spent on others
+        generator_of(each).check_tools(each)
+    math, network = options["math"], options["network"]
+    is_tuned = bool(options["trials"] or options["seconds"])
+    records = records_of(options["records"], written=is_tuned)
+    if is_tuned:
+        tune_for(targets, problems, options["trials"], options["seconds"], records, math, network=network)
+    entry_points = EntryPoints.PACKED if options["prepacked"] else EntryPoints.BOTH
+    work = []
+    for target in targets:
+        ranked = algorithms_of(problems, target, math, network, options["room"], records)
+        winners = records.winners(target, math) if options["transfer"] else []
+        described = bundle_target(target)
+        check = options["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
+        for problem, names in ranked.items():
+            alike = [winner for winner in winners if winner.algorithm in names]
+            like = records.of_sums(problem, target, math, names) or donor(problem, target, math, alike)
+            record = records.best(problem, target, math, names)
+            work.append(
+                Job(problem, target, math, names, record, str(folder), check, like, entry_points, keep_functions)
+            )
+    return _compile(work, options["jobs"], options["progress"])
 
 
 def parse_targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
@@ -216,7 +244,7 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
             warnings.warn(
                 f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
             )
-        if outcome.entry is not None and (reason := slow(job.problem, job.target, outcome.entry.algorithm)):
+        if outcome.built is not None and (reason := slow(job.problem, job.target, outcome.built.entry.algorithm)):
             why = f"tvmconv explain {format_signature(job.problem)} --algorithms --target {job.target.name}"
             warnings.warn(f"{job}: slow: {reason}; {why} says why", TvmconvWarning, stacklevel=3)
         if progress is not None:
@@ -226,7 +254,7 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
 
 def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> None:
     """Raise BuildError if a problem has no kernel or, without `fallback`, not the first that was tried."""
-    failed = [each for each in outcomes if each.entry is None or (each.skipped and not fallback)]
+    failed = [each for each in outcomes if each.built is None or (each.skipped and not fallback)]
     if not failed:
         return
     reasons = ["; ".join(f"{each['algorithm']}: {each['reason']}" for each in one.skipped) for one in failed]

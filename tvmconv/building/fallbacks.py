@@ -41,7 +41,8 @@ class Job:
     """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to.
 
     Without a record it takes over the schedule of `like`, another problem's record, if there is one; then it tries `algorithms`, the
-    best first. `entry_points` as in `tvmconv.lowering.compiler.compile_problem`.
+    best first. `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them
+    beside the kernel, for a network to call.
     """
 
     problem: Problem
@@ -53,6 +54,7 @@ class Job:
     check: bool
     like: Record | None = None
     entry_points: EntryPoints = EntryPoints.BOTH
+    keep_functions: bool = False
 
     def __str__(self) -> str:
         return f"{format_signature(self.problem)} for {self.target.name}"
@@ -90,19 +92,35 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Built:
+    """A kernel that compiled and is right.
+
+    Attributes
+    ----------
+    entry
+        What a manifest says of it.
+    functions
+        Its functions before LLVM, as TVM's JSON, if its job keeps them.
+    """
+
+    entry: Entry
+    functions: str | None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a job came to.
 
     Attributes
     ----------
-    entry
+    built
         The kernel; None: no way held.
     skipped
         The algorithms that came before, and why they were skipped.
     """
 
     job: Job
-    entry: Entry | None
+    built: Built | None
     skipped: tuple[dict[str, str], ...]
 
 
@@ -113,7 +131,7 @@ def ways(job: Job) -> list[Way]:
     return [*tuned, *alike, *(Way("default", name) for name in job.algorithms)]
 
 
-def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
+def first_right(call: Call[Attempt, Built | None], job: Job) -> Outcome:
     """Try the ways of a job by ``call(attempt, seconds)``, which runs :func:`attempt` in a process of its own.
 
     Raises
@@ -131,16 +149,17 @@ def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
         # A process that loaded a library would take another of the same name for it.
         trial = Attempt(job, way, f"{file}.{count}.so")
         try:
-            entry = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
+            built = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
             (folder / trial.file).unlink(missing_ok=True)
             check_full(error, folder.parent)
             skipped.append({"algorithm": way.algorithm, "reason": _reason(error, way)})
             errors.append(error)
             continue
-        if entry is not None:
+        if built is not None:
             os.replace(folder / trial.file, folder / f"{file}.so")
-            return Outcome(job, replace(entry, file=f"{file}.so", skipped=tuple(skipped)), tuple(skipped))
+            entry = replace(built.entry, file=f"{file}.so", skipped=tuple(skipped))
+            return Outcome(job, replace(built, entry=entry), tuple(skipped))
     if all(isinstance(error, ToolchainError) for error in errors):
         raise errors[0]  # no schedule's fault
     return Outcome(job, None, tuple(skipped))
@@ -153,7 +172,7 @@ def _file_name(signature: str) -> str:
     return f"{signature[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
 
 
-def attempt(task: Attempt) -> Entry | None:
+def attempt(task: Attempt) -> Built | None:
     """Compile a way and check it, in a worker; None if a schedule to be taken over does not fit, or is the default.
 
     Raises
@@ -186,13 +205,21 @@ def attempt(task: Attempt) -> Entry | None:
         error=None,
         transferred_from=way.record.signature if way.record and not tuned else None,
     )
-    if not job.check:
-        return entry
-    targets = {job.target.name: bundle_target(job.target)}
-    answer = check_kernel(Check(Bundle(Path(job.folder), __version__, "", None, targets, ()), entry))
-    if answer.wrong:
-        raise VerificationError(f"its kernel is wrong: {answer.wrong}")
-    return answer.recorded(entry)
+    if job.check:
+        answer = check_kernel(Check(bundle_of(job), entry))
+        if answer.wrong:
+            raise VerificationError(f"its kernel is wrong: {answer.wrong}")
+        entry = answer.recorded(entry)
+    if not job.keep_functions:
+        return Built(entry, None)
+    from tvm.ir import save_json
+
+    return Built(entry, save_json(kernel.functions))
+
+
+def bundle_of(job: Job) -> Bundle:
+    """Return the folder of a job, of which there is no manifest yet, as a bundle."""
+    return Bundle(Path(job.folder), __version__, "", None, {job.target.name: bundle_target(job.target)}, ())
 
 
 def bundle_target(target: Target) -> BundleTarget:
@@ -200,7 +227,7 @@ def bundle_target(target: Target) -> BundleTarget:
     return BundleTarget(target.kind, target.features)
 
 
-def candidate_for(job: Job, way: Way) -> Candidate | None:
+def _candidate_for(job: Job, way: Way) -> Candidate | None:
     """Return the schedule of a way that has a record; None if it is another problem's that does not fit, or the default."""
     from ..tuning.replay import spaces_of
     from ..tuning.transfer import adapt
@@ -220,7 +247,7 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
 
     problem, target = job.problem, job.target
     if way.record is not None:
-        candidate = candidate_for(job, way)
+        candidate = _candidate_for(job, way)
         return None if candidate is None else compile_candidate(problem, target, candidate, path, job.entry_points)
     try:
         return compile_problem(problem, target, path, choice=Choice(way.algorithm), entry_points=job.entry_points)

@@ -10,6 +10,7 @@ import tvm
 from ...algorithms.definition import Definition
 from ...problem import Problem
 from ...targets.target import CpuTarget, Target
+from ..code_generator import Written
 from ..common.entry_points import SYMBOL, EntryPoints
 from ..compiler import Choice, plain_choice, schedule, sketches_of
 from .functions import functions_of
@@ -22,13 +23,14 @@ from .workspaces import allocate, workspaces
 
 def write(
     problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
-) -> tuple[dict[str, Any] | None, int]:
+) -> Written:
     """Write a kernel's library."""
     lowered = lower_choice(problem, target, choice, entry_points)
     allocated = allocate(lowered.module, target.tvm())
     executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
     link(executable, path, workspaces(allocated), target.isa)
-    return lowered.layout.described() if lowered.layout else None, workspace_bytes(lowered.module)
+    layout = lowered.layout.described() if lowered.layout else None
+    return Written(layout, workspace_bytes(lowered.module), lowered.module)
 
 
 def lower_choice(
