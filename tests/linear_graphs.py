@@ -11,9 +11,9 @@ import tvm
 from torch.nn import functional
 from tvm import relax
 
+from tvmconv.network.ir.constants import constant
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.ir.operators import AVERAGE_POOLS, CONVOLUTIONS
-from tvmconv.network.rewrite.simplify import constant
 
 RESIZES = {2: relax.op.image.resize2d, 3: relax.op.image.resize3d}
 

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("tvm")
 from tvm import relax
 
+from tvmconv.network.ir.constants import static_shape
 from tvmconv.network.rewrite.channels_last import channels_last
-from tvmconv.network.rewrite.simplify import static_shape
 
 op = relax.op
 

@@ -27,6 +27,7 @@ from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from ..version import __version__
 from .emit.tir_pipeline import NETWORK_PIPELINE
+from .ir.constants import static_shape
 from .operators.attention import with_attention
 from .operators.elementwise import FUNCTIONS
 from .operators.gather import take
@@ -43,7 +44,6 @@ from .operators.softmax import log_softmax, softmax
 from .operators.sort import sorting
 from .operators.transcendental import ELEMENTARY
 from .passes import model_bytes, report, rewrites, use_kernels
-from .rewrite.simplify import static_shape
 from .schedule.rules import schedule_others
 from .virtual_machine import DESCRIBE, MAIN
 

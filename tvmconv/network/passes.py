@@ -20,6 +20,7 @@ from ..support.progress import Progress
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from .algebra import simplified
+from .ir.constants import constant_bytes
 from .ir.graph import Graph
 from .ir.problem_of import NotCoveredError, is_convolution, is_product
 from .kernels.build import Kernel, build_kernels
@@ -36,7 +37,7 @@ from .rewrite.channels_last import LayoutError, channels_last
 from .rewrite.fuse_patterns import joined
 from .rewrite.hoist_affine import hoisted
 from .rewrite.recognise_activation import joined_activations
-from .rewrite.simplify import constant_bytes, simplify
+from .rewrite.simplify import simplify
 from .rewrite.sink_reshapes import moved
 from .rewrite.unstack import unstacked
 from .rewrite.widen_bf16 import widened

@@ -16,9 +16,9 @@ from tvm import relax
 from ...linear.maps import LinearMap, added, told
 from ...linear.rounding import rounds_more
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, part_cycles, pass_cycles
 from .reading import Level, is_rows, levels, pixels, written
 

@@ -17,9 +17,9 @@ from tvm import relax
 from ...linear.maps import LinearMap, added, composed
 from ...linear.rounding import MOST, lost, relative_error, rounds_more
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, outputs, part_cycles, pass_cycles
 from .reading import filters, levels, written
 from .upsampling import Upsampled, is_cheaper, repeating_cycles, upsampled

@@ -15,10 +15,10 @@ from tvm import relax
 
 from ...fills import numpy_dtype
 from ...linear.maps import Array, LinearMap, composed, identity
+from ..ir.constants import integers, static_shape
 from ..ir.graph import Graph, affine, along
 from ..ir.operators import AVERAGE_POOLS, CONVOLUTIONS
 from ..ir.problem_of import DTYPES, is_convolution
-from ..rewrite.simplify import integers, static_shape
 
 POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 

@@ -17,10 +17,10 @@ from tvm import relax
 
 from ...linear.maps import Array, LinearMap
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from ..rewrite.pixel_shuffle import Order, pixel_shuffle
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, pass_cycles
 from .reading import filters, shifted, written
 from .transposing import transposed, transposed_cycles

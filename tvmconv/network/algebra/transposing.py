@@ -10,9 +10,9 @@ import numpy as np
 from ...linear.maps import Array, LinearMap
 from ...problem import Problem
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.operators import TRANSPOSED
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import problem_cycles
 from .reading import fixed
 

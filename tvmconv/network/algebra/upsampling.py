@@ -18,9 +18,9 @@ from tvm import relax
 from ...linear.maps import Array, LinearMap
 from ...linear.rounding import MOST, lost
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, outputs, pass_cycles
 from .reading import filters, shifted
 from .transposing import transposed, transposed_cycles

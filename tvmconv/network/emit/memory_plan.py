@@ -19,7 +19,7 @@ from tvm.ir import GenericConst
 
 from ...errors import SourceError
 from ...runtime.networks.placing import Lifetime, largest_gap, place, whole_lines
-from ..rewrite.simplify import constant, content, static_shape
+from ..ir.constants import constant, content, static_shape
 
 COPY = "tvmconv_copy"
 _BITS = {"bool": 8}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from ...problem import Problem
-from ..rewrite.simplify import constant
+from .constants import constant
 
 # What operators of two arguments, and the sign, compute of arrays.
 ARITHMETIC: Mapping[str, Callable[..., Any]] = {

@@ -14,7 +14,7 @@ from ...errors import InvalidProblemError
 from ...fills import numpy_dtype
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
-from ..rewrite.simplify import static_shape
+from .constants import static_shape
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 CONVOLUTION = re.compile(r"relax\.nn\.conv([123])d(_transpose)?")

@@ -13,9 +13,9 @@ from typing import Any
 
 from tvm import relax
 
-from ..rewrite.simplify import integers, static_shape
-from ..rewrite.sink_reshapes import RESHAPES, order_of
+from .constants import integers, static_shape
 from .graph import Graph, scalar
+from .moves import RESHAPES, order_of
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]

@@ -18,10 +18,10 @@ from ...epilogue import Step
 from ...errors import InvalidProblemError
 from ...frontends.folding import fold
 from ...problem import Problem
+from ..ir.constants import static_shape
 from ..ir.graph import Graph, affine, by_channel, channel_axis, scalar
 from ..ir.problem_of import NotCoveredError, filter_of, problem_of
 from ..rewrite.recognise_activation import find_activation
-from ..rewrite.simplify import static_shape
 
 Vector = npt.NDArray[np.float64]
 

@@ -13,9 +13,9 @@ from tvm.relax.expr_functor import mutator
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from ...signature import format_signature
+from ..ir.constants import static_shape
 from ..ir.mutator import Rebinding
 from ..ir.problem_of import elements
-from ..rewrite.simplify import static_shape
 from .build import Kernel
 from .bundled import BundledKernel
 from .data_matmul import DataProduct

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import tvm
 
 from ...building.choosing import Room
-from ..rewrite.simplify import constant_sizes, content
+from ..ir.constants import constant_sizes, content
 from .fuse_epilogue import Chain
 
 # How many times the model's weights a network's may take, and the part of the kernels' time that may be lost for that.

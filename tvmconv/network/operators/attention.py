@@ -17,10 +17,10 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
+from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function, tidied
 from ..ir.views import FLOATS, Axis, Row, View, aligned, dense, joined_rows, merged, moved_by, sources, whole
-from ..rewrite.simplify import constant, static_shape
 from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
 
 FUNCTION = "tvmconv_network_attention"

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
+from ..ir.moves import RESHAPES
 from ..ir.views import FLOATS, Factor, Row, View, aligned, dense, factor_of, fixed, moved_by, sources, unconverted
-from ..rewrite.simplify import static_shape
-from ..rewrite.sink_reshapes import RESHAPES
 
 # Of what a mask may have, as the C function numbers them.
 TYPES = {"float32": 0, "bfloat16": 1, "bool": 2}

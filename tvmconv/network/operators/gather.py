@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx, topi
 
-from ..rewrite.simplify import constant, static_shape
+from ..ir.constants import constant, static_shape
 from .elementwise import INJECTIVE
 
 # Elements side by side that are a part of a row by themselves, and the most parts: each has its code.

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from ...targets.target import CpuTarget, Target
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from ..schedule.rules import TILES
 from .elementwise import OUT_FUSABLE, Legalize
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from .elementwise import Legalize
 from .minmax import TYPES, greatest
 from .separable import TYPES as FUNCTION_TYPES

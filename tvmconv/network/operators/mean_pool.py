@@ -10,7 +10,7 @@ from math import prod
 
 from tvm import relax
 
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from .max_pool import HALF, all_meet, axes_for_function, axes_of, by_function, channels_of, in_f32
 from .separable import TYPES, Axis, Kind, Windows, made
 

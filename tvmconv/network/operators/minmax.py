@@ -13,8 +13,8 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
+from ..ir.constants import constant, static_shape
 from ..ir.graph import scalar
-from ..rewrite.simplify import constant, static_shape
 from .elementwise import Legalize
 
 TYPES = ("float32", "float16", "float64")

@@ -13,9 +13,9 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph, along
 from ..ir.mutator import Rebinding, each_function, tidied
-from ..rewrite.simplify import static_shape
 from .gather import parts_of
 from .separable import TYPES, Kind, Windows, made
 

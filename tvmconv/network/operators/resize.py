@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te
 
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from ..schedule.stages import KEPT
 from .elementwise import FLOATS, OUT_FUSABLE
 from .separable import TYPES, Kind, Windows, made

@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from ..schedule.stages import LEAST_PARALLEL
 
 # What stays of what is there and what is given.

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...lowering.common.elementary_arithmetic import elementary
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from ..schedule.rules import ROWS
 from .elementwise import OPAQUE
 

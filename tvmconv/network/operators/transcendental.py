@@ -14,8 +14,8 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...lowering.common.elementary_arithmetic import elementary
+from ..ir.constants import constant, static_shape
 from ..ir.graph import scalar
-from ..rewrite.simplify import constant, static_shape
 from .elementwise import FLOATS, Legalize, by_element
 from .minmax import broadcast
 

@@ -10,10 +10,10 @@ from tvm import relax
 from tvm.relax.expr_functor import mutator
 
 from ...errors import TvmconvError, last_line
+from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
-from .simplify import constant, static_shape
 
 # What ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
 _CHANNELS_LAST = {

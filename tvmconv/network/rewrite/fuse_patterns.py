@@ -15,11 +15,11 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph, along, scalar
 from ..ir.mutator import Rebinding, each_function, tidied
 from ..ir.problem_of import is_product
 from .recognise_normalization import Normalization, find_normalization
-from .simplify import static_shape
 
 Shape = tuple[int, ...]
 

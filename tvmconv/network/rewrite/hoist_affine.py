@@ -20,11 +20,12 @@ from tvm import relax
 from tvm.ir import TupleType
 from tvm.relax.expr_functor import mutator
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph, scalar
+from ..ir.moves import RESHAPES, order_of
 from ..ir.mutator import Rebinding, each_function, tidied
 from ..ir.problem_of import is_convolution, is_product
-from .simplify import static_shape
-from .sink_reshapes import RESHAPES, collapsed, order_of
+from .sink_reshapes import collapsed
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]

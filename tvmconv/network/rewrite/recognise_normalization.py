@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from ..ir.constants import static_shape
 from ..ir.graph import ARITHMETIC, Graph, scalar
-from .simplify import static_shape
 
 Array = npt.NDArray[np.float64]
 _ELEMENTWISE: Mapping[str, Callable[..., Any]] = {

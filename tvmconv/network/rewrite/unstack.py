@@ -15,10 +15,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import each_function, tidied
 from ..ir.operators import BINARY
-from .simplify import static_shape
 
 # Each part is read by an operator of its own; of more a tensor that is cut in parts may be read faster.
 _MOST = 8

@@ -15,8 +15,8 @@ from tvm import relax
 from tvm.ir import TupleType
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.constants import constant
 from ..ir.mutator import each_function
-from .simplify import constant
 
 _NARROW, _WIDE = "bfloat16", "float32"
 # These move numbers, and compute none.

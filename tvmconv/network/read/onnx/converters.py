@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from ...rewrite.simplify import constant
+from ...ir.constants import constant
 
 if TYPE_CHECKING:
     from onnx import ModelProto

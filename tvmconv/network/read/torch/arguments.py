@@ -9,7 +9,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 from tvm import relax
 
 from ....frontends.torch.nodes import arguments
-from ...rewrite.simplify import static_shape
+from ...ir.constants import static_shape
 
 if TYPE_CHECKING:
     from torch.fx import Node

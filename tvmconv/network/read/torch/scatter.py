@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...rewrite.simplify import constant
+from ...ir.constants import constant
 from .arguments import Converter, Converters, Given
 from .indexing import linear
 
