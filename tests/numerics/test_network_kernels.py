@@ -15,7 +15,7 @@ from relax_modules import relax_module  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tvmconv.algorithms import table  # noqa: E402
-from tvmconv.building.choosing import Room  # noqa: E402
+from tvmconv.building.decision.rank import Room  # noqa: E402
 from tvmconv.network import passes as rewriting  # noqa: E402
 from tvmconv.network.compile import build  # noqa: E402
 from tvmconv.network.kernels.build import build_kernels  # noqa: E402

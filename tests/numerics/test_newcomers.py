@@ -89,7 +89,7 @@ print(target.l2, target.l3_share, target.multiply_adds, target.dot_rate)
 HEAD = """
 import sys
 import tvmconv
-from tvmconv.building.choices import weigh
+from tvmconv.building.decision.weigh import weigh
 from tvmconv.lowering.compiler import Choice
 from tvmconv.lowering.cpu.kernels import generate, lower_choice
 from tvmconv.runtime.bundle import read_bundle

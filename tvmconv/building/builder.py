@@ -37,9 +37,9 @@ from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records, records_of
-from ..tuning.transfer import donor
 from ..version import __version__
-from .choosing import algorithms_of, is_cold
+from .decision.decide import decide
+from .decision.rank import is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
 from .options import BuildOptions, completed
@@ -157,19 +157,12 @@ def build_kernels(
     if is_tuned:
         tune_for(targets, problems, options["trials"], options["seconds"], records, math, network=network)
     entry_points = EntryPoints.PACKED if options["prepacked"] else EntryPoints.BOTH
-    work = []
+    work: list[Job] = []
     for target in targets:
-        ranked = algorithms_of(problems, target, math, network, options["room"], records)
-        winners = records.winners(target, math) if options["transfer"] else []
+        decisions = decide(problems, target, math, records, network, options["room"], options["transfer"])
         described = bundle_target(target)
         check = options["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
-        for problem, names in ranked.items():
-            alike = [winner for winner in winners if winner.algorithm in names]
-            like = records.of_sums(problem, target, math, names) or donor(problem, target, math, alike)
-            record = records.best(problem, target, math, names)
-            work.append(
-                Job(problem, target, math, names, record, str(folder), check, like, entry_points, keep_functions)
-            )
+        work += [Job(each, str(folder), check, entry_points, keep_functions) for each in decisions]
     return _compile(work, options["jobs"], options["progress"])
 
 
@@ -233,7 +226,7 @@ def tune_for(
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:
     """Run the jobs, each in one of `jobs` processes, and return what they came to."""
-    from .slow import slow  # imports TVM, as whoever compiles does
+    from .decision.slow import slow  # imports TVM, as whoever compiles does
 
     cores = len(os.sched_getaffinity(0))
     jobs = jobs or cores

@@ -23,6 +23,7 @@ from ..support.sandbox import Call
 from ..targets.target import Target
 from ..tuning.records import Record
 from ..version import __version__
+from .decision.decide import Decision, Way
 
 if TYPE_CHECKING:
     from ..lowering.compiler import CompiledKernel
@@ -38,45 +39,30 @@ LONGEST_REASON = 300
 
 @dataclass(frozen=True)
 class Job:
-    """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to.
+    """Compile what is decided into the bundle `folder`, and check it if asked to.
 
-    Without a record it takes over the schedule of `like`, another problem's record, if there is one; then it tries `algorithms`, the
-    best first. `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them
-    beside the kernel, for a network to call.
+    `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them beside the kernel, for a network to
+    call.
     """
 
-    problem: Problem
-    target: Target
-    math: str
-    algorithms: tuple[str, ...]
-    record: Record | None
+    decision: Decision
     folder: str
     check: bool
-    like: Record | None = None
     entry_points: EntryPoints = EntryPoints.BOTH
     keep_functions: bool = False
 
+    @property
+    def problem(self) -> Problem:
+        """Return the problem."""
+        return self.decision.problem
+
+    @property
+    def target(self) -> Target:
+        """Return the target."""
+        return self.decision.target
+
     def __str__(self) -> str:
-        return f"{format_signature(self.problem)} for {self.target.name}"
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to compile a problem: by `record`, or by the default schedule of an algorithm.
-
-    Attributes
-    ----------
-    origin
-        What the manifest calls it.
-    algorithm
-        The algorithm.
-    record
-        Whose schedule it takes; None: the algorithm's default.
-    """
-
-    origin: str
-    algorithm: str
-    record: Record | None = None
+        return str(self.decision)
 
 
 @dataclass(frozen=True)
@@ -124,13 +110,6 @@ class Outcome:
     skipped: tuple[dict[str, str], ...]
 
 
-def ways(job: Job) -> list[Way]:
-    """Return the ways to compile a job's problem, the best first."""
-    tuned = [Way("tuned", job.record.algorithm, job.record)] if job.record else []
-    alike = [Way("transferred", job.like.algorithm, job.like)] if job.like else []
-    return [*tuned, *alike, *(Way("default", name) for name in job.algorithms)]
-
-
 def first_right(call: Call[Attempt, Built | None], job: Job) -> Outcome:
     """Try the ways of a job by ``call(attempt, seconds)``, which runs :func:`attempt` in a process of its own.
 
@@ -145,7 +124,7 @@ def first_right(call: Call[Attempt, Built | None], job: Job) -> Outcome:
     errors: list[TvmconvError] = []
     folder = Path(job.folder)
     file = f"{job.target.folder}/{_file_name(format_signature(job.problem))}"
-    for count, way in enumerate(ways(job)):
+    for count, way in enumerate(job.decision.ways):
         # A process that loaded a library would take another of the same name for it.
         trial = Attempt(job, way, f"{file}.{count}.so")
         try:
@@ -235,9 +214,10 @@ def _candidate_for(job: Job, way: Way) -> Candidate | None:
     assert way.record is not None
     if way.origin != "transferred":
         return way.record.candidate
-    spaces = spaces_of(job.problem, job.target, job.math)
+    spaces = spaces_of(job.problem, job.target, job.decision.math)
     candidate = adapt(way.record.candidate, spaces)
-    first = next((each for each in spaces if each.algorithm == job.algorithms[0]), None)
+    default = next(each.algorithm for each in job.decision.ways if each.record is None)
+    first = next((each for each in spaces if each.algorithm == default), None)
     return None if first is not None and candidate == first.defaults[0] else candidate
 
 

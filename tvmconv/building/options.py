@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..problem import Problem
 from ..support.progress import Progress
 from ..tuning.records import Records
-from .choosing import Room
+from .decision.rank import Room
 
 
 class AlgorithmOptions(TypedDict, total=False):
@@ -25,7 +25,7 @@ class AlgorithmOptions(TypedDict, total=False):
     network
         The layers of a network that calls these kernels in sequence, each as often as it occurs. If no cache keeps their filters
         from call to call, algorithms are compared with the time that filters take from memory, and none has a larger filter than
-        the best one's (`tvmconv.building.choosing`).
+        the best one's (`tvmconv.building.decision.rank`).
     room
         What all filters of `network` may take. Where transforms enlarge them beyond that, those are left that save the most time for
         each byte.

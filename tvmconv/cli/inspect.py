@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _choice(arguments: argparse.Namespace, problem: Problem, target: Target) -> tuple[Choice, str]:
     """Return the schedule that is asked for, and where it is from."""
-    from ..building.choices import first_choice
+    from ..building.decision.weigh import first_choice
     from ..lowering.compiler import Choice, default_choice
     from ..lowering.stages import check_algorithm
     from ..tuning.records import records_of

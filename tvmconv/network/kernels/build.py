@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tvm.ir import StringImm
 
 from ...building.builder import build_kernels as build_in
-from ...building.choosing import Room
+from ...building.decision.rank import Room
 from ...building.fallbacks import Built, Outcome, bundle_of
 from ...building.options import BuildOptions, completed
 from ...lowering.common.entry_points import SYMBOL, EntryPoints

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import tvm
 
-from ...building.choosing import Room
+from ...building.decision.rank import Room
 from ..ir.constants import constant_sizes, content
 from .fuse_epilogue import Chain
 

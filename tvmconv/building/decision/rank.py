@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from ..algorithms.cpu.model.cold import cold_lines
-from ..algorithms.cpu.model.cost import cycles
-from ..algorithms.table import applicable
-from ..problem import Problem
-from ..targets.target import Target
-from ..tuning.records import Records
+from ...algorithms.cpu.model.cold import cold_lines
+from ...algorithms.cpu.model.cost import cycles
+from ...algorithms.table import applicable
+from ...problem import Problem
+from ...targets.target import Target
+from ...tuning.records import Records
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which algorithm a problem gets, and why: what `tvmconv build` takes first, and what speaks for and against the others."""
+"""Weigh the algorithms of a problem: what `tvmconv build` takes first, and what speaks for and against the others."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..algorithms.algorithm import Algorithm
-from ..algorithms.table import ALGORITHMS, allowed, applicable
-from ..problem import Problem
-from ..signature import format_signature
-from ..targets.target import Target
-from ..tuning.records import Record, Records
+from ...algorithms.algorithm import Algorithm
+from ...algorithms.table import ALGORITHMS, allowed, applicable
+from ...problem import Problem
+from ...targets.target import Target
+from ...tuning.records import Record, Records
+from .decide import decide
 
 if TYPE_CHECKING:
-    from ..lowering.compiler import Choice
+    from ...lowering.compiler import Choice
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,12 @@ def weigh(problem: Problem, target: Target, math: str = "default", records: Reco
     records
         The tuning records; absent: the user's and those that ship.
     """
-    record = _record_for(problem, target, math, records)
     covering = applicable(problem, target, math)
-    first = record.algorithm if record else covering[0].name
+    (decision,) = decide([problem], target, math, Records() if records is None else records)
 
     def weighed(algorithm: Algorithm) -> Weighed:
-        taken = algorithm.name == first
-        reason = "" if algorithm.is_default else "never the default"
-        if taken:
-            reason = _recorded(record, problem) if record else "the default"
+        taken = algorithm.name == decision.ways[0].algorithm
+        reason = decision.reason if taken else "" if algorithm.is_default else "never the default"
         cost = algorithm.cycles(problem, target)
         terms = _terms(algorithm, problem, target)
         return Weighed(algorithm.name, algorithm.numerical_class, True, cost, taken, reason, terms)
@@ -93,24 +90,14 @@ def first_choice(problem: Problem, target: Target, records: Records | None = Non
     ReplayError
         If there is a record, and its algorithm's space has no such schedule any more.
     """
-    from ..lowering.compiler import default_choice
-    from ..tuning.replay import choice_of
+    from ...lowering.compiler import Choice
+    from ...tuning.replay import choice_of
 
-    record = _record_for(problem, target, "default", records)
-    if record is None:
-        return default_choice(problem, target), None
-    return choice_of(problem, target, record.candidate), record
-
-
-def _record_for(problem: Problem, target: Target, math: str, records: Records | None) -> Record | None:
-    """Return the record whose schedule is tried first: the problem's own, else that of the same sums."""
-    records = records or Records()
-    return records.best(problem, target, math) or records.of_sums(problem, target, math)
-
-
-def _recorded(record: Record, problem: Problem) -> str:
-    whose = "" if record.signature == format_signature(problem) else f" of {record.signature}"
-    return f"a tuning record{whose}: {record.seconds * 1e6:.1f} us, after {record.trials} trials on {record.machine}"
+    (decision,) = decide([problem], target, "default", Records() if records is None else records)
+    first = decision.ways[0]
+    if first.record is None:
+        return Choice(first.algorithm), None
+    return choice_of(problem, target, first.record.candidate), first.record
 
 
 def _refusal(algorithm: Algorithm, problem: Problem, target: Target, math: str) -> str:

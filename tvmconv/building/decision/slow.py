@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..algorithms import table
-from ..algorithms.definition import is_tiny
-from ..problem import Problem
-from ..targets.target import Target
+from ...algorithms import table
+from ...algorithms.definition import is_tiny
+from ...problem import Problem
+from ...targets.target import Target
 
 SHARE = 0.1  # of the roofline: less is reported
 
