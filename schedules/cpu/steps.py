@@ -85,7 +85,7 @@ def planned(
 
 
 def has_block(sch: Schedule, name: str) -> bool:
-    """Whether the function has a block of this name."""
+    """Return whether the function has a block of this name."""
     return any(str(sch.get(block).name_hint) == name for block in sch.get_child_blocks(sch.get_sblock("root")))
 
 
@@ -248,7 +248,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
         if transposes:
-            # Which part of a row a task copies may be a decision.
+            # Columns of a row that a task copies may be a decision.
             sch.annotate(column, TRANSPOSE, TO_PIXELS_IF_WHOLE)
     if lanes := _overlapping(window, int(sch.get(channel).extent), full):
         sch.annotate(channel, OVERLAP, lanes)

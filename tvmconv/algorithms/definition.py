@@ -107,7 +107,7 @@ def requests_of(problem: Problem, windows: Sequence[Any]) -> list[str]:
 
 
 def is_tiny(problem: Problem) -> bool:
-    """Whether other threads would cost more than they give.
+    """Return whether other threads would cost more than they give.
 
     A parallel loop costs half a microsecond when its threads are awake, and milliseconds when one waits for a
     processor; a problem of this size takes 3 microseconds (two cores of a Zen 4: equal at 225 792 operations).

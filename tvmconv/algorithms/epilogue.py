@@ -35,14 +35,14 @@ def register_operator(name: str) -> Op:
 
 # Of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
 _STEPS = {name: register_operator(name) for name in STEPS if name != "add"}
-# Where the value is rounded to 16 bits at once.
+# Operators whose value is rounded to 16 bits at once.
 _SHORT = {name: register_operator(f"{name}_short") for name in SHORT}
 _NAMES = {operator.name: name for steps in (_STEPS, _SHORT) for name, operator in steps.items()}
 _NARROW = register_operator("narrow")
 
 
 class Epilogue:
-    """What follows the sums of a problem.
+    """Steps that follow the sums of a problem.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) 
 
 
 def calls_operators(problem: Problem) -> bool:
-    """Whether a step of a problem's epilogue is an operator of its own: all but a sum with an array are."""
+    """Return whether a step of a problem's epilogue has an operator of its own: all have but a sum with an array."""
     return any(step.name in _STEPS for step in problem.epilogue)
 
 
@@ -138,7 +138,7 @@ def _widened(value: Any) -> Any:
 
 
 def is_short(call: Call) -> bool:
-    """Whether a call of a step's operator is as exact as a type of 16 bits needs."""
+    """Return whether a call of a step's operator is only as exact as a type of 16 bits needs."""
     return call.op.same_as(_SHORT.get(_NAMES[call.op.name]))
 
 

@@ -41,7 +41,7 @@ def original_channel(problem: Problem, flat: Problem) -> Callable[[object], obje
     each = flat.out_channels // max(problem.out_channels, 1)
     if each <= 1:
         return lambda channel: channel
-    # What lay between channels and output pixels is the faster index where channels came first.
+    # Axes between channels and output pixels become the faster index where channels came first.
     count = problem.out_channels
     return lambda channel: channel // each if problem.data_format == "NCX" else channel % count  # type: ignore[operator]
 

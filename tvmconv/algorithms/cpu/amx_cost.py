@@ -1,4 +1,4 @@
-"""How windows are cut for AMX's tiles, and what that costs.
+"""Choose the tasks and tiles of windows for AMX, by an estimate of their cycles.
 
 What bounds most sums is not the multiplication of tiles but L2, from where the filter and some of the data come.
 """
@@ -38,7 +38,7 @@ def tile_window(window: Window, target: CpuTarget, product_order: int = 0) -> Am
 
 @dataclass(frozen=True)
 class Cut:
-    """How tasks go over a window.
+    """Division of a window into tasks.
 
     Attributes
     ----------

@@ -204,7 +204,7 @@ def _most_together(window: Window, target: CpuTarget) -> int:
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
-    """Whether tasks copy the parts of a filter that they use, instead of one copy before: they go to memory once less.
+    """Return whether tasks copy the parts of a filter that they use, instead of one copy before: memory is read less.
 
     Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others that L2
     does not keep, where few pixels make one task: parts are copied again for each task that uses them. Transposed, ms of
@@ -248,20 +248,20 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
 
 
 def reads_once(window: Window, target: CpuTarget) -> bool:
-    """Whether all pixels are one tile, which uses each vector of the filter once: from where it lies, if it lies as it is multiplied."""
+    """Return whether one tile has all pixels, so that it uses each vector of the filter once, where it lies."""
     rows = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1])
     return rows == 1 and window.row <= best_tile(window, target)[0]
 
 
 def is_large(window: Window, target: CpuTarget) -> bool:
-    """Whether a filter lies on more pages than a tile's part of it should, or that part is in pieces that caches read slowly."""
+    """Return whether a filter lies on too many pages for a tile's part of it, or in pieces that caches read slowly."""
     size = 4 * prod(window.problem.filter_shape)
     small = size <= target.costs.pieces or window.pixels < LEAST_PACKED_PIXELS
     return size > target.costs.pages or (not small and _in_pieces(window, target))
 
 
 def _in_pieces(window: Window, target: CpuTarget) -> bool:
-    """Whether a tile's part of a filter is halves of cache lines, or lines too far apart to be fetched ahead.
+    """Return whether a tile's part of a filter is halves of cache lines, or lines too far apart to be fetched ahead.
 
     Not where tasks that copy share work badly: vectors of channels that divide into few odd parts, and pixels into none. 480 to
     72 channels at 14x14, in three tasks, took two threads 95 us instead of 84.
@@ -275,7 +275,7 @@ def _in_pieces(window: Window, target: CpuTarget) -> bool:
 
 
 def _by_blocks(window: Window, target: CpuTarget) -> bool:
-    """Whether a task takes its pixels block by block: where the filter is copied, each block's as one piece.
+    """Return whether a task takes its pixels block by block: of a copied filter, each block's part is one piece.
 
     And where L2 does not keep it, and few pixels use it: 49 pixels, 1024 to 4096 channels (16 MiB), took
     3.05 ms on one core of an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and

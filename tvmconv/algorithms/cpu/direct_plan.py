@@ -1,4 +1,4 @@
-"""How direct's loops are cut: what may be chosen, the default, which costs least, and the order of tasks, all decided here, once."""
+"""Plan direct's loops, once for estimate and schedule: choices, the default, which costs least, and order of tasks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
 
 
 def _passes_again(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether L3 bounds the best tile, of fewer pixels than vectors, in each of a few rows.
+    """Return whether L3 bounds the best tile, of fewer pixels than vectors, in each of a few rows.
 
     Two cores of a Zen 5, 3x3 outputs, 3 pixels by 8 and by 4 vectors, us: 256 to 256 channels, 3x3 taps, 37 and 28, plain 51 and 59; 256
     to 512 with stride 2 63 and 53, plain 95 and 85.
@@ -84,7 +84,7 @@ def _passes_again(window: Window, vectors: int, target: CpuTarget) -> bool:
 
 
 def _stays(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether L2 keeps the filter of a tile's channels for the next row, as `_is_deep` has it."""
+    """Return whether L2 keeps the filter of a tile's channels for the next row (see `_is_deep`)."""
     return 4 * window.products * vectors * window.lanes <= 2 * target.l2_share
 
 
@@ -150,7 +150,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
 
 
 def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether the filter of a tile's channels leaves L2 before the next tile uses it.
+    """Return whether the filter of a tile's channels leaves L2 before the next tile uses it.
 
     One tap's stays. Sums in memory are worth it where some rows use the filter.
     """
@@ -179,7 +179,7 @@ def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> in
 
 
 def _groups_together(window: Window, target: CpuTarget) -> bool:
-    """Whether tasks take all groups of a few pixels before the next: their channels share cache lines, and pass by once.
+    """Return whether tasks take all groups of a few pixels before the next: their channels share cache lines.
 
     Where L2 keeps all groups' filters. One core of a Zen 3: 128 to 640 channels in 8 groups, three taps, 8000
     outputs 9763 us group after group and 6384 together, 256 to 256 in 4 at 112x112 7463 and 5746, in 8 at 56x56 647 and 607.

@@ -1,4 +1,4 @@
-"""How loops are cut whose lanes run across groups: what may be chosen, the default, and the order of tasks, all decided here, once."""
+"""Plan loops whose lanes run across groups, once for estimate and schedule: choices, default, and order of tasks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def grouped_vectors(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _is_long(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether the taps of a row are too many to be unrolled in the tile that is best by the model, of so many vectors."""
+    """Return whether a row has too many taps to unroll in the best tile, by the model, of `vectors` vectors."""
     return not window.shuffles and not _unrolls(window, _widths(window, vectors, target)[0], vectors)
 
 
@@ -55,13 +55,13 @@ def _tiles(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 
 
 def _whole_row(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether a tile may have a row, with all its taps unrolled."""
+    """Return whether a tile may have a row, with all its taps unrolled."""
     outputs = window.axes[-1].outputs
     return outputs in _widths(window, vectors, target) and _unrolls(window, outputs, vectors)
 
 
 def _unrolls(window: Window, width: int, vectors: int) -> bool:
-    """Whether all taps of a row are unrolled in tiles of so many pixels and vectors."""
+    """Return whether all taps of a row are unrolled in tiles of `width` pixels by `vectors` vectors."""
     axis = window.axes[-1]
     if axis.taps * width * vectors <= MAX_UNROLLED:
         return True
@@ -105,7 +105,7 @@ def _chunks(window: Window, vectors: int) -> list[int]:
 
 
 def _loads_bound(window: Window, target: CpuTarget) -> bool:
-    """Whether a core that multiplies fast waits for data and filter, which it reads where they lie."""
+    """Return whether a core that multiplies fast waits for loads of data and filter, which it reads where they lie."""
     in_place = reads_in_place(window) and not window.shuffles
     return "chunks_in_l1" in target.costs.pays and (in_place or window.spread)
 
@@ -120,7 +120,7 @@ def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
 
 
 def _fewest_channels(window: Window, target: CpuTarget) -> bool:
-    """Whether tasks have the fewest channels, whose rows stay in an L1 of 32 KiB from tap to tap.
+    """Return whether tasks have the fewest channels, whose rows stay in an L1 of 32 KiB from tap to tap.
 
     One core of a Zen 3, microseconds by the estimate's tasks and by the smallest: 480 channels at 14x14, 3x3 taps, 25 and 21; 240
     at 28x28, 5x5, 168 and 118; 1632 at 12x12, 5x5, 220 and 156. Not where pixels are 1 KiB or more apart by a power of two, so
@@ -136,7 +136,7 @@ def _fewest_channels(window: Window, target: CpuTarget) -> bool:
 
 
 def _channels_first(window: Window, target: CpuTarget) -> bool:
-    """Whether shuffled sums take channels before taps.
+    """Return whether shuffled sums take channels before taps.
 
     Channels together, LLVM loads data once for all of them. With a stride that is more data than registers hold, and
     loops between the channels keep LLVM from it. Measured on one Zen 5 core, microseconds for 256 channels in 32 groups,

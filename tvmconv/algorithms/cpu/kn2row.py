@@ -143,7 +143,7 @@ class Kn2rowWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Whether data is widened or transposed before it is read."""
+        """Return whether data is widened or transposed before it is read."""
         return self.vnni_factor == 1 and (self.problem.dtype != "f32" or self.problem.data_format == "NCX")
 
     @property

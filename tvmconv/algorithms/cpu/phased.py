@@ -86,7 +86,7 @@ def phases_alike(flat: Problem) -> list[range]:
     ``x = q + h - j`` and ``k = r + j*s``, for all j with ``k < K``.
     """
     stride, begin = flat.strides[-1], flat.pads_begin[-1]
-    # Where h, the number of j, and that of q change.
+    # Ends at which h, the number of j, and that of q change.
     ends = {-begin % stride, (flat.kernel[-1] - begin) % stride, flat.out_spatial[-1] % stride, 0, stride}
     ordered = sorted(ends)
     alike = [range(first, last) for first, last in pairwise(ordered)]
@@ -155,7 +155,7 @@ class PhasedWindow(Window):
 
     @property
     def channels_in_filter(self) -> bool:
-        """Whether summed channels, and outputs, are axes of the filter: where no phases lie between channels."""
+        """Return whether summed channels, and outputs, are axes of the filter: where no phases lie between channels."""
         return self.outputs == len(self.phases)
 
     @property
@@ -165,17 +165,17 @@ class PhasedWindow(Window):
 
     @property
     def stores_apart(self) -> bool:
-        """Whether the outputs of a vector are of several planes, or of channels apart."""
+        """Return whether the outputs of a vector are of several planes, or of channels that lie apart."""
         return not self._together
 
     @property
     def row_neighbours(self) -> int:
-        """How many outputs of a vector are neighbours in a row of a plane: a channel's phases."""
+        """Number of a vector's outputs that are neighbours in a row of a plane: a channel's phases."""
         return len(self.phases)
 
     @property
     def _together(self) -> bool:
-        """Whether the outputs of a vector lie together in the output."""
+        """Return whether the outputs of a vector lie together in the output."""
         return self._piece == self.outputs or self._piece % self.lanes == 0
 
     @property
@@ -188,12 +188,12 @@ class PhasedWindow(Window):
 
     @property
     def shifted(self) -> bool:
-        """Whether the last vectors of output channels are shifted inwards, to end with them."""
+        """Return whether the last vectors of output channels are shifted inwards, to end with the channels."""
         return self._together and self._piece == self.outputs and self.lanes < self.outputs < self.padded_outputs
 
     @property
     def stores_vectors(self) -> bool:
-        """Whether whole vectors of output channels lie together in the output."""
+        """Return whether whole vectors of output channels lie together in the output."""
         return self._together and (self.shifted or self.padded_outputs == self.outputs)
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:

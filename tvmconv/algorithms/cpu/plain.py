@@ -109,7 +109,7 @@ class PlainWindow:
 
     @property
     def copies(self) -> bool:
-        """Whether data is padded, widened or transposed before it is read."""
+        """Return whether data is padded, widened or transposed before it is read."""
         problem, axes = self.window.problem, self.window.axes
         return (
             problem.dtype != "f32"
@@ -124,7 +124,7 @@ class PlainWindow:
 
     @property
     def stores_vectors(self) -> bool:
-        """Whether whole vectors of the sums lie together in the output."""
+        """Return whether whole vectors of the sums lie together in the output."""
         axis = self.window.axes[-1]
         if not self.by_rows:
             return self.window.problem.data_format == "NXC" and self.outputs == self.window.outputs

@@ -60,12 +60,12 @@ def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
 
 
 def _reads_in_place(problem: Problem) -> bool:
-    """Whether a plain filter could be read in place, in an order that is not the sum's: several channels are summed for several."""
+    """Return whether a plain filter could be read in place, in another order than the sum's: from several channels."""
     return problem.dtype == "f32" and min(problem.in_channels, problem.out_channels) > problem.groups
 
 
 def _filter_evicts(problem: Problem, target: CpuTarget) -> bool:
-    """Whether each tile would read a plain filter from L3: L2 does not keep it, and elements of a sum lie in too few sets of L1.
+    """Return whether each tile would read a plain filter from L3: it exceeds L2, and a sum's elements crowd sets of L1.
 
     Two cores of a Zen 5, transposed, 512 to 256 channels, 16x16 pixels, 2x2 taps, stride 2, us: in place 1190, packed in the call 820.
     """

@@ -1,4 +1,4 @@
-"""How planar's loops are cut: what may be chosen, the default, and the order of tasks, all decided here, once."""
+"""Plan planar's loops, once for estimate and schedule: the choices, the default, and the order of tasks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuT
 
 
 def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
-    """Whether a block's tiles, which write a plane's row in one piece, follow each other, instead of a tile's blocks.
+    """Return whether a task takes a block's tiles, which write a plane's row as one piece, before the next block.
 
     Where outputs leave L2 and L1 keeps the row's data for the next block. One core of a Zen 3:
     3 to 32 channels at 640x640 with stride 2 took 3.8 ms, and take 3.0; 3 to 64 at 224x224 2.9, and 2.3; 16 to 32 at 112x112
@@ -99,7 +99,7 @@ def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
 
 
 def _blocks_first(window: PlanarWindow, rows: int, target: CpuTarget) -> bool:
-    """Whether a task of so many rows takes them all for a block of channels before the next, of few channels of data.
+    """Return whether a task takes all its rows for a block of channels before the next, where data has few channels.
 
     Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block. One
     core of a Zen 4: 2 to 336 channels at 30x30, batch 8, took 2209 us, and take 1012, by AVX2 1735 and 908; 3 to 64 at 112x112 403

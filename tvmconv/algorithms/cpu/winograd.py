@@ -72,7 +72,7 @@ def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Defini
 
 
 def _lanes_apart(tiles: WinogradWindow) -> bool:
-    """Whether lanes lie apart in the filter, and what is summed, channels or their taps, together: parts are transposed first.
+    """Return whether lanes lie apart in the filter, and summed channels or taps together: parts are transposed first.
 
     Not of pieces, whose taps TVM finds no bounds of.
     """

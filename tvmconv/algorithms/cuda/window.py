@@ -1,4 +1,4 @@
-"""What the definitions for GPUs share: the windows of a problem, their reads of data and filter, and their outputs.
+"""Define the windows of a problem for GPUs, their reads of data and filter, and their outputs.
 
 The windows are those of `window.py`, one for a convolution and one for each class of stride phases of a transposed
 one, without what CPUs need: lanes, padded rows and copies of data. Padding is a condition of each read.

@@ -87,5 +87,5 @@ def most_even(counts: Sequence[int], each: int) -> int:
 
 
 def uneven(tasks: int) -> float:
-    """How much longer the busiest of some threads works than the average."""
+    """Ratio of the busiest thread's work to the average, over numbers of threads."""
     return sum(-(-tasks // threads) * threads / tasks for threads in THREADS) / len(THREADS)

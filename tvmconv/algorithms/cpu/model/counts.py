@@ -96,7 +96,7 @@ def stored(window: Window, target: CpuTarget) -> Counts:
 
 
 def _evict(window: Window) -> bool:
-    """Whether parts of rows that are stored find the lines of the parts before evicted: not of one axis.
+    """Return whether stores of a part of rows find the lines of the parts before evicted: never with one axis.
 
     A tile of all its outputs stores a part of each plane; of one whose lanes run across groups, a plane for each lane.
     """
@@ -104,12 +104,12 @@ def _evict(window: Window) -> bool:
 
 
 def planes_evict(problem: Problem, planes: int) -> bool:
-    """Whether the same places of so many planes of the output are more lines than the sets of L1 have in which they lie."""
+    """Return whether the same place in each of `planes` planes of the output is more lines than their L1 sets hold."""
     return lines_evict(DTYPE_BYTES[problem.dtype] * prod(problem.out_spatial), planes)
 
 
 def lines_evict(apart: int, count: int) -> bool:
-    """Whether so many lines, so many bytes apart, are more than the sets of L1 have in which they lie.
+    """Return whether `count` lines, `apart` bytes from one to the next, are more than their sets of L1 hold.
 
     Those a multiple of a way of L1 apart lie all in one set, an odd multiple of half of it in two.
     """

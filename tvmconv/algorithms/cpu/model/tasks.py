@@ -1,4 +1,4 @@
-"""What tasks cost on a CPU, roughly, and what threads share: the default decisions, and which choices are worth a try.
+"""Estimate, roughly, the cost of tasks on a CPU and what threads share: default decisions, and choices worth a try.
 
 Counted in cycles of one core that starts one full-vector multiply-add each (tile.py).
 """
@@ -56,7 +56,7 @@ def task_cycles(
 
 
 def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> bool:
-    """Whether threads share rows, of all output channels, and not channels of all rows.
+    """Return whether threads share rows, of all output channels, and not channels of all rows.
 
     Tasks would then read the filter `passes` times; None: it is not known how often, and planes are shared by channels.
 
@@ -79,7 +79,7 @@ def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> 
 
 
 def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
-    """Whether threads share the pixels of planes that they copied.
+    """Return whether threads share the pixels of planes that they copied.
 
     Where they share channels, each reads all of the copy, half of which another wrote. Where they share pixels, tasks read the
     filter `passes` times, from L3 if L2 does not keep it.

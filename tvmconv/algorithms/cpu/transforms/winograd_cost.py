@@ -1,4 +1,4 @@
-"""Which problems Winograd convolution computes, and the events of it, transforms included."""
+"""Problems that Winograd convolution computes, and their events, transforms included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Winograd's tiles by halves cost: products as in amx_cost.py, transforms as in winograd_cost.py."""
+"""Cost of Winograd's tiles by halves: products as in amx_cost.py, transforms as in winograd_cost.py."""
 
 from __future__ import annotations
 

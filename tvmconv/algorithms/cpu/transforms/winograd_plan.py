@@ -1,4 +1,4 @@
-"""How Winograd's products are cut: tiles of registers, tasks, and which of the two structures they are of, all decided here, once."""
+"""Plan Winograd's products, once for estimate and schedule: tiles of registers, tasks, and which of two structures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def planned_windows(
 
 
 def _far_apart(tiles: WinogradWindow) -> bool:
-    """Whether a task's part of the filter is a line or two of each of its rows, which are far apart.
+    """Return whether a task's part of the filter is a line or two of each of its rows, which are far apart.
 
     Then all of it is transformed before, where that pays (docs/cost-model.md, `filter_transformed_whole`).
     """

@@ -1,4 +1,4 @@
-"""What both structures of a Winograd convolution take, so that they can be compared, where a CPU's row says what passes its caches.
+"""Compare the two structures of a Winograd convolution by their cycles, where a CPU's row has the cost of its caches.
 
 In cycles of one core for the whole problem, without what both take alike, the transforms.
 """

@@ -1,4 +1,4 @@
-"""How a window is cut into tiles for Winograd's transforms.
+"""Cut a window into tiles for Winograd's transforms.
 
 An axis with as many points as P = m + taps - 1 computes m outputs of a tile from P data (1 and 1 where there is one tap:
 nothing to transform). Tiles of a dilated axis take every d-th coordinate: neighbours interleave, so that a dilated
@@ -222,5 +222,5 @@ def _rounded(tiling: AxisTiling) -> Axis:
 
 
 def phases_shift(axis: Axis) -> bool:
-    """Whether the phases of an axis read data at other offsets, not the same with other filters."""
+    """Return whether the phases of an axis read data at other offsets, not the same with other filters."""
     return len({axis.offset(phase) for phase in range(axis.phases)}) > 1

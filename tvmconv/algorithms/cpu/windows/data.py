@@ -1,4 +1,4 @@
-"""How windows read data: in place or from a padded copy, widened or by pairs."""
+"""Read data of windows: in place or from a padded copy, widened or by pairs."""
 
 from __future__ import annotations
 

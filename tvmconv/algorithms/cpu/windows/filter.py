@@ -1,4 +1,4 @@
-"""How windows read the filter: in place, or from a copy in the order in which a tile's sums take it."""
+"""Read the filter of windows: in place, or from a copy in the order in which a tile's sums take it."""
 
 from __future__ import annotations
 
