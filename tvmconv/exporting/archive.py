@@ -20,19 +20,19 @@ from .plan import Function, Plan
 from .sources import kernel_source, layer_source, layer_table_source, object_symbols, table_source, targets_header
 
 NATIVE = Path(__file__).parent / "native"
-# What programs link with whatever C library: nothing of glibc's own checks.
+# Flags that let programs link it with any C library: without glibc's own checks.
 FLAGS = (
     *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
     *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
 )
-# What kernels' objects call of the run time, by what it is called there.
+# Functions of the run time that kernels' objects call, by their names there.
 _CALLED = {"TVMFFIErrorSetRaisedFromCStrParts": "NAME_rt_raise", "tvmconv_allow_tiles": "NAME_rt_allow_tiles"}
 _SLOT = "__TVMBackend"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a library is built.
+    """Options of a library's build.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ from .packaging import packaging
 from .plan import Plan, plan
 from .smoke import answers, program
 
-# What marks a folder as one that an export may replace.
+# Mark of a folder that an export may replace.
 DESCRIPTION = "export.json"
 
 

@@ -27,7 +27,7 @@ from .network_part import LACKING, NATIVE, PARALLEL, SHARED, NetworkPart
 from .packaging import network_packaging
 
 _POOL = ("pool.c", "processors.c")
-# What the header declares.
+# Functions that the header declares.
 _PUBLIC = ("open", "close", "run", "run_with", "supported", "error_string", "error_text", "inputs", "outputs")
 _ASSEMBLY = """\
 .section .rodata.weights,"a",@progbits

@@ -1,4 +1,4 @@
-"""What an exported library has: the kernels of a bundle with their variants, the layers of its models, and their names."""
+"""Plan an exported library: the kernels of a bundle with their variants, the layers of its models, and their names."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..signature import parse_signature
 from ..version import __version__
 from .names import digest, kernel_name, layer_name
 
-# What each kernel's and each layer's function is called beside its name.
+# Endings of the functions' names, for each kernel and each layer.
 KERNEL_ENDINGS = (
     *("", "_with", "_pack", "_packed", "_packed_with"),
     *("_packed_bytes", "_workspace_bytes", "_packed_workspace_bytes", "_PACKED_BYTES"),
     *(f"_{each}_ELEMENTS" for each in ("DATA", "FILTER", "BIAS", "SCALE", "SLOPE", "RESIDUAL", "OUTPUT")),
 )
 LAYER_ENDINGS = ("", "_with", "_workspace_bytes")
-# What each library has. Of its functions, those of its own begin with `rt_`.
+# Names in each library. Those of its own functions begin with `rt_`.
 COMMON = (
     *("OK", "error_string", "supported", "set_parallel_for", "set_allocator", "parallel_for", "call", "f16", "bf16"),
     *(
@@ -106,14 +106,14 @@ class Layer:
 
     @property
     def plain(self) -> Blob | None:
-        """Its filter as the model has it, where a variant has to pack it."""
+        """Filter of the layer as the model has it, where a variant has to pack it."""
         missing = any(self.packed(each) is None for each in self.function.variants)
         return self.node.filters.get(plain_layout(self.function.problem)) if missing else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an exported library has.
+    """Content of an exported library.
 
     Attributes
     ----------

@@ -24,14 +24,14 @@ from .plan import Plan, empty_plan, plan, with_targets
 from .provider_sources import LEVEL_FLAGS, defines, is_served, network_symbols, tables_source
 
 PROVIDER = Path(__file__).parent / "provider"
-# What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
+# Name of the archive in it: its symbols are hidden, so that any number of providers fit into a process.
 _NAME = "provider"
 _EXPORTS = (
     "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; tvmconv_provider_refusal; local: *; };\n"
 )
 # Compiled once for each level of vectors, of which the header of the instruction set takes one.
 _BETWEEN, _LEVELS = "ops.c", "levels.h"
-# What differs from provider to provider.
+# Sources that differ from provider to provider.
 _OWN = ("tables.c", "provider.c")
 
 

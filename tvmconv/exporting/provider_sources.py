@@ -25,18 +25,18 @@ _TENSOR_TYPES = {
 }
 # Filters lie as ONNX has them; data do, too, or have their channels last, between operations that the provider computes.
 LAYOUTS = (("NCX", "OIX"), ("NXC", "OIX"))
-# What a provider claims of a graph: nothing; each convolution, with what follows it; what is between convolutions, too; or all of
+# Share of a graph that a provider claims: nothing; each convolution, with what follows; what is between, too; or all of
 # it, by a network that was compiled of the model.
 NETWORK = "network"
 CLAIMS = ("nothing", "convolutions", "groups", NETWORK)
-# What is between is compiled for the vectors of each level of an instruction set, `Isa.levels`.
+# Flags of the code between convolutions, compiled for the vectors of each level of an instruction set, `Isa.levels`.
 LEVEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _MOST_STEPS = 12
 _AXES = ("in_spatial", "out_spatial", "kernel", "strides", "dilations", "pads_begin", "pads_end")
 
 
 def is_served(problem: Problem) -> bool:
-    """Whether a provider can call a kernel of this problem."""
+    """Return whether a provider can call a kernel of this problem."""
     return (problem.data_format, problem.filter_format) in LAYOUTS and len(problem.epilogue) <= _MOST_STEPS
 
 

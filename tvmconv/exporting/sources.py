@@ -17,7 +17,7 @@ from .plan import Function, Layer, Plan, Variant
 _CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (1, 16)}
 _PACKED_CODES = {"float32": (2, 32), "uint32": (1, 32), "uint64": (1, 64)}
 PLAIN = "tvmconv_kernel"
-# What the kernels' objects call by pointers of these names.
+# Pointers by which the kernels' objects call the run time.
 _SLOTS = """\
 int (*__TVMBackendParallelLaunch)(int (*)(int, void *, void *), void *, int) = NAME_rt_launch;
 int (*__TVMBackendParallelBarrier)(int, void *) = NAME_rt_barrier;

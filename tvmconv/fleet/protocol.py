@@ -1,4 +1,4 @@
-"""What a tuner and the servers that measure for it say to each other: JSON through functions of TVM's RPC.
+"""Messages between a tuner and the servers that measure for it: JSON through functions of TVM's RPC.
 
 A server has three functions. `DESCRIBE` takes the target, or null for its own CPU, and answers what the server is.
 `MEASURE` begins a Check or a Race whose libraries were uploaded, and `WAIT` goes on waiting for the answer: both return
@@ -59,7 +59,7 @@ _RAISED = {"crashed": WorkerDiedError, "timeout": TimeoutExceededError, "error":
 
 @dataclass(frozen=True)
 class Description:
-    """What a server is.
+    """Description of a server.
 
     Attributes
     ----------

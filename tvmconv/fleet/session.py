@@ -1,4 +1,4 @@
-"""What a tuner's session is in the server: functions of TVM's RPC that measure, in a process that may crash or hang.
+"""Session of a tuner in the server: functions of TVM's RPC that measure, in a process that may crash or hang.
 
 TVM's server forks a process for each session, whose main thread answers; a thread of its own waits for the measurement.
 """
@@ -64,7 +64,7 @@ class Session:
             self._sandbox: Sandbox[Any, Any] = self._pool.submit(
                 Sandbox, partial(_measure, machine.measure), machine.threads
             ).result()
-            # When the tuner goes, what it had measured ends.
+            # End measuring when the tuner goes.
             Finalize(self, self._sandbox.stop, exitpriority=1)
         return found.to_text(__version__)
 

@@ -17,7 +17,7 @@ _NO_CODE = re.compile(r"\s+\.|\s*(#|//)|\s*$|\.L(tmp|func_)")
 
 @dataclass(frozen=True)
 class Branches:
-    """How an instruction set jumps.
+    """Jumps of an instruction set.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ def innermost_loops(lines: list[str], work: Callable[[list[str]], int], branches
     for number, block in enumerate(blocks):
         for follower in block.next:
             before[follower].append(number)
-    # Where the function begins, and what is jumped to by an address.
+    # Blocks where the function begins, and those jumped to by an address.
     entries = {number for number, earlier in enumerate(before) if number == 0 or not earlier}
     loops: dict[int, set[int]] = {}
     for last, block in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""What a line of machine code does, as far as loops of multiply-adds are told by it, whatever the instruction set."""
+"""Describe the effect of a line of machine code on loops of multiply-adds, for any instruction set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .assembly import Branches
 
 @dataclass(frozen=True)
 class Effect:
-    """What an instruction makes of a place: a vector register, or a place on the stack.
+    """Effect of an instruction on a place: a vector register, or a place on the stack.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Reader:
-    """How LLVM writes the machine code of an instruction set.
+    """Syntax in which LLVM writes the machine code of an instruction set.
 
     Attributes
     ----------

@@ -209,7 +209,7 @@ class Isa:
 
     @property
     def reader(self) -> Reader:
-        """How LLVM writes its machine code."""
+        """Syntax in which LLVM writes its machine code."""
         reader: Reader = import_module(self.assembly).READER
         return reader
 

@@ -33,7 +33,7 @@ class Sum:
 def sums(instructions: Iterable[Instruction]) -> list[Sum]:
     """Return the sums of one pass through a loop."""
     found: list[Sum] = []
-    # What registers and places on the stack hold: a sum, what they held before the pass (its place), or else None.
+    # Contents of registers and places on the stack: a sum, what they held before the pass (its place), or else None.
     held: dict[str, Sum | str | None] = {}
     for effect in (effect for instruction in instructions for effect in instruction.effects):
         value = held.get(effect.source, effect.source) if effect.source else None

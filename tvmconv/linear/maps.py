@@ -50,42 +50,42 @@ class LinearMap:
 
     @property
     def outputs(self) -> int:
-        """How many channels it gives."""
+        """Number of output channels."""
         return int(self.filter.shape[0])
 
     @property
     def inputs(self) -> int:
-        """How many channels it takes."""
+        """Number of input channels."""
         return int(self.filter.shape[1]) * self.groups
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """How many it has along each axis."""
+        """Number of taps along each axis."""
         return tuple(self.filter.shape[2:])
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether it has one tap, and no pads."""
+        """Return whether it has one tap, and no pads."""
         return not any((*self.begins, *self.ends)) and set(self.taps) <= {1}
 
     @property
     def is_slice(self) -> bool:
-        """Whether it leaves pixels out: its pads are such that a window that begins beyond the pixels reads nothing."""
+        """Return whether it only leaves pixels out: its pads make windows that begin beyond the pixels read nothing."""
         return self.passes and set(self.taps) <= {1}
 
     @property
     def is_finite(self) -> bool:
-        """Whether its numbers are: infinities times the zeros that joining brings would be NaN."""
+        """Return whether its numbers are finite: joining multiplies them by zeros, and infinities would become NaN."""
         return bool(np.isfinite(self.filter).all() and (self.bias is None or np.isfinite(self.bias).all()))
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether each output is its input by a number, and a number more."""
+        """Return whether each output is one input times a number, plus a number."""
         return self.is_pointwise and set(self.strides) <= {1} and self.groups == self.outputs == self.inputs
 
     @property
     def products(self) -> int:
-        """How many numbers its filter has: multiplications for each output pixel."""
+        """Number of elements of its filter: multiplications for each output pixel."""
         return int(self.filter.size)
 
     def scaled(self, factor: Array, shift: Array | None = None) -> LinearMap:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..algorithms.definition import Definition
     from .compiler import Choice
 
-# What each stage is. This module is imported to list them, so the compiler only where one is shown.
+# Stages and their descriptions. This module is imported to list them, so the compiler only where one is shown.
 STAGES = {
     "te": "the tensor expressions, as the function that is scheduled",
     "schedule": "the steps of the schedule, and what was chosen",
@@ -34,7 +34,7 @@ STAGES = {
     "cuda": "CUDA C++ (GPUs)",
     "sass": "machine code (GPUs)",
 }
-# Those before a kind of target matters.
+# Stages before a kind of target matters.
 SCHEDULED = ("te", "schedule")
 
 

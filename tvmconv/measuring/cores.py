@@ -1,4 +1,4 @@
-"""Where the threads run: each on a core of its own, in the same cache as the others, or not.
+"""Observe where threads run: each on a core of its own, in the same cache as the others, or not.
 
 The host of a virtual machine moves its processors about: for seconds, two of them are the hyperthreads of one core, or
 cores that share no cache. Nothing that the system counts shows it, and kernels take up to five times as long
@@ -28,7 +28,7 @@ Where = Literal["same cache", "cross cache", "shared core"]
 
 @dataclass(frozen=True)
 class Place:
-    """What was seen of threads.
+    """Observed placement of threads.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Cores:
         return "cross cache" if place.trip > FARTHER * best.trip else "same cache"
 
     def settled(self) -> bool:
-        """Whether the threads run as well as they were ever seen to."""
+        """Return whether the threads run as well as ever observed."""
         return self.where() == "same cache"
 
     def settle(self) -> None:

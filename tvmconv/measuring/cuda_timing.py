@@ -1,4 +1,4 @@
-"""How long work on a GPU takes: launches captured in a CUDA graph, between two events, so that no host time counts.
+"""Time work on a GPU: launches captured in a CUDA graph, between two events, so that no host time counts.
 
 The launches of a graph take turns on several sets of arrays, together larger than the L2 cache: a kernel that finds its
 input there would be timed too fast.

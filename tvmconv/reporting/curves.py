@@ -14,7 +14,7 @@ from .svg import Axis, drawing, grid, mark
 
 WIDTH, HEIGHT = 380, 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 368, 24, 178
-# What is slower than the fastest by more than this factor is drawn at the upper edge.
+# Ratio to the fastest time beyond which a trial is drawn at the upper edge.
 SLOWEST = 4.0
 
 
@@ -34,7 +34,7 @@ class Curve:
 
     @property
     def failures(self) -> int:
-        """How many trials gave no time."""
+        """Number of trials without a time."""
         return sum(trial.seconds is None for trial in self.trials)
 
     @property

@@ -25,7 +25,7 @@ COLUMNS = (
     Column("workspace KiB", "memory that a call needs besides its arrays"),
     Column("library KiB", "the size of its file"),
 )
-# What is said of an entry's `verified`, and how it is set.
+# Words for an entry's `verified`, and their style.
 _VERIFIED = {True: ("yes", ""), EMULATED: ("emulated", ""), False: ("wrong", "bad"), None: ("never", "odd")}
 
 

@@ -1,4 +1,4 @@
-"""What a report says of each kernel: its entry in the manifest, and its time on this machine."""
+"""Collect a report's facts about each kernel: its entry in the manifest, and its time on this machine."""
 
 from __future__ import annotations
 

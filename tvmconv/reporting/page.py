@@ -36,7 +36,7 @@ Facts = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Report:
-    """What a page says.
+    """Content of a page.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ def render(report: Report) -> str:
 def _sections(report: Report) -> list[tuple[str, str, str]]:
     """Return an anchor, a title and HTML for each part that there is something to say in."""
     anchors = {(line.entry.signature, line.entry.target): f"k{index}" for index, line in enumerate(report.lines)}
-    # What depends on the bias alone computes nothing.
+    # Kernels without operations depend on the bias alone, and have no row.
     rows = [line.row for line in report.lines if line.row is not None and line.row.flops]
     sections = []
     if rows:

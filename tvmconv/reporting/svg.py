@@ -9,7 +9,7 @@ from math import ceil, floor, log10
 
 # As many labels on an axis as are read with ease.
 LABELS = 8
-# What tells series apart: each has a colour of its own (`--s0` to `--s7` in page.css) and, with it, a shape.
+# Number of series that can be told apart: each has a colour of its own (`--s0` to `--s7` in page.css) and a shape.
 COLOURS = 8
 SHAPES = (
     "M-4.5,0A4.5,4.5 0 1,0 4.5,0A4.5,4.5 0 1,0 -4.5,0Z",

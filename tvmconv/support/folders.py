@@ -15,7 +15,7 @@ from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# What is made beside a place, and may be left there by a process that is killed.
+# Names beside a place for files being made, which a process that is killed may leave there.
 _BUILDING, _REPLACED = "building", "replaced"
 
 

@@ -27,7 +27,7 @@ LEAST_L2_SHARE = 512 * 1024
 
 @dataclass(frozen=True)
 class Target:
-    """What kernels are compiled for.
+    """Target that kernels are compiled for.
 
     Attributes
     ----------
@@ -48,12 +48,12 @@ class Target:
 
     @property
     def folder(self) -> str:
-        """Where a bundle and the tuning logs keep what is for this target."""
+        """Folder of this target in a bundle and in the tuning logs."""
         return folder_of(self.name)
 
     @property
     def cost_source(self) -> str:
-        """Where its coefficients are from, in words; empty: it has none, and what algorithms count are cycles."""
+        """Source of its coefficients, in words; empty: it has none, and algorithms count cycles."""
         return ""
 
     def coefficient(self, event: str) -> float:
@@ -146,7 +146,7 @@ class CpuTarget(Target):
 
     @property
     def has_dot(self) -> bool:
-        """Whether there are dot products of bf16, and an instruction that rounds to it."""
+        """Return whether there are dot products of bf16, and an instruction that rounds to it."""
         return self.isa.dot in self.features
 
     @cached_property
@@ -157,12 +157,12 @@ class CpuTarget(Target):
 
     @property
     def two_of_512(self) -> bool:
-        """Whether a core starts two multiply-adds of 512 bits in a cycle: loads and caches are then what it waits for."""
+        """Return whether a core starts two multiply-adds of 512 bits in a cycle, so that loads and caches bound it."""
         return self.vector_bits == 512 and self.multiply_adds == 2
 
     @property
     def halves_fast(self) -> bool:
-        """Whether a core starts two multiply-adds of half vectors in the time of one of whole ones, of 512 bits."""
+        """Return whether a core starts two multiply-adds of half vectors in the time of a whole one, of 512 bits."""
         return self.vector_bits == 512 and self.multiply_adds == 1
 
     @property
@@ -183,12 +183,12 @@ class CpuTarget(Target):
 
     @cached_property
     def costs(self) -> Costs:
-        """What work takes on it: its row of coefficients, or the nearest."""
+        """Costs of work on it: its row of coefficients, or the nearest."""
         return _costs(self)
 
     @property
     def cost_source(self) -> str:
-        """Where its row of coefficients is from."""
+        """Source of its row of coefficients."""
         return self.costs.source
 
     def coefficient(self, event: str) -> float:
@@ -281,7 +281,7 @@ def _llvm_cpus(isa: Isa) -> frozenset[str]:
 @cache
 def _named(name: str) -> CpuTarget:
     cpu, *missing = name.split(_MISSING)
-    # This machine's first: "generic" is one of each.
+    # This machine's set comes first: "generic" is in each.
     isas = sorted(ISAS, key=lambda isa: isa is not native())
     isa = next((isa for isa in isas if cpu in _llvm_cpus(isa)), None)
     if isa is None:

@@ -72,7 +72,7 @@ def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, s
 
 
 class _Bench:
-    """Where all problems are built and measured, and what became of it.
+    """Builder and runner of all problems' candidates, and their errors.
 
     TVM turns Python errors into a RuntimeError without their class, and Ctrl-C loses its message: both are kept here.
     """

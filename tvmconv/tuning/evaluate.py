@@ -158,7 +158,7 @@ class Evaluator:
 
     @property
     def width(self) -> int:
-        """How many candidates are measured at once."""
+        """Number of candidates measured at once."""
         return self._servers.size if self._servers else 1
 
     def start(self, function: Callable[..., R], items: Iterable[tuple[Any, ...]]) -> list[Future[R]]:

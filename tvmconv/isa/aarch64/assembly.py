@@ -19,7 +19,7 @@ _OPERAND = re.compile(r"(?:[^,\[{]|\[[^\]]*\]!?|\{[^}]*\})+")
 # An operand in memory: [base], [base, #offset], [base, index, ...]; and #number after it, which is added to the base then.
 _MEMORY = re.compile(r"\[(\w+)(?:, ([^\]]+))?\]")
 _ADDRESSED = ("ld", "st")
-# What vector registers of a pair on the stack lie apart.
+# Distance on the stack between the vector registers of a pair.
 _BYTES = {"q": 16, "d": 8, "s": 4, "h": 2}
 
 

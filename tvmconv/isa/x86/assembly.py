@@ -22,7 +22,7 @@ _MASK = re.compile(r"\s*\{%k\d\}$")
 # An operand in memory: displacement(base, index, scale); the base apart.
 _MEMORY = re.compile(r"[-\w.$+]*\((%\w+)?(,[^)]*)?\)")
 _NO_ACCESS = ("lea", "prefetch", "nop", "j", "call")
-# What reads an operand in memory that stands last, where others write it; and of those, what reads it before.
+# Instructions that read a last operand in memory, where others write it; and those of them that read it before.
 _COMPARES = ("cmp", "test", "bt", "push")
 _READS_FIRST = re.compile(r"(add|sub|adc|sbb|inc|dec|neg|not|and|or|xor|sh[lr]|sa[lr]|ro[lr]|xchg|xadd)[bwlq]?$")
 

@@ -340,7 +340,7 @@ def elementary(name: str, *given: Any) -> Any:
 
 
 def is_elementary(call: Any, name: str = "") -> bool:
-    """Whether a call is of a function of `NAMES`, of one if its name is given."""
+    """Return whether a call is of a function of `NAMES`, or of the one named."""
     known = _KNOWN.get(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else None
     return known is not None and name in ("", known)
 

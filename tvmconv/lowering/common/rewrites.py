@@ -24,7 +24,7 @@ IF_THEN_ELSE, EXTERN = Op.get("prim.if_then_else"), Op.get("tirx.call_pure_exter
 
 
 def asked(loop: Any, rewrite: str) -> bool:
-    """Whether the schedule asked for a rewrite of this loop."""
+    """Return whether the schedule asked for a rewrite of this loop."""
     return rewrite in loop.annotations
 
 

@@ -29,7 +29,7 @@ _TAIL = (
     -1.3197184e-4, 1.7935413e-4, 1.5699235e-3, -3.5125539e-3, -7.5252713e-3,
     6.040383e-2, -1.8652344e-1, 3.871369e-1, -6.0789657e-1, 7.5528514e-1,
 )  # fmt: skip
-# What GELU multiplies at last is scaled by 2**64 on the way, so that it is normal.
+# Powers of two that scale GELU's last factor on the way, so that it is normal.
 UP, DOWN = 64, 2.0**-64
 # A sigmoid of less is no normal number, of more is 1; e**-104 is less than half of the least f32 number. What is divided by
 # 1 + e**-x is divided by 2**-24 of it, which is finite.
@@ -127,7 +127,7 @@ class Vector:
         square = self._named(x * x)
         product = self._named(c3 * square)
         low = fma(c3, square, -product) + fma(c3, fma(x, x, -square), fma(c3_low, square, c1_low))
-        # Which of the two is larger depends on x: what the sum loses of each (Knuth's two-sum).
+        # Both parts are taken, since the larger depends on x: the rounding error of each (Knuth's two-sum).
         total = self._named(c1 + product)
         part = self._named(total - c1)
         low = self._named(low + ((c1 - (total - part)) + (product - part)))

@@ -28,7 +28,7 @@ LINE = 16  # elements: 64 bytes of f32, or of pairs of bf16
 
 @dataclass(frozen=True)
 class Layout:
-    """How a packed filter lies in memory.
+    """Layout of a packed filter in memory.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Split:
 
     @cached_property
     def layout(self) -> Layout:
-        """How the parts lie in `packed`."""
+        """Layout of the parts in `packed`."""
         code = "\n".join(each.script() for each in [*map(tirx.AllocBuffer, self.parts), *self.pack])
         shapes = "+".join("x".join(str(int(extent)) for extent in part.shape) for part in self.parts)
         (dtype,) = {str(part.dtype) for part in self.parts}

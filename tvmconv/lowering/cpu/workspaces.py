@@ -1,4 +1,4 @@
-"""What the functions of a kernel take from the allocator of workspaces."""
+"""Memory that the functions of a kernel take from the allocator of workspaces."""
 
 from __future__ import annotations
 

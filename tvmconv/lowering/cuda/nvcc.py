@@ -24,7 +24,7 @@ _INSTALL = (
 _SINCE = {80: "12.0", 86: "12.0", 89: "12.0", 90: "12.0", 100: "12.8", 120: "12.8"}
 # Warnings are of what TVM prints, which nobody edits. Compressed code would save little and take longer to load.
 _FLAGS = ("-fatbin", "-std=c++17", "-O3", "--disable-warnings", "--no-compress", "-Xptxas=-v")
-# What ptxas says, with -v, of a function that keeps registers in local memory.
+# Message of ptxas, with -v, about a function that keeps registers in local memory.
 _SPILLS = re.compile(r"Function properties for (\w+)\s+\d+ bytes stack frame, [1-9]\d* bytes spill stores")
 
 

@@ -185,7 +185,7 @@ def _asynchronous_copy(copy: tirx.BufferStore) -> tirx.Stmt:
 
 
 def _is_asynchronous(copy: tirx.BufferStore) -> bool:
-    # Where all is padding the value is a constant.
+    # A value that is all padding is a constant.
     return _copied_bytes(copy) >= LEAST_ASYNCHRONOUS and isinstance(copy.value, Call | TensorLoad)
 
 

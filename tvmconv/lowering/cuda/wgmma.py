@@ -110,7 +110,7 @@ def _data_map(packing: Packing, tile: WgmmaTile, phases: Phases, data: Argument)
         extents = (*pixels, flat.in_channels, flat.batch)
         return TensorMap(data.name, extents, (PLANE_PIXELS, 1, 1, tile.span, 1), (1,) * 5, packing.distances)
     steps = (1, *reversed(phases.strides), 1)
-    # What is traversed, of which copies take every so many.
+    # Extents that are traversed, of which copies take every so many.
     spans = (tile.span, w + tile.halo[1], h + tile.halo[0], d, n)
     box = tuple(b * step for b, step in zip(spans, steps, strict=True))
     return TensorMap(data.name, (flat.in_channels, *pixels, flat.batch), box, steps, packing.distances, data.offset)

@@ -71,7 +71,7 @@ def _parted(loop: Any) -> Any:
 
 
 def _holds(loop: Any, conditions: list[Any], column: int) -> bool:
-    """Whether the conditions on a column hold of one."""
+    """Return whether the conditions on a column hold for column number `column`."""
     analyzer = sym.Analyzer()
     for each in conditions:
         known = analyzer.simplify(replaced(each, {loop.loop_var: column}))

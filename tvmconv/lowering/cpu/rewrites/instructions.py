@@ -84,7 +84,7 @@ def _shared(body: Any) -> list[Any]:
 
 
 def _sums(loop: Any) -> bool:
-    """Whether a loop is over the lanes of a dot product."""
+    """Return whether a loop is over the lanes of a dot product."""
     vectorized = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.VECTORIZED
     store = loop.body if vectorized else None
     return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add) and calls(store.value.b, DOT)

@@ -46,7 +46,7 @@ def conjuncts(condition: Any) -> list[Any]:
 
 
 def uses(value: Any, *variables: Any) -> bool:
-    """Whether one of `variables` is in `value`."""
+    """Return whether one of `variables` is in `value`."""
     return any(var.same_as(each) for var in tirx.analysis.undefined_vars(value, []) for each in variables)
 
 

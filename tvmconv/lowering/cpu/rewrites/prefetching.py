@@ -116,7 +116,7 @@ def _using(value: Any, loops: Any) -> list[Any]:
 
 
 def is_step(loop: Any, name: str) -> bool:
-    """Whether a loop is the innermost of a sum that is not unrolled."""
+    """Return whether a loop is the innermost of a sum that is not unrolled."""
     inner = found(loop.body, tirx.For)
     innermost = loop.kind == tirx.ForKind.SERIAL and all(each.kind != tirx.ForKind.SERIAL for each in inner)
     return innermost and _filter_load(loop.body, name) is not None

@@ -26,7 +26,7 @@ def by_squares() -> tvm.transform.Pass:
 
 
 def crosses(load: Any, outer: Any, inner: Any, extent: int) -> bool:
-    """Whether elements lie together as the outer variable grows, and others are read as the inner one does."""
+    """Return whether elements lie together as the outer variable grows, and others are read as the inner one does."""
     used = [variable for index in load.indices for variable in tirx.analysis.undefined_vars(index, [])]
     both = all(any(variable.same_as(each) for each in used) for variable in (outer, inner))
     return both and runs(load, outer, extent) and not runs(load, inner, extent)

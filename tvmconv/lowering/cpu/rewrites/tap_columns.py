@@ -19,7 +19,7 @@ from ...common.rewrites import answered, element_at, mapped, refuse, replaced, r
 from .padding import uses
 from .transposing import guarded, joined, loads_of, shuffled, transposed_vectors
 
-# What a lane reads so many taps behind its first; the store of a tap's vector.
+# Load of a lane so many taps behind its first; the store of a tap's vector.
 _Element = Callable[[Any, Any], Any]
 _Stored = Callable[[int, Any], Any]
 # Of the filter's axes: input channels, and the output channels of a group.
@@ -51,7 +51,7 @@ def _laid_apart(loop: Any) -> Any:
     first = places[0]
 
     def element(row: Any, offset: Any) -> Any:
-        """What lies so many taps behind the one that is read first."""
+        """Load the element `offset` taps behind the one that is read first."""
 
         def at(load: Any) -> Any:
             *before, last = [replaced(index, {tap: 0, lane: row}) for index in load.indices]
@@ -66,7 +66,7 @@ def _laid_apart(loop: Any) -> Any:
         *before, last = [replaced(index, {tap: t, lane: 0}) for index in store.indices]
         return tirx.BufferStore(store.buffer, vector, [*before, tirx.Ramp(last, 1, count)])
 
-    # How far behind the first tap each lies.
+    # Distance of each tap from the first.
     behind = {place - first: t for t, place in enumerate(places)}
     if taps <= PART and of_lanes is None and _together(loads, tap, lane, count, taps):
         return _shuffled_taps(taps, first, count, store.buffer.dtype, behind, element, stored)
@@ -138,7 +138,7 @@ def _tap(load: Any, at: dict[Any, int], analyzer: Any) -> int | None:
 
 
 def _together(loads: list[Any], tap: Any, lane: Any, lanes: int, taps: int) -> bool:
-    """Whether the taps of each lane's channel lie behind those of the lane before."""
+    """Return whether the taps of each lane's channel lie behind those of the lane before."""
     analyzer = sym.Analyzer()
     for load in loads:
         places = [

@@ -187,7 +187,7 @@ def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tile
 
 
 class _Tiles:
-    """Where tiles of a load, or of a store, lie."""
+    """Places of the tiles of a load, or of a store."""
 
     def __init__(self, access: Any, loops: dict[str, Any], tile: str | None, vector: str | None, row: str, column: str):
         if not isinstance(access, (tirx.BufferStore, TensorLoad)):
@@ -200,7 +200,7 @@ class _Tiles:
             raise RewriteError(f"columns of a tile must be neighbours in {access}")
 
     def same_as(self, other: _Tiles | None) -> bool:
-        """Whether these are the tiles of another load."""
+        """Return whether these are the tiles of another load."""
         return other is not None and structural_equal(self._access, other._access)
 
     def at(self, tile: int, vector: int) -> tuple[Any, Any]:

@@ -199,7 +199,7 @@ def _to_planes(loop: Any) -> Any:
 
 
 def _evict(store: Any, channel: Any, count: int) -> bool:
-    """Whether the planes of so many channels are more than the sets of L1 have lines in which they lie.
+    """Return whether the planes of `count` channels are more than the lines of the L1 sets in which they lie.
 
     Parts of a line that are stored one after the other then wait for it once. One core of a Zen 5, us, part after part for all
     planes, and plane after plane: 64 to 96 channels at 32x32 161 and 80, 192 to 384 at 64x64 4000 and 3300, 3 to 96, 4x4 taps, to
@@ -350,7 +350,7 @@ def _only(loads: list[Any]) -> Any:
 
 
 def runs(access: Any, variable: Any, extent: int) -> bool:
-    """Whether elements lie together as `variable` grows up to `extent`: the last index grows as it does, and no other.
+    """Return whether elements lie together as `variable` grows up to `extent`: the last index alone grows with it.
 
     An axis with one element is no axis, unless padding around it is meant.
     """
@@ -367,7 +367,7 @@ def runs(access: Any, variable: Any, extent: int) -> bool:
 
 
 def _runs_in_memory(access: Any, variable: Any, extent: int) -> bool:
-    """Whether elements lie together as `variable` grows up to `extent`, along several axes of a dense array."""
+    """Return whether elements lie together as `variable` grows up to `extent`, along several axes of a dense array."""
     if len(access.source.strides):
         return False
     offset: Any = 0
