@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 NATIVE = Path(__file__).parent / "network"
-# Prefix of the object's functions: open, close and call a network with a number of threads; on x86, ask for AMX's tiles.
+# Prefix of the object's functions: open, close and call a network with some threads; on x86, ask for AMX's tiles.
 PREFIX = "__tvm_ffi_tvmconv_network"
 ENTRIES = (*(f"{PREFIX}_{name}" for name in ("open", "close", "with_threads")), "tvmconv_allow_tiles")
 # Headers that it lacks: loops, which the host has, and errors.
