@@ -49,7 +49,7 @@ _MOST_TARGETS = 31
 
 
 @dataclass(frozen=True)
-class Variant:
+class FunctionVariant:
     """A kernel for one target: its entry, its object, and the number of the target in the library."""
 
     entry: Entry
@@ -74,7 +74,7 @@ class Function:
     name: str
     signature: str
     problem: Problem
-    variants: tuple[Variant, ...]
+    variants: tuple[FunctionVariant, ...]
 
     @property
     def packed_bytes(self) -> int:
@@ -100,7 +100,7 @@ class Layer:
     node: NodeEntry
     function: Function
 
-    def packed(self, variant: Variant) -> Blob | None:
+    def packed(self, variant: FunctionVariant) -> Blob | None:
         """Return its filter as a variant takes it, None if the bundle has it in other layouts only."""
         return self.node.filters.get(layout_of(self.function.problem, variant.entry))
 
@@ -172,7 +172,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
     functions = []
     for signature, found in sorted(entries.items()):
         found.sort(key=lambda entry: rank(bundle, entry))
-        variants = tuple(Variant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
+        variants = tuple(FunctionVariant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
         problem = parse_signature(signature)
         functions.append(Function(kernel_name(problem), signature, problem, variants))
     by_signature = {each.signature: each for each in functions}

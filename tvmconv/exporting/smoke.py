@@ -25,7 +25,7 @@ from ..runtime.kernel import Kernel
 from .archive import NATIVE
 from .filters import Blobs
 from .header import listed, quoted
-from .plan import Function, Layer, Plan, Variant
+from .plan import Function, FunctionVariant, Layer, Plan
 
 SAMPLES = 16
 # Of layers: sums in another order, whatever the numbers.
@@ -157,7 +157,7 @@ def _layer_answer(plan: Plan, layer: Layer, blobs: Blobs) -> tuple[object, ...]:
     return _answer(problem, output, error)
 
 
-def _runnable(plan: Plan, function: Function) -> tuple[Variant, Kernel] | None:
+def _runnable(plan: Plan, function: Function) -> tuple[FunctionVariant, Kernel] | None:
     """Return the best variant that runs here, itself or under an emulator, and what runs it."""
     for variant in function.variants:
         kernel = kernel_here(plan.bundle, variant.entry)

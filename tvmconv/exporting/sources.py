@@ -11,7 +11,7 @@ from ..runtime.kernel_object import Workspace
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from .filters import Blobs
 from .header import c_type, layer_inputs, listed, parameters, quoted
-from .plan import Function, Layer, Plan, Variant
+from .plan import Function, FunctionVariant, Layer, Plan
 
 # DLPack's codes of types; bf16 travels as bits.
 _CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (1, 16)}
@@ -116,13 +116,13 @@ def _initializer(*values: object) -> str:
     return f"{{{', '.join(map(str, values))}}}"
 
 
-def _packed_elements(variant: Variant) -> int:
+def _packed_elements(variant: FunctionVariant) -> int:
     layout = variant.entry.packed_filter
     assert layout is not None
     return int(layout["bytes"]) // np.dtype(layout["dtype"]).itemsize
 
 
-def _variant(number: int, variant: Variant) -> str:
+def _variant(number: int, variant: FunctionVariant) -> str:
     """Return the initializer of a ``struct variant``."""
     layout, sizes = variant.entry.packed_filter, variant.object.workspaces
     name = f"variant{number}_"

@@ -34,7 +34,7 @@ from .protocol import (
 
 def register() -> None:
     """Register the functions in this process, from which TVM's server forks the sessions."""
-    session = Session()
+    session = ServerSession()
     for name, function in ((DESCRIBE, session.describe), (MEASURE, session.measure), (WAIT, session.wait)):
         tvm_ffi.register_global_func(name, function, override=True)
 
@@ -50,7 +50,7 @@ def describe(target: Target | None) -> Description:
     return Description(host, label, obstacle)
 
 
-class Session:
+class ServerSession:
     """One session. Nothing is started before the first function is called, in the forked process."""
 
     def describe(self, text: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from .assembly import functions_of, innermost_loops
-from .instructions import Instruction, Reader
+from .instructions import AssemblyReader, Instruction
 from .sums import sums
 
 _KERNEL = re.compile(r"\b(tvmconv_(?:kernel|packed|pack))_compute_")
@@ -59,7 +59,7 @@ class HotLoop:
         )
 
 
-def hot_loop(asm: str, reader: Reader) -> HotLoop | None:
+def hot_loop(asm: str, reader: AssemblyReader) -> HotLoop | None:
     """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
     read = cache(reader.read)  # once a line
 
@@ -89,7 +89,7 @@ def hot_loop(asm: str, reader: Reader) -> HotLoop | None:
     return _counted(kernels[name], best, [read(line) for line in best], reader.frame(functions[name]))
 
 
-def listing(asm: str, reader: Reader) -> str:
+def listing(asm: str, reader: AssemblyReader) -> str:
     """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
     loop = hot_loop(asm, reader)
     top = [f"# {loop}", *loop.lines] if loop else ["# no loop has a multiply-add"]

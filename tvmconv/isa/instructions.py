@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .assembly import Branches
+from .assembly import Jumps
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Reader:
+class AssemblyReader:
     """Syntax in which LLVM writes the machine code of an instruction set.
 
     Attributes
@@ -74,7 +74,7 @@ class Reader:
 
     read: Callable[[str], Instruction]
     frame: Callable[[Iterable[str]], frozenset[str]]
-    branches: Branches
+    branches: Jumps
 
     def multiply_adds(self, lines: Iterable[str]) -> int:
         """Return the number of multiply-adds."""

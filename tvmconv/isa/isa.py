@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .hot_loop import HotLoop
-    from .instructions import Reader
+    from .instructions import AssemblyReader
 
 _NAMED: dict[str, Isa] = {}
 
@@ -208,9 +208,9 @@ class Isa:
         return tuple(flag for flag, needed in self.operator_flags if needed <= there)
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> AssemblyReader:
         """Syntax in which LLVM writes its machine code."""
-        reader: Reader = import_module(self.assembly).READER
+        reader: AssemblyReader = import_module(self.assembly).READER
         return reader
 
     def hot_loop(self, asm: str) -> HotLoop | None:

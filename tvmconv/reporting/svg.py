@@ -21,7 +21,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True)
-class Axis:
+class Scale:
     """Values `low` to `high` along pixels `start` to `end`, by their logarithm unless `linear`."""
 
     low: float
@@ -60,7 +60,7 @@ class Axis:
         return list(takewhile(lambda value: value <= self.high * (1 + 1e-9), (step * n for n in count(first))))
 
 
-def grid(x: Axis, y: Axis, x_label: str, y_label: str) -> str:
+def grid(x: Scale, y: Scale, x_label: str, y_label: str) -> str:
     """Return the lines and labels of two axes; `y` begins at the bottom."""
     parts = []
     for value in x.ticks:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 from ..errors import TargetError
 from ..support.files import write_whole
 from ..support.user import user_folder
-from .costs import Amx, Costs, Elements, Lanes, Lines, Points, Step, Structures
+from .costs import Amx, Costs, Elements, Lanes, Lines, Points, StepCosts, Structures
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ def made(kind: type[T], values: Any, where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    of = [each for each in (Step, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
+    of = [each for each in (StepCosts, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
     if of:
         return None if value is None else made(of[0], value, where)
     if hint == frozenset[str] and isinstance(value, list):

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Step:
+class StepCosts:
     """A step of a tile whose sums are in registers, in the time of a multiply-add of whole vectors.
 
     Multiply-adds, what starts with them, and the chain of sums bound a step: the slowest counts. The rest is added.
@@ -235,7 +235,7 @@ class Structures:
         A vector of a tap, and of a point, of a filter that is transformed as it is used.
     """
 
-    step: Step
+    step: StepCosts
     tile: float
     data_line: float
     copy_line: float
@@ -324,11 +324,11 @@ class Costs:
     l2: int
     l3: int
     source: str
-    tile: Step
-    rows: Step
-    shared_rows: Step
-    taps: Step
-    products: Step
+    tile: StepCosts
+    rows: StepCosts
+    shared_rows: StepCosts
+    taps: StepCosts
+    products: StepCosts
     rows_depthwise_scale: float
     lanes: Lanes
     elements: Elements

@@ -55,7 +55,7 @@ class Compile:
 
 
 @dataclass(frozen=True)
-class Part:
+class CompiledPart:
     """A candidate as objects, which wait for the linker.
 
     Attributes

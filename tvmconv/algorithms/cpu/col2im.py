@@ -150,7 +150,7 @@ def tile_vectors(window: ColumnsWindow, target: CpuTarget) -> list[int]:
 
 
 def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[Options, Options, Options]:
-    """Return the chunks, widths of tiles and unrolls of tiles of so many `vectors`, as in Plan."""
+    """Return the chunks, widths of tiles and unrolls of tiles of so many `vectors`, as in DirectPlan."""
     tiles = widths(window, vectors, target)[:4] if window.stages_filter else [window.row]
     chunks = divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS)
     unrolls = divisors(window.channels, 4)

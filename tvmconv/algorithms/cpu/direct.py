@@ -27,7 +27,7 @@ from .windows.express import express
 from .windows.filter_parts import has_parts, whole_rows
 from .windows.im2col import im2col
 from .windows.paired_taps import by_row_taps, pairs_taps
-from .windows.plan import GroupedPlan, Plan
+from .windows.plan import DirectPlan, GroupedPlan
 from .windows.tile import (
     best_tile,
     in_row_parts,
@@ -338,7 +338,7 @@ def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:
 
 def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     row, inside, once, plan = window.axes[-1], 1.0, False, window.plans[0]
-    assert isinstance(plan, (Plan, GroupedPlan))
+    assert isinstance(plan, (DirectPlan, GroupedPlan))
     (_, width), vectors = plan.tiles, plan.vectors
     if isinstance(plan, GroupedPlan):
         pixels, sums = width, grouped_cycles(window, width, vectors, target, plan.taps_together or plan.taps_unrolled)

@@ -13,7 +13,7 @@ from ..shapes import IN_FLIGHT, divisors, part_counts
 from .grouped_plan import grouped_plan, grouped_vectors
 from .model.cost import uneven
 from .model.tasks import TASKS, rows_first, task_cycles, vector_counts
-from .windows.plan import Options, Plan
+from .windows.plan import DirectPlan, Options
 from .windows.tile import LEAST_GAIN, tile_cycles, widths
 from .windows.window import FEW_PIXELS, Window
 
@@ -88,7 +88,7 @@ def _stays(window: Window, vectors: int, target: CpuTarget) -> bool:
     return 4 * window.products * vectors * window.lanes <= 2 * target.l2_share
 
 
-def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
+def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
     """Return the plan of a window, of tiles of so many `vectors` of channels."""
     tiles = widths(window, vectors, target)[:4]
     rank, block = len(window.axes), vectors * window.lanes
@@ -125,7 +125,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
     planar = window.problem.data_format == "NCX" and best_chunks > 1
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
-    return Plan(
+    return DirectPlan(
         vectors=vectors,
         tiles=(tiles, tiles[0]),
         unrolls=(unrolls, unrolls[-1]),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..assembly import Branches
-from ..instructions import Access, Effect, Instruction, Reader
+from ..assembly import Jumps
+from ..instructions import Access, AssemblyReader, Effect, Instruction
 
-_BRANCHES = Branches(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
+_BRANCHES = Jumps(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
 
 # Of f32, scalar or by vectors, and of bf16.
 _ADDS_TO_FIRST = ("fmla", "fmls", "bfdot", "bfmmla")
@@ -77,4 +77,4 @@ def _frame(lines: Iterable[str]) -> frozenset[str]:
     return frozenset({"sp", *(["x29"] if any(copied.match(line.strip()) for line in lines) else [])})
 
 
-READER = Reader(_read, _frame, _BRANCHES)
+READER = AssemblyReader(_read, _frame, _BRANCHES)

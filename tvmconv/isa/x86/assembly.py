@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..assembly import Branches
-from ..instructions import Access, Effect, Instruction, Reader
+from ..assembly import Jumps
+from ..instructions import Access, AssemblyReader, Effect, Instruction
 
-_BRANCHES = Branches(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
+_BRANCHES = Jumps(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
 
 # Of f32, scalar or by vectors, and of pairs of bf16 by vectors and by AMX's tiles. The digits say which operand, as AT&T
 # writes them backwards, is added to: 1 in 231 is the last one, 3 in 213 the first, 2 in 132 the one between.
@@ -65,4 +65,4 @@ def _frame(lines: Iterable[str]) -> frozenset[str]:
     return frozenset({"%rsp", *copied})
 
 
-READER = Reader(_read, _frame, _BRANCHES)
+READER = AssemblyReader(_read, _frame, _BRANCHES)

@@ -48,7 +48,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Split:
+class Halves:
     """The two parts of a function's body.
 
     Attributes
@@ -92,7 +92,7 @@ class Split:
         return offsets
 
 
-def split(func: tirx.PrimFunc) -> Split | None:
+def split(func: tirx.PrimFunc) -> Halves | None:
     """Split a lowered function, whose second parameter is the filter, where stages ask for PACK.
 
     None if none does, if another stage reads the filter itself (callers would have to give both), or if nothing reads what
@@ -116,7 +116,7 @@ def split(func: tirx.PrimFunc) -> Split | None:
     if foreign := made - {weights} - {each.buffer for each in allocations}:
         refuse(next(iter(asking.values())), PACK, f"it depends on {', '.join(sorted(each.name for each in foreign))}")
     made_here = [each for each in allocations if each.buffer in made]
-    return Split(
+    return Halves(
         pack=[*(each for each in made_here if each.buffer not in read), *pack],
         rest=[*(each for each in allocations if each.buffer not in made), *rest],
         parts=[each.buffer for each in made_here if each.buffer in read],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ....targets.costs import Step
+from ....targets.costs import StepCosts
 from ....targets.cpus import LINE_BYTES
 from ....targets.target import CpuTarget, Target
 from ...shapes import F32_BITS
@@ -43,7 +43,7 @@ def lines(nbytes: float) -> float:
 
 
 def tile_step(
-    step: Step,
+    step: StepCosts,
     vectors: float,
     broadcasts: float,
     sums: float,

@@ -11,7 +11,7 @@ from ....targets.target import CpuTarget
 from ...shapes import F32_BITS, accumulators, divisors
 from ..direct import FAR_APART_BYTES
 from ..model.cost import lines, tile_step, uneven
-from ..windows.plan import Options, Part, Shape, WinogradPlan
+from ..windows.plan import Options, Shape, TaskPart, WinogradPlan
 from ..windows.tile import spills_alone
 from . import winograd_structures
 from .winograd_tiles import WinogradWindow, tiles_of
@@ -118,15 +118,15 @@ def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> lis
     return sorted({count * shape.columns for count in divisors(whole // shape.columns, STRIP_TILES)} | {whole})
 
 
-def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Part:
+def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> TaskPart:
     """Return the part of least cycles that a task may have."""
     cycles = winograd_structures.cycles_by_rows if target.costs.structures else cycles_of_part
     return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
 
 
-def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[Part]:
+def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[TaskPart]:
     choices = product(image_counts(tiles), row_bands(tiles, shape), column_strips(tiles, shape, target))
-    return (Part(*part) for part in choices)
+    return (TaskPart(*part) for part in choices)
 
 
 def cycles_by_rows(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
@@ -134,7 +134,7 @@ def cycles_by_rows(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> fl
     return min(cycles_of_part(tiles, shape, part, target) for part in _parts(tiles, shape, target))
 
 
-def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
+def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> float:
     """Cycles of all tasks: multiply-adds, reading the filter, which each does once, and data that another transforms too."""
     problem, rows, first = tiles.problem, part.band * shape.rows, tiles.axes[0]
     count = part.images * rows * part.columns

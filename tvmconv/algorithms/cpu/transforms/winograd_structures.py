@@ -8,11 +8,11 @@ from __future__ import annotations
 from ....targets.costs import Structures
 from ....targets.target import CpuTarget
 from ..model.cost import lines, tile_step, uneven
-from ..windows.plan import Part, Shape
+from ..windows.plan import Shape, TaskPart
 from .winograd_tiles import WinogradWindow
 
 
-def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
+def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> float:
     """Cycles of all tasks, each a `part` of the tiles, with those of a `shape` in registers."""
     first, channels, groups = tiles.axes[0], tiles.channels, tiles.groups
     images, rows, columns = part.images, part.band * shape.rows, part.columns

@@ -14,7 +14,7 @@ Options = tuple[Sequence[int], int]  # what may be chosen, and the default
 
 
 @dataclass(frozen=True)
-class Plan:
+class DirectPlan:
     """Tasks and tiles of a window whose lanes run within a group.
 
     Attributes
@@ -85,7 +85,7 @@ class GroupedPlan:
     Attributes
     ----------
     vectors, tiles, chunks, rows, rows_first
-        As of `Plan`.
+        As of `DirectPlan`.
     taps_unrolled, taps_together
         Taps along the row in a loop's body, and how many of others lowering takes together: 0 where it takes them one by one.
     channels_first
@@ -115,7 +115,7 @@ class Shape(NamedTuple):
         return self.rows * self.columns
 
 
-class Part(NamedTuple):
+class TaskPart(NamedTuple):
     """Part of a window for a task of rows: `images`, `band` times a tile of registers' rows, and `columns` of tiles."""
 
     images: int

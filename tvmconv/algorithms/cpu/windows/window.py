@@ -18,7 +18,7 @@ from ...axes import axes_of
 from ...pairs import ELEMENT_TYPES, reads_pairs
 from ...shapes import LEAST_SKIPPED, lane_count, rotated
 from ...subconvolution import Expr, SubConvolution, shifted, store_index
-from .plan import GroupedPlan, Plan, WholeRows, WinogradPlan
+from .plan import DirectPlan, GroupedPlan, WholeRows, WinogradPlan
 
 TOGETHER = 4  # vectors of the filter: more than most tiles have
 # An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
@@ -106,7 +106,7 @@ class Window(SubConvolution):
     by_parts: bool = False
     rows_in_place: WholeRows | None = None
     spread: bool = False
-    plans: tuple[Plan | GroupedPlan | WinogradPlan, ...] = ()
+    plans: tuple[DirectPlan | GroupedPlan | WinogradPlan, ...] = ()
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
         """Return the window as one of a kind that computes it in another way, with changes and what that kind adds."""

@@ -130,7 +130,7 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
     if PAIRS not in loops and isinstance(body.value, TensorLoad):
         if body.buffer.scope() == "local":  # else it is of a workspace, which is aligned
             stored.append(body.buffer)
-        target = _Tiles(body, loops, TILES, VECTORS, ROWS, LANES)
+        target = _AmxTiles(body, loops, TILES, VECTORS, ROWS, LANES)
         return sequence([_call(AMX.store, _number(reg), *target.at(a, v)) for a, v, reg in sums])
     if PAIRS not in loops:
         return sequence([_call(AMX.zero, _number(reg)) for *_, reg in sums])
@@ -141,8 +141,8 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
         raise RewriteError(f"tiles multiply pairs, not {body.value}")
     multiplied = []
     for left, right in products:
-        data = _Tiles(left, loops, TILES, None, ROWS, PAIRS)
-        multiplied.append((data, _Tiles(right, loops, None, VECTORS, PAIRS, LANES)))
+        data = _AmxTiles(left, loops, TILES, None, ROWS, PAIRS)
+        multiplied.append((data, _AmxTiles(right, loops, None, VECTORS, PAIRS, LANES)))
     return tirx.SeqStmt(_multiplied(tiles, vectors, multiplied))
 
 
@@ -154,7 +154,7 @@ def _products(value: Any) -> list[tuple[Any, Any]]:
     return [product for part in parts for product in part] if all(parts) else []
 
 
-def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tiles]]) -> list[Any]:
+def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_AmxTiles, _AmxTiles]]) -> list[Any]:
     """Return loads and multiplications: the fewer operands are held, each of the others is loaded before its use.
 
     Of several products each is of all sums, so that a sum's additions are as far apart as they can be; what one holds, the
@@ -162,9 +162,9 @@ def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tile
     """
     lefts, rights, few = _lefts(tiles, vectors), _rights(tiles, vectors), tiles <= vectors
     made: list[Any] = []
-    held: _Tiles | None = None
+    held: _AmxTiles | None = None
 
-    def load(tile: _Tiles, registers: range, a: int, v: int) -> Any:
+    def load(tile: _AmxTiles, registers: range, a: int, v: int) -> Any:
         return _call(AMX.load, _number(registers[(a + v) % len(registers)]), *tile.at(a, v))
 
     for data, weights in products:
@@ -186,7 +186,7 @@ def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tile
     return [*made, tirx.Evaluate(tirx.call_extern("void", AMX.awake))]
 
 
-class _Tiles:
+class _AmxTiles:
     """Places of the tiles of a load, or of a store."""
 
     def __init__(self, access: Any, loops: dict[str, Any], tile: str | None, vector: str | None, row: str, column: str):
@@ -199,7 +199,7 @@ class _Tiles:
         if int(loops[column].extent) > 1 and self._distance(column) != 1:
             raise RewriteError(f"columns of a tile must be neighbours in {access}")
 
-    def same_as(self, other: _Tiles | None) -> bool:
+    def same_as(self, other: _AmxTiles | None) -> bool:
         """Return whether these are the tiles of another load."""
         return other is not None and structural_equal(self._access, other._access)
 
