@@ -29,7 +29,7 @@ from tvmconv.targets.target import CpuTarget
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each plan of the windows, the default first."""
-    return steps.planned(sch, definition, target, _schedule, by="channels")
+    return steps.schedule_plans(sch, definition, target, _schedule, by="channels")
 
 
 def _schedule(sch: Schedule, window: PlanarWindow, plan: PlanarPlan, target: CpuTarget) -> None:

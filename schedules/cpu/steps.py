@@ -26,7 +26,7 @@ from tvmconv.algorithms.annotations import (
     UNREAD,
     copy_of_filter,
 )
-from tvmconv.algorithms.cpu.model.cost import uneven
+from tvmconv.algorithms.cpu.model.cost import imbalance
 from tvmconv.algorithms.cpu.windows.tile import pixel_stride
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
@@ -69,7 +69,7 @@ def sketches(
     return made
 
 
-def planned(
+def schedule_plans(
     sch: Schedule,
     definition: Definition,
     target: CpuTarget,
@@ -232,7 +232,9 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
 
 def _parts_of_copy(pixels: int) -> int:
     """Return into how many parts of a line or more a row is cut for its copy, which threads share best."""
-    return min((count for count in divisors(pixels, pixels) if pixels // count >= LINE_FLOATS), key=uneven, default=1)
+    return min(
+        (count for count in divisors(pixels, pixels) if pixels // count >= LINE_FLOATS), key=imbalance, default=1
+    )
 
 
 def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget) -> LoopRV:

@@ -88,7 +88,7 @@ def assemble(
     data_in_pairs = reads_pairs(flat, vnni_factor)
     data_in_pairs = data_in_pairs and not (filter_rows and any(not window.data_in_pairs for window in windows))
     arrays = _placeholders(problem, flat, vnni_factor, data_in_pairs, filter_rows)
-    definition = filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
+    definition = fill_rest(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
     func = definition.func
     asks = requests_of(problem, windows) if asks is None else asks
     for request in (*asks, *[BY_ELEMENT] * by_element, *[ONE_THREAD] * is_tiny(problem)):
@@ -115,7 +115,7 @@ def is_tiny(problem: Problem) -> bool:
     return problem.flops < TINY_FLOPS and problem.nbytes < TINY_BYTES
 
 
-def filled(
+def fill_rest(
     problem: Problem,
     flat: Problem,
     arrays: tuple[te.Tensor, te.Tensor, Epilogue],

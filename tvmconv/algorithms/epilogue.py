@@ -92,7 +92,7 @@ class Epilogue:
         """
 
         def of_channel(name: str) -> Any:
-            value = _widened(self._arrays[name](self._channel(channel)))
+            value = _widen(self._arrays[name](self._channel(channel)))
             return zero_outside(bounds, value)
 
         if self._problem.bias:
@@ -100,7 +100,7 @@ class Epilogue:
         steps = self._problem.epilogue
         for number, step in enumerate(steps, 1):
             if step.name == "add":
-                total = total + _widened(self._arrays["residual"](offset))
+                total = total + _widen(self._arrays["residual"](offset))
             else:
                 operands = [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
                 short = number == len(steps) and self._problem.dtype != "f32"
@@ -128,12 +128,12 @@ def narrow_once(value: Any) -> Any:
     return Call(_NARROW, [value], ret_ty=PrimType("uint16"))
 
 
-def narrowed(call: Call) -> Any:
+def value_of_narrow(call: Call) -> Any:
     """Return the value that a call of `narrow_once` rounds; None: it is another call."""
     return call.args[0] if call.op.same_as(_NARROW) else None
 
 
-def _widened(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     return widen(value, "bf16") if str(value.ty.dtype) == "uint16" else value.astype("float32")
 
 

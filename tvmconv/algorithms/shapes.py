@@ -86,7 +86,7 @@ def shuffles(problem: Problem, vnni_factor: int, target: CpuTarget) -> bool:
     return whole and 1 < outputs < lanes and 0 < channels <= outputs and problem.data_format == "NXC"
 
 
-def rotated(c: Any, o: Any, channels: int, outputs: int) -> Any:
+def rotate(c: Any, o: Any, channels: int, outputs: int) -> Any:
     """Return which of a group's `channels` output `o`, one of `outputs` a group, sums as its `c`-th.
 
     It begins with that in its own place, which takes no shuffle where groups have as many outputs, and goes round 128 bits

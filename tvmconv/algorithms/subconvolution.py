@@ -161,7 +161,7 @@ class SubConvolution:
         return store_index(self.problem, self.axes, self.outputs, indices)
 
 
-def shifted(index: Expr, tile: int, extent: int) -> Expr:
+def shift_last(index: Expr, tile: int, extent: int) -> Expr:
     """Return the element that `index`, of whole tiles, is: the last tile is shifted to end with all, `extent`, of one tile at least."""
     return tirx.min(index // tile * tile, extent - tile) + index % tile
 

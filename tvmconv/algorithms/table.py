@@ -64,7 +64,7 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
         If `math` is not one of MATHS.
     """
     check_math(math)
-    candidates = [each for each in ALGORITHMS if each.kind == target.kind and allowed(each, math)]
+    candidates = [each for each in ALGORITHMS if each.kind == target.kind and allows(each, math)]
     covering = [each for each in candidates if each.covers(problem, target) is None]
     return sorted(covering, key=lambda each: (not each.is_default, each.cycles(problem, target)))
 
@@ -105,7 +105,7 @@ def worth_trying(problem: Problem, target: Target, math: str = "default") -> lis
     return [each for each in found if each.numerical_class != "transform" or each.cycles(problem, target) <= most]
 
 
-def allowed(algorithm: Algorithm, math: str) -> bool:
+def allows(algorithm: Algorithm, math: str) -> bool:
     """Return whether `math` allows an algorithm."""
     if math == "tf32":
         return True

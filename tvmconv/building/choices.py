@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..algorithms.algorithm import Algorithm
-from ..algorithms.table import ALGORITHMS, allowed, applicable
+from ..algorithms.table import ALGORITHMS, allows, applicable
 from ..problem import Problem
 from ..signature import format_signature
 from ..targets.target import Target
@@ -116,6 +116,6 @@ def _recorded(record: Record, problem: Problem) -> str:
 def _refusal(algorithm: Algorithm, problem: Problem, target: Target, math: str) -> str:
     """Return why an algorithm cannot be taken."""
     reason = algorithm.covers(problem, target)
-    if reason is None and not allowed(algorithm, math):
+    if reason is None and not allows(algorithm, math):
         return f"its results are of the class {algorithm.numerical_class}, which --math {math} leaves out"
     return str(reason)

@@ -181,7 +181,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
     for layer in found_layers:
         _check_filters(bundle, layer)
     _warn_of_packing(found_layers)
-    return _named(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers)))
+    return _with_unique_names(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers)))
 
 
 def empty_plan(name: str) -> Plan:
@@ -285,7 +285,7 @@ def _warn_of_packing(layers: Iterable[Layer]) -> None:
         )
 
 
-def _named(plan: Plan) -> Plan:
+def _with_unique_names(plan: Plan) -> Plan:
     """Return the plan with names of which no two functions have one in common: those that clash get a hash of what they are."""
     taken = set(COMMON)
 

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from ..errors import TvmconvError
-from ..isa import ISAS, named
+from ..isa import ISAS, isa_named
 from ..measuring.measure import Check, Measured
 from ..measuring.race import Built, Race, Times
 from ..signature import format_signature, parse_signature
@@ -111,7 +111,7 @@ def _cpu_to_facts(target: CpuTarget) -> dict[str, Any]:
 
 
 def _cpu_of(facts: dict[str, Any]) -> CpuTarget:
-    return CpuTarget(**{**facts, "isa": named(facts["isa"])})
+    return CpuTarget(**{**facts, "isa": isa_named(facts["isa"])})
 
 
 def task_to_text(task: Check | Race, libraries: list[Built], seconds: float) -> str:

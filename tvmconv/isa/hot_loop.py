@@ -86,7 +86,7 @@ def hot_loop(asm: str, reader: AssemblyReader) -> HotLoop | None:
         )
 
     name, best = max(loops, key=heat)
-    return _counted(kernels[name], best, [read(line) for line in best], reader.frame(functions[name]))
+    return _count(kernels[name], best, [read(line) for line in best], reader.frame(functions[name]))
 
 
 def listing(asm: str, reader: AssemblyReader) -> str:
@@ -113,7 +113,7 @@ def _names(line: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", line) is not None
 
 
-def _counted(function: str, lines: list[str], instructions: list[Instruction], frame: frozenset[str]) -> HotLoop:
+def _count(function: str, lines: list[str], instructions: list[Instruction], frame: frozenset[str]) -> HotLoop:
     accesses = [access for each in instructions for access in each.accesses]
     spills = [access.base in frame and access.is_fixed for access in accesses]
     counts = Counter((access.is_store, spill) for access, spill in zip(accesses, spills, strict=True))

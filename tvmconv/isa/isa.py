@@ -38,7 +38,7 @@ class Matrices:
     depth: int
 
 
-def named(name: str) -> Isa:
+def isa_named(name: str) -> Isa:
     """Return the instruction set of a name."""
     return _NAMED[name]
 
@@ -239,7 +239,7 @@ class Isa:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The one object, in another process, too.
-        return named, (self.name,)
+        return isa_named, (self.name,)
 
     def __repr__(self) -> str:
         return f"<Isa {self.name}>"

@@ -59,7 +59,7 @@ def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     check_stage(stage, target)
     check_algorithm(choice.algorithm, problem, target)
     if stage in SCHEDULED:
-        return _scheduled(stage, problem, target, choice)
+        return _before_lowering(stage, problem, target, choice)
     return generator_of(target).show(stage, problem, target, choice)
 
 
@@ -90,7 +90,7 @@ def check_algorithm(name: str, problem: Problem, target: Target) -> None:
         )
 
 
-def _scheduled(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
+def _before_lowering(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     """Return the stages before lowering."""
     from .schedule_text import schedule_text
 

@@ -48,7 +48,7 @@ def _check(task: Check, stream: int) -> Measured:
     wrong = difference(output.numpy(), expected, task.numerical_class, task.problem)
     if wrong:
         return Measured(None, wrong)
-    with _captured(calls, stream) as graph:
+    with _capture(calls, stream) as graph:
         return Measured(min(graph.sample() for _ in range(SAMPLES)))
 
 
@@ -67,7 +67,7 @@ def _race(task: Race, stream: int) -> Times:
 
 
 @contextmanager
-def _captured(calls: list[Callable[[], object]], stream: int) -> Iterator[LaunchGraph]:
+def _capture(calls: list[Callable[[], object]], stream: int) -> Iterator[LaunchGraph]:
     graph = LaunchGraph(calls, stream)
     yield graph
     graph.close()

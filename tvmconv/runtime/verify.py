@@ -18,7 +18,7 @@ from ..errors import TvmconvError, TvmconvWarning
 from ..fills import Arrays, exact_case, numpy_dtype, random_fill
 from ..problem import Problem
 from ..signature import parse_signature
-from ..support.folders import locked
+from ..support.folders import lock
 from ..support.progress import Progress
 from ..support.sandbox import Sandbox
 from .bundle import EMULATED, Bundle, Entry, read_bundle, record_answers
@@ -138,7 +138,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
 def _record(path: Path, answers: dict[tuple[str, str], Entry]) -> None:
     place = path.resolve()
     try:
-        with locked(place.parent):
+        with lock(place.parent):
             record_answers(place, answers)
     except OSError as error:
         warnings.warn(f"what was found cannot be written into {path}: {error.strerror}", TvmconvWarning, stacklevel=3)

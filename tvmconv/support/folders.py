@@ -30,7 +30,7 @@ def staging(place: Path) -> Iterator[Path]:
     OSError
         If it cannot be made, for instance because the parent of `place` does not exist.
     """
-    with locked(place.parent):
+    with lock(place.parent):
         _remove_left_over(place)
         folder = Path(tempfile.mkdtemp(prefix=_prefix(place, _BUILDING), dir=place.parent))
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -67,7 +67,7 @@ def _prefix(place: Path, what: str) -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on `folder` among the processes that ask for it here."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import TargetError, missing_extra
 from ..isa import ISAS, Isa, native
 from ..isa.isa import Matrices
-from .cost_rows import costs_of, kept
+from .cost_rows import costs_of, user_rows
 from .costs import Costs
 from .cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES, cpu_of
 
@@ -105,7 +105,7 @@ class Target:
             )
         if find_spec("tvm") is None:
             raise missing_extra("compile", "tvm")
-        return _host() if text == "host" else _named(text)
+        return _host() if text == "host" else _find_named(text)
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ class CpuTarget(Target):
 def _costs(target: CpuTarget) -> Costs:
     core = (target.vector_bits, target.vector_registers, target.multiply_adds)
     # Of this machine's CPU alone, whose caches are known: what is built for another does not depend on where.
-    own = kept().get(target.name) if target.caches else None
+    own = user_rows().get(target.name) if target.caches else None
     return costs_of(target.mcpu, core, target.l2, target.l3, target.features, own)
 
 
@@ -279,7 +279,7 @@ def _llvm_cpus(isa: Isa) -> frozenset[str]:
 
 
 @cache
-def _named(name: str) -> CpuTarget:
+def _find_named(name: str) -> CpuTarget:
     cpu, *missing = name.split(_MISSING)
     # This machine's set comes first: "generic" is in each.
     isas = sorted(ISAS, key=lambda isa: isa is not native())

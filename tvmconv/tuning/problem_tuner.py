@@ -254,8 +254,8 @@ class ProblemTuner:
             version=next(space.version for space in self.spaces if space.algorithm == candidate.algorithm),
             sketch=candidate.sketch,
             decisions=candidate.decisions,
-            seconds=_rounded(seconds),
-            default_seconds=None if default_seconds is None else _rounded(default_seconds),
+            seconds=_round(seconds),
+            default_seconds=None if default_seconds is None else _round(default_seconds),
             trials=len(self.trials),
             seed=self._session.seed,
             machine=self._session.machine,
@@ -269,5 +269,5 @@ class ProblemTuner:
         warnings.warn(f"{format_signature(self.problem)}: {text}", TvmconvWarning, stacklevel=2)
 
 
-def _rounded(seconds: float) -> float:
+def _round(seconds: float) -> float:
     return float(f"{seconds:.4g}")

@@ -215,7 +215,7 @@ def _version(name: str, math: str) -> int | None:
         algorithm = algorithms.get(name)
     except TvmconvError:
         return None
-    return algorithm.version if algorithms.allowed(algorithm, math) else None
+    return algorithm.version if algorithms.allows(algorithm, math) else None
 
 
 def _parser(target: str) -> Callable[[Any], Record]:

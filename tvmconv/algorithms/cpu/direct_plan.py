@@ -11,7 +11,7 @@ from typing import TypeVar
 from ...targets.target import CpuTarget
 from ..shapes import IN_FLIGHT, divisors, part_counts
 from .grouped_plan import grouped_plan, grouped_vectors
-from .model.cost import uneven
+from .model.cost import imbalance
 from .model.tasks import TASKS, rows_first, task_cycles, vector_counts
 from .windows.plan import DirectPlan, Options
 from .windows.tile import LEAST_GAIN, tile_cycles, widths
@@ -30,7 +30,7 @@ MOST_CHUNKS = 32
 LEAST_ROWS = 8  # that use a filter which is taken tap by tap
 
 
-def planned(windows: Sequence[W], target: CpuTarget) -> list[W]:
+def plan_windows(windows: Sequence[W], target: CpuTarget) -> list[W]:
     """Return the windows with their plans, the best first: tiles of all windows have as many vectors of channels."""
     if not windows:
         return []
@@ -69,7 +69,7 @@ def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
     Two cores of a Zen 4, 50176 to 64 channels, one pixel: by 4 vectors, one task, 164 us, by 2 73, by 1 113.
     """
     chunks = part_counts(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS, TASKS)
-    return tile_cycles(window, window.row, vectors, target) * min(map(uneven, (c * window.groups for c in chunks)))
+    return tile_cycles(window, window.row, vectors, target) * min(map(imbalance, (c * window.groups for c in chunks)))
 
 
 def _passes_again(window: Window, vectors: int, target: CpuTarget) -> bool:
@@ -175,7 +175,9 @@ def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> in
     size = 4 * axis.extent * window.pixel
     if not (measured and one_row and few and size > target.l2):
         return 0
-    return min((count for count in parts if count >= TASKS and size // count <= target.l2 // 2), key=uneven, default=0)
+    return min(
+        (count for count in parts if count >= TASKS and size // count <= target.l2 // 2), key=imbalance, default=0
+    )
 
 
 def _groups_together(window: Window, target: CpuTarget) -> bool:

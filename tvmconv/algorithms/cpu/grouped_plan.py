@@ -177,12 +177,12 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, 
         image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
         reload = costs.reload if image <= target.l2_share else costs.reload_beyond
         reloads = reload * max(0, outputs + vectors * data - target.vector_registers)
-    load = costs.load + costs.crowded * (crowded(window, width, target) if taps else 0.0)
+    load = costs.load + costs.crowded * (evicted_share(window, width, target) if taps else 0.0)
     loads = vectors * (data / (taps or axis.taps) + 1) * load
     return (max(outputs, costs.chain) + loads + reloads) / outputs + wait
 
 
-def crowded(window: Window, width: int, target: CpuTarget) -> float:
+def evicted_share(window: Window, width: int, target: CpuTarget) -> float:
     """Return what part of a tile's loads, of data and a filter in place, L1 does not keep, by the sets in which a vector of pixels lies.
 
     That is of lines that a load before read, those that are more than such sets have: of a row, whose next one reads them again, or

@@ -24,7 +24,7 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..subconvolution import Expr
 from . import direct
-from .direct_plan import planned
+from .direct_plan import plan_windows
 from .model.cost import Counts, total
 from .windows.express import express
 from .windows.window import Window
@@ -46,7 +46,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 
 def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
     """Define a transposed convolution by windows whose output channels are those of all phases of a row."""
-    windows = planned(phased_windows(problem, target, vnni_factor, prepacked), target)
+    windows = plan_windows(phased_windows(problem, target, vnni_factor, prepacked), target)
     by_element = vnni_factor == 2 and target.isa.dots_by_element
     return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
 
@@ -58,14 +58,14 @@ def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) 
 
 def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem, its filter prepacked."""
-    windows = planned(phased_windows(problem, target, vnni_factor, prepacked=True), target)
+    windows = plan_windows(phased_windows(problem, target, vnni_factor, prepacked=True), target)
     return direct.windows_estimate(windows, target)
 
 
 def plain(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem whose filter comes plain: beside those of `estimate`, the copies of the filter."""
     windows = phased_windows(problem, target, vnni_factor, False)
-    return total(estimate(problem, target, vnni_factor), *(direct.packed(window, target) for window in windows))
+    return total(estimate(problem, target, vnni_factor), *(direct.count_packing(window, target) for window in windows))
 
 
 def phased_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[PhasedWindow]:

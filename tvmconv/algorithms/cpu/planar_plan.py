@@ -8,7 +8,7 @@ from math import prod
 
 from ...targets.target import CpuTarget
 from ..shapes import divisors
-from .model.cost import multiply_add, uneven
+from .model.cost import imbalance, multiply_add
 from .model.counts import TASK_ROWS
 from .model.tasks import TASKS, task_rows
 from .windows.plan import Options, PlanarPlan
@@ -20,7 +20,7 @@ LEAST_SHARING = 8
 COPIED_PLANES = 8  # of one task, at most: stores are done when what they wrote is read
 
 
-def planned(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
+def plan_windows(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
     """Return the windows with their plans, the best first: what the first one likes best, of what leaves all registers for a vector."""
     liked = channel_counts(windows[0], target) if windows else []
     counts = [count for count in liked if all(vector_counts(each, count, target) for each in windows)][:3]
@@ -82,7 +82,7 @@ def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuT
     chunks = divisors(window.computed_outputs // channels, 16)
     products = window.outputs / window.lanes * multiply_add(window.lanes, target)
     fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= products]
-    return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
+    return chunks, min(fitting, key=lambda chunk: (round(imbalance(tasks * chunk), 1), chunk))
 
 
 def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
@@ -120,4 +120,4 @@ def _task_tiles(window: PlanarWindow, vectors: int, target: CpuTarget) -> Option
     tasks = window.problem.batch * window.groups * tiles
     counts, tile_bytes = divisors(tiles, 64), 4 * window.channels * window.axes[-1].stride * window.lanes * vectors
     fitting = [n for n in counts if n == 1 or (n * tile_bytes <= target.l2_share // 2 and tasks // n >= TASKS)]
-    return counts, min(fitting, key=lambda n: (round(uneven(tasks // n), 1), -n))
+    return counts, min(fitting, key=lambda n: (round(imbalance(tasks // n), 1), -n))

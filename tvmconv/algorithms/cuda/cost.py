@@ -68,7 +68,7 @@ def _estimate_gemm(
         tile = best(each, problem.dtype, target)
         cycles += tile.cycles(each, target)
         alone += _ALONE * _alone(window, tile) / multiprocessors
-    return {CYCLES: max(times[0] * cycles * _wasted(problem) + alone, times[1] * _memory(problem, target))}
+    return {CYCLES: max(times[0] * cycles * _waste(problem) + alone, times[1] * _memory(problem, target))}
 
 
 def _memory(problem: Problem, target: CudaTarget) -> float:
@@ -86,7 +86,7 @@ def _alone(window: SubConvolution, tile: BlockTile) -> int:
     return moved * blocks * ceil(each.depth / tile.depth) * tile.depth
 
 
-def _wasted(problem: Problem) -> float:
+def _waste(problem: Problem) -> float:
     """Ratio of the sectors read for a group's channels of a pixel, among other groups', to those that they fill."""
     together = problem.in_channels // problem.groups * DTYPE_BYTES[problem.dtype]
     return max(1.0, SECTOR_BYTES / together) if problem.groups > 1 and problem.data_format == "NXC" else 1.0

@@ -29,7 +29,7 @@ def _read(line: str) -> Instruction:
     matches = [_MEMORY.fullmatch(operand.rstrip("!")) for operand in operands]
     for number, memory in enumerate(matches):
         if memory is not None and mnemonic.startswith(_ADDRESSED):
-            return _addressed(mnemonic, operands[:number], memory)
+            return _access(mnemonic, operands[:number], memory)
     if mnemonic in (*_ADDS_TO_FIRST, *_ADDS_TO_LAST):
         places = [_vector(operand) for operand in operands]
         added_to = places[-1 if mnemonic in _ADDS_TO_LAST else 0]
@@ -43,7 +43,7 @@ def _read(line: str) -> Instruction:
     return Instruction(effects=(Effect(written, source=_vector(operands[-1]) if whole else None),))
 
 
-def _addressed(mnemonic: str, registers: Iterable[str], memory: re.Match[str]) -> Instruction:
+def _access(mnemonic: str, registers: Iterable[str], memory: re.Match[str]) -> Instruction:
     """Return what a load or a store of registers does."""
     names = [name for operand in registers for name in re.findall(r"\b[vqdshwx]\d+\b", operand)]
     vectors = [name for name in names if name[0] not in "wx"]

@@ -345,7 +345,7 @@ def is_elementary(call: Any, name: str = "") -> bool:
     return known is not None and name in ("", known)
 
 
-def computed(call: Call, statements: list[Any]) -> Any:
+def compute_call(call: Call, statements: list[Any]) -> Any:
     """Return what such a call computes; what it stores on the way is added to statements."""
     value, *others = call.args
     made = Elementary(value, statements)

@@ -68,9 +68,9 @@ class Vector:
         if name in ("relu", "clip"):
             return self._clip(x, *(step.numbers or (0.0, inf)))
         if name == "scale":
-            return _rounded(x * array[0])
+            return _round(x * array[0])
         if name in ("leaky", "prelu"):
-            return tirx.Select(x < zero, _rounded((*array, *numbers)[0] * x), x)
+            return tirx.Select(x < zero, _round((*array, *numbers)[0] * x), x)
         if name == "hardsigmoid":
             return self._clip(fma(numbers[0], x, numbers[1]), 0.0, 1.0)
         if name == "hardswish":
@@ -96,7 +96,7 @@ class Vector:
         clipped, sixth = self._clip(self.x, -3.0, 3.0), self._const(1 / 6)
         product = self._named(clipped * sixth)
         quotient = fma(fma(product, self._const(-6), clipped), sixth, product)
-        return _rounded(self.x * (quotient + self._const(0.5)))
+        return _round(self.x * (quotient + self._const(0.5)))
 
     def _tanh(self) -> Any:
         """``(e**2a - 1) / (e**2a + 1)`` with the sign of x, a = abs(x)."""
@@ -241,6 +241,6 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fma", a, b, c)
 
 
-def _rounded(product: Any) -> Any:
+def _round(product: Any) -> Any:
     """Return a product that code generation makes no part of a multiply-add with what a later step adds."""
     return tirx.call_llvm_pure_intrin(str(product.ty.dtype), "llvm.arithmetic.fence", product)

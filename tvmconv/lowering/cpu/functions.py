@@ -23,7 +23,10 @@ def kernel_functions(
     if halves is None:
         functions = {SYMBOL: bind_arguments(func, definition, KERNEL_DTYPES)}
     else:
-        functions = {PACK_SYMBOL: _pack(func, definition, halves), PACKED_SYMBOL: _packed(func, definition, halves)}
+        functions = {
+            PACK_SYMBOL: _pack(func, definition, halves),
+            PACKED_SYMBOL: _packed_function(func, definition, halves),
+        }
         if EntryPoints.PLAIN in entry_points:
             functions[SYMBOL] = _both(func, definition, halves)
     return {symbol: function.with_attr("global_symbol", symbol) for symbol, function in functions.items()}
@@ -41,7 +44,7 @@ def _pack(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.P
     return tirx.PrimFunc([filter_, packed], statements, func.ret_type, func.attrs)
 
 
-def _packed(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.PrimFunc:
+def _packed_function(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.PrimFunc:
     """Return the function of the operands and the output in which `packed` takes the filter's place."""
     data, _, *rest, output = kernel_arguments(definition.problem, KERNEL_DTYPES).values()
     data_, _, *rest_ = list(func.params)[: len(definition.problem.operands)]

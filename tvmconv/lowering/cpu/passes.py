@@ -23,7 +23,7 @@ from ...algorithms.definition import Definition
 from ...algorithms.pairs import DOT, ROUND
 from ..common.activations import expand_steps
 from ..common.entry_points import EntryPoints
-from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, found
+from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, find_all
 from .functions import functions_of, kernel_functions
 from .packing import Halves, split, unsplit
 from .rewrites.apart import keep_apart
@@ -110,7 +110,7 @@ class Pass:
 
 def requests(func: tirx.PrimFunc) -> frozenset[str]:
     """Return the annotations of a function and of its loops that ask for a pass, and the functions that it calls."""
-    called = {str(each.args[0].value) for each in found(func.body, Call) if each.op.same_as(EXTERN)}
+    called = {str(each.args[0].value) for each in find_all(func.body, Call) if each.op.same_as(EXTERN)}
     return frozenset(asked_of(func) | called)
 
 

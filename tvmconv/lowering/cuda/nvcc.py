@@ -31,7 +31,7 @@ _SPILLS = re.compile(r"Function properties for (\w+)\s+\d+ bytes stack frame, [1
 def tool_paths(tool: str, package: str) -> list[str]:
     """Return the paths of a program of NVIDIA's toolkit: on the PATH, in CUDA_HOME or CUDA_PATH, in its usual place, of a pip package."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), _USUAL_HOME]
-    places = [*(Path(home) / "bin" / tool for home in homes if home), *_packaged(tool, package)]
+    places = [*(Path(home) / "bin" / tool for home in homes if home), *_find_packaged(tool, package)]
     found = [shutil.which(tool), *(str(place) for place in places if os.access(place, os.X_OK))]
     return [path for path in found if path is not None]
 
@@ -53,7 +53,7 @@ def nvcc_paths() -> list[str]:
     return found
 
 
-def _packaged(tool: str, package: str) -> list[Path]:
+def _find_packaged(tool: str, package: str) -> list[Path]:
     """Return where a pip package has a program, if it is installed."""
     try:
         files = distribution(package).files or []

@@ -19,7 +19,7 @@ from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import NATIVE
 from .epilogue_steps import finish, steps_header
-from .packing import packed
+from .packing import pack_arrays
 from .source import Argument, CudaSource, Launch, TensorMap
 
 _ELEMENTS = {"f16": "__half", "bf16": "__nv_bfloat16"}
@@ -68,7 +68,7 @@ def scheduled_tile(mod: tvm.IRModule, problem: Problem, target: CudaTarget) -> W
 def wgmma_source(problem: Problem, tile: WgmmaTile, target: CudaTarget) -> CudaSource:
     """Return the CUDA C++ of a convolution by tiles, and of the copies that it reads."""
     packing = packing_of(problem, target)
-    flat, copies = packing.problem, packed(packing)
+    flat, copies = packing.problem, pack_arrays(packing)
     phases = phases_of(flat)
     parts = [
         (NATIVE / "hopper.cuh").read_text(),

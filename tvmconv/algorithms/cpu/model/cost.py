@@ -83,9 +83,9 @@ def tile_step(
 
 def most_even(counts: Sequence[int], each: int) -> int:
     """Return which of `counts` threads share best, of so many tasks for `each`; of those that are alike the largest."""
-    return min(counts, key=lambda count: (uneven(count * each), -count))
+    return min(counts, key=lambda count: (imbalance(count * each), -count))
 
 
-def uneven(tasks: int) -> float:
+def imbalance(tasks: int) -> float:
     """Ratio of the busiest thread's work to the average, over numbers of threads."""
     return sum(-(-tasks // threads) * threads / tasks for threads in THREADS) / len(THREADS)

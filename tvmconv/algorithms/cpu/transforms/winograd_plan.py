@@ -10,7 +10,7 @@ from ....problem import Problem
 from ....targets.target import CpuTarget
 from ...shapes import F32_BITS, accumulators, divisors
 from ..direct import FAR_APART_BYTES
-from ..model.cost import lines, tile_step, uneven
+from ..model.cost import imbalance, lines, tile_step
 from ..windows.plan import Options, Shape, TaskPart, WinogradPlan
 from ..windows.tile import spills_alone
 from . import winograd_structures
@@ -149,7 +149,7 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: 
         cycles += lines(data_bytes) * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) * line.l3
     if first.taps > 1:
         cycles += target.costs.points.data_again * data_bytes / 4 * F32_BITS / target.vector_bits
-    return tasks * ((cycles + target.costs.task) * uneven(tasks))
+    return tasks * ((cycles + target.costs.task) * imbalance(tasks))
 
 
 def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
@@ -183,4 +183,4 @@ def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -
     tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
     # A load and a store of each vector, half of them hidden.
     sums = lines(4 * tiles.lanes) * target.costs.lines.l2 * filter_parts(tiles, shape, target)[1] / tiles.channels
-    return (shape_cycles(shape, target) + sums) * uneven(tasks)
+    return (shape_cycles(shape, target) + sums) * imbalance(tasks)

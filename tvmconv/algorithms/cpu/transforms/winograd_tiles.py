@@ -197,7 +197,7 @@ def tilings_of(window: Window, points: int) -> list[AxisTiling]:
 
 def as_tiled(window: Window, tilings: Sequence[AxisTiling]) -> dict[str, Any]:
     """Return what changes in a window of three axes whose last two are cut so: each has as many outputs as its tiles."""
-    axes = (window.axes[0], *map(_rounded, tilings))
+    axes = (window.axes[0], *map(_round_up, tilings))
     return {"axes": axes, "row": axes[-1].outputs, "tilings": tuple(tilings)}
 
 
@@ -214,7 +214,7 @@ def _piece(taps: int, points: int) -> int:
     return min(range(points - 1, 1, -1), key=lambda piece: (-(-taps // piece) / (points + 1 - piece), piece != taps))
 
 
-def _rounded(tiling: AxisTiling) -> Axis:
+def _round_up(tiling: AxisTiling) -> Axis:
     outputs = tiling.tiles * tiling.outputs
     same = outputs == tiling.axis.outputs
     taps = tiling.axis.taps * tiling.pieces

@@ -10,7 +10,7 @@ from ....targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...shapes import IN_FLIGHT, accumulators, divisors, part_counts
-from ..model.cost import uneven
+from ..model.cost import imbalance
 from ..model.counts import rows_kept
 from ..model.tasks import TASKS
 from .plan import WholeRows
@@ -57,7 +57,7 @@ def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
         for count in part_counts(parts, MOST_SHARES, TASKS)
         if LEAST_ROWS_OF_SHARE * count <= parts * rows * of_row
     ]
-    shares = min(counts, key=uneven, default=1)
+    shares = min(counts, key=imbalance, default=1)
     return WholeRows(shares, rows, vectors) if shares >= TASKS // 2 else None
 
 

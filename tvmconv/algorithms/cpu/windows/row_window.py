@@ -11,7 +11,7 @@ from math import prod
 
 from ....targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...shapes import F32_BITS
-from ...subconvolution import Expr, SubConvolution, shifted
+from ...subconvolution import Expr, SubConvolution, shift_last
 from .plan import PlanarPlan
 
 # Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the
@@ -91,7 +91,7 @@ class PlanarWindow(SubConvolution):
 
     def column(self, x: Expr) -> Expr:
         """Return the output of a row that its element x computes."""
-        return shifted(x, self.lanes, self.axes[-1].outputs) if self.overlaps else x
+        return shift_last(x, self.lanes, self.axes[-1].outputs) if self.overlaps else x
 
     @property
     def computed(self) -> tuple[int, ...]:
@@ -106,11 +106,11 @@ class PlanarWindow(SubConvolution):
 
     def output(self, o: Expr) -> Expr:
         """Return the output channel of a group that element `o` of its tiles computes."""
-        return shifted(o, self.channel_tile, self.outputs) if self.channel_tile else o
+        return shift_last(o, self.channel_tile, self.outputs) if self.channel_tile else o
 
     def line(self, y: Expr) -> Expr:
         """Return the row of an image that its element y computes."""
-        return shifted(y, self.row_tile, self.axes[-2].outputs) if self.row_tile else y
+        return shift_last(y, self.row_tile, self.axes[-2].outputs) if self.row_tile else y
 
     @property
     def stages_data(self) -> bool:

@@ -161,14 +161,14 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
             stream=beyond if passed > target.l1_share else 0.0,
             # Pixels in a set of L1, and the passing filter, evict each other.
             crowded=sets > 0 and width * sets + vectors > L1_WAYS + 1,
-            spilled=spilled(width, vectors, target),
+            spilled=count_spills(width, vectors, target),
             single=single,
         ) / (width * vectors)
 
     return cycles
 
 
-def spilled(width: int, vectors: int, target: CpuTarget) -> int:
+def count_spills(width: int, vectors: int, target: CpuTarget) -> int:
     """Return how many sums have no register beside a tile's operands.
 
     Either the filter's vectors stay in registers and broadcasts pass through one, or the other way round.

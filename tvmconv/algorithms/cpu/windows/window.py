@@ -16,8 +16,8 @@ from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...axes import axes_of
 from ...pairs import ELEMENT_TYPES, reads_pairs
-from ...shapes import LEAST_SKIPPED, lane_count, rotated
-from ...subconvolution import Expr, SubConvolution, shifted, store_index
+from ...shapes import LEAST_SKIPPED, lane_count, rotate
+from ...subconvolution import Expr, SubConvolution, shift_last, store_index
 from .plan import DirectPlan, GroupedPlan, WholeRows, WinogradPlan
 
 TOGETHER = 4  # vectors of the filter: more than most tiles have
@@ -184,11 +184,11 @@ class Window(SubConvolution):
 
     def column(self, y: Expr) -> Expr:
         """Return the output of a row that its element `y` computes."""
-        return shifted(y, self.tile, self.axes[-1].outputs) if self.tile else y
+        return shift_last(y, self.tile, self.axes[-1].outputs) if self.tile else y
 
     def output(self, o: Expr) -> Expr:
         """Return the output channel of a group that lane `o` of all its vectors computes."""
-        return shifted(o, self.lanes, self.outputs) if self.shifted else o
+        return shift_last(o, self.lanes, self.outputs) if self.shifted else o
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:
         """Return the output channel that lane `o` of group `g` computes."""
@@ -378,7 +378,7 @@ class Window(SubConvolution):
 
     def summed(self, c: Expr, o: Expr) -> Expr:
         """Return the channel, or pair of them, that output channel `o` sums as its `c`-th."""
-        return rotated(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
+        return rotate(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
