@@ -13,7 +13,7 @@ from tvmconv.building import fallbacks
 from tvmconv.building.fallbacks import Attempt, Built
 from tvmconv.errors import ToolchainError
 from tvmconv.problem import Problem
-from tvmconv.runtime.verify import Answer, Check, check_kernel
+from tvmconv.runtime.verify import Answer, KernelCheck, check_kernel
 from tvmconv.targets.target import Target
 
 FAILING = tuple(
@@ -77,7 +77,7 @@ def wrong(task: Attempt) -> Built | None:
     return fallbacks.attempt(task)
 
 
-def _wrong_answer(check: Check) -> Answer:
+def _wrong_answer(check: KernelCheck) -> Answer:
     return Answer("exact", 1.0, "1 of 2 outputs differ")
 
 

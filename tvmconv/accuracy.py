@@ -1,4 +1,4 @@
-"""How a kernel's answer may differ from the reference, by its numerical class."""
+"""Tolerances of a kernel's answer against the reference, by its numerical class."""
 
 from __future__ import annotations
 

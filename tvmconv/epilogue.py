@@ -103,7 +103,7 @@ def format_epilogue(steps: Iterable[Step]) -> str:
 
 
 def is_exact(steps: Iterable[Step]) -> bool:
-    """Whether every step has one right answer."""
+    """Return whether every step has one right answer."""
     return all(step.name not in APPROXIMATED for step in steps)
 
 

@@ -109,7 +109,7 @@ def build(module: tvm.IRModule, target: tvm.target.Target, params: Any = None) -
 
 
 class Arguments:
-    """What built tasks are called with: an ``f_alloc_argument`` for ``LocalRunner``.
+    """Arguments that built tasks are called with: an ``f_alloc_argument`` for ``LocalRunner``.
 
     MetaSchedule takes the arguments of a task's module, whose shapes are those of the definition, not of the problem.
 

@@ -52,7 +52,7 @@ def _widths(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _holds_twelve(window: Window, target: CpuTarget) -> bool:
-    """Whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data, they are all in use."""
+    """Return whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data."""
     return "twelve_sums" in target.costs.pays and window.outputs == 3 and window.channels // window.lanes >= LEAST_STEPS
 
 

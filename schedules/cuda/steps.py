@@ -48,7 +48,7 @@ def fitting(windows: Sequence[Gemm], tiles: Iterable[AnyTile], target: CudaTarge
 
 
 def divides(tile: BlockTile, windows: Sequence[Gemm]) -> bool:
-    """Whether a tile divides the extents of windows, which are whole tiles of their own."""
+    """Return whether a tile divides the extents of windows, which are whole tiles of their own."""
     return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
 
 

@@ -15,7 +15,7 @@ from tvm.ir import Call
 
 from tests.numerics.test_network import module
 from tvmconv.lowering.common.elementary_arithmetic import is_elementary
-from tvmconv.lowering.common.rewrites import found
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.network.compile import build
 from tvmconv.network.lower import check_target, scheduled
 from tvmconv.network.passes import use_kernels
@@ -37,7 +37,7 @@ def test_powers_are_products(tmp_path: Path) -> None:
     mod = module(powers, [array.shape], "bfloat16")
     functions = scheduled(use_kernels(mod), check_target("host"), planned=True)
     others = [each for variable, each in functions.functions_items() if variable.name_hint != "main"]
-    assert others and not any(is_elementary(call) for each in others for call in found(each.body, Call))
+    assert others and not any(is_elementary(call) for each in others for call in find_all(each.body, Call))
     build(mod, tmp_path / "network.so")
     (answer,) = load_network(tmp_path / "network.so")(x0=array).values()
     wide = array.astype(np.float64)

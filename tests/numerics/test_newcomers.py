@@ -66,15 +66,15 @@ ISA = Isa(
 ASSEMBLY = """
 import re
 
-from ..assembly import Branches
-from ..instructions import Instruction, Reader
+from ..assembly import Jumps
+from ..instructions import AssemblyReader, Instruction
 
 
 def read(line):
     return Instruction(int(line.split()[0].startswith("xvmadd")))
 
 
-READER = Reader(read, lambda lines: frozenset({"r1"}), Branches(re.compile(r"b|bdnz|blr"), frozenset({"b", "blr"})))
+READER = AssemblyReader(read, lambda lines: frozenset({"r1"}), Jumps(re.compile(r"b|bdnz|blr"), frozenset({"b", "blr"})))
 """
 USE_INSTRUCTION_SET = """
 target = Target.parse("pwr10")

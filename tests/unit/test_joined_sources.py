@@ -20,7 +20,7 @@ from tvmconv import cli, reference
 from tvmconv.building.filters import add_filters
 from tvmconv.errors import BundleError, KernelNotFoundError
 from tvmconv.frontends import Model, read_model
-from tvmconv.reporting.page import Report, render
+from tvmconv.reporting.page import Page, render
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import format_signature
 
@@ -275,7 +275,7 @@ def test_a_bundle_says_what_was_joined(joined: Model, tmp_path: Path, capsys: py
     assert registry.node(node.name).joined == node.joined
     with pytest.raises(KernelNotFoundError, match=f"is a part of {node.name!r} .*which computes the tensor 'y'"):
         registry.node(node.serves[2])
-    page = render(Report(read_bundle(path), [], None, 1, datetime.now(), 0.0, None, []))
+    page = render(Page(read_bundle(path), [], None, 1, datetime.now(), 0.0, None, []))
     assert f"{node.name} of model.onnx: {node.joined}" in page
     cli.main(["explain", node.signature, str(path)])
     assert f"it computes {node.name} of model.onnx: 4 branches, one kernel" in capsys.readouterr().out

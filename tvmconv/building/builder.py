@@ -31,7 +31,7 @@ from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, w
 from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
 from ..signature import format_signature
-from ..support.folders import link_or_copy, locked, move_into_place, staging
+from ..support.folders import link_or_copy, lock, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
@@ -279,7 +279,7 @@ def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[E
     for left in folder.glob("*/.link-*"):  # by a process that died while it linked
         shutil.rmtree(left)
     # Another build may add to the same bundle meanwhile.
-    with locked(path.parent):
+    with lock(path.parent):
         _check_replaceable(path)
         if (path / MANIFEST).exists():
             bundle = _merged(bundle, read_bundle(path))

@@ -16,7 +16,7 @@ from ..errors import CompilationError, ToolchainError, TvmconvError, Verificatio
 from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
-from ..runtime.verify import REFERENCE_FLOPS, Check, check_kernel
+from ..runtime.verify import REFERENCE_FLOPS, KernelCheck, check_kernel
 from ..signature import format_signature
 from ..support.files import check_full
 from ..support.sandbox import Call
@@ -185,7 +185,7 @@ def attempt(task: Attempt) -> Built | None:
         transferred_from=way.record.signature if way.record and not tuned else None,
     )
     if job.check:
-        answer = check_kernel(Check(bundle_of(job), entry))
+        answer = check_kernel(KernelCheck(bundle_of(job), entry))
         if answer.wrong:
             raise VerificationError(f"its kernel is wrong: {answer.wrong}")
         entry = answer.recorded(entry)

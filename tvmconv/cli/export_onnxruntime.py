@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..exporting.network_part import NetworkPart
-    from ..onnxruntime.racing import Race
+    from ..onnxruntime.racing import RaceResult
     from ..problem import Problem
     from ..support.progress import Progress
     from .parsing import Subparsers
@@ -124,12 +124,12 @@ def _races(
     claims: Sequence[str],
     networks: Mapping[int, Sequence[NetworkPart]],
     arguments: argparse.Namespace,
-) -> tuple[list[Race], set[int]]:
+) -> tuple[list[RaceResult], set[int]]:
     """Say how fast each model is by what a provider claims of it; return also which networks of parts are left out."""
     from ..onnxruntime.racing import LEAST_GAIN, race, race_parts
 
     inputs = read_inputs(arguments.inputs)
-    races: list[Race] = []
+    races: list[RaceResult] = []
     useless: set[int] = set()
     for model, bucket, name in shaped(models, arguments):
         try:
@@ -166,5 +166,5 @@ def _races(
     return races, useless
 
 
-def _times(found: Race) -> str:
+def _times(found: RaceResult) -> str:
     return ", ".join(f"{claims} claimed {1e3 * seconds:.3f} ms" for claims, seconds in found.seconds.items())

@@ -222,12 +222,12 @@ def _comment(text: str) -> str:
     return line.replace("*/", "* /").replace("/*", "/ *").replace("NAME", f"NA{_KEPT}ME")
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as a string of C."""
     escaped = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
     return f'"{escaped}"'.replace("NAME_", "NAME\\137")  # which is not the library's
 
 
-def listed(items: Sequence[str]) -> str:
+def join_rows(items: Sequence[str]) -> str:
     """Return initializers, each on a line."""
     return ",\n    ".join(items)

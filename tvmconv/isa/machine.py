@@ -1,4 +1,4 @@
-"""What this machine's CPU can do, by the names that Linux gives."""
+"""Features of this machine's CPU, by the names that Linux gives."""
 
 from __future__ import annotations
 

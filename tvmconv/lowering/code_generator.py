@@ -35,7 +35,7 @@ class Written(NamedTuple):
 
 
 class CodeGenerator(Protocol):
-    """How kernels for one kind of target are compiled.
+    """Compiler of kernels for one kind of target.
 
     Attributes
     ----------

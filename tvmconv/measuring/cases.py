@@ -1,4 +1,4 @@
-"""What kernels are called with, and what they have to answer: kept, as problems are measured in turns."""
+"""Arguments of kernels and their expected answers: kept, as problems are measured in turns."""
 
 from __future__ import annotations
 

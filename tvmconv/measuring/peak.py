@@ -32,7 +32,7 @@ MEMORY_FLOATS, CACHE_FLOATS = 2**26, 2**20
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How fast the machine computes at most.
+    """Greatest arithmetic speed of the machine.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Peak(Arithmetic):
-    """What the machine can do at most.
+    """Greatest speed of the machine, in arithmetic and from memory.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from .cores import Cores
 from .placements import PLACEMENTS
 from .quiet import Least, least
 
-# How long a kernel's turn is, and how long it may wait for a busy neighbour.
+# Length of a kernel's turn, and of its wait for a busy neighbour.
 TURN_SECONDS, TURN_PATIENCE = 0.005, 0.1
 # Undisturbed turns that each kernel takes in each placement, and when to go on without them: long kernels take one.
 TURNS = 3

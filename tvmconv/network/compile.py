@@ -13,7 +13,7 @@ from tvm.ir import Call
 from ..checks import as_path
 from ..errors import SourceError
 from ..exporting.network_part import NetworkPart
-from ..lowering.common.rewrites import found
+from ..lowering.common.rewrites import find_all
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget
@@ -84,7 +84,7 @@ def _planned(
 
 def _check(functions: dict[str, tirx.PrimFunc]) -> None:
     for name, function in functions.items():
-        called: list[Any] = [each for each in found(function.body, Call) if getattr(each.op, "name", "") in _PACKED]
+        called: list[Any] = [each for each in find_all(function.body, Call) if getattr(each.op, "name", "") in _PACKED]
         if called:
             raise SourceError(
                 f"the network's {name} calls TVM's runtime ({called[0].args[0]}), which its library is to do without; TVM's"

@@ -31,7 +31,7 @@ _MOST_GRAPHS = 256
 
 
 @dataclass(frozen=True)
-class Race:
+class RaceResult:
     """A model's seconds by what a provider claims of it, of `CLAIMS`; its graphs, each its hash and its identity.
 
     `refused` says why the provider's network is not among them; ``""``: it is, or there is none. `unchecked`: it is, and no output
@@ -119,7 +119,7 @@ def race(
     inputs: Mapping[str, np.ndarray] | None = None,
     claims: Sequence[str] = CLAIMS,
     networks: Sequence[int] | None = None,
-) -> Race:
+) -> RaceResult:
     """Return the seconds that onnxruntime takes for a model by what a provider claims of it.
 
     Parameters
@@ -168,12 +168,12 @@ def race(
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot run it: {last_line(error)}") from error
-    return Race({name: median(found) for name, found in times.items()}, graphs, refused, unchecked)
+    return RaceResult({name: median(found) for name, found in times.items()}, graphs, refused, unchecked)
 
 
 def race_parts(
-    model: str | os.PathLike[str], provider: str | os.PathLike[str], found: Race, **given: Any
-) -> tuple[Race, dict[int, Race]]:
+    model: str | os.PathLike[str], provider: str | os.PathLike[str], found: RaceResult, **given: Any
+) -> tuple[RaceResult, dict[int, RaceResult]]:
     """Return the race with those of the networks of a model's parts that do not make it slower, and the race of each alone.
 
     A part stays unless the model takes `LEAST_GAIN` times as long or more with it alone as with nothing, or its answers are wrong;

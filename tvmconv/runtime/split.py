@@ -16,7 +16,7 @@ _WRITTEN_OUT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """Calls of one kernel: how many, and for which batch."""
 
     batch: int
@@ -47,7 +47,7 @@ class Split:
 
     device: str
     batches: tuple[int, ...]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[BatchPart, ...] = ()
     obstacle: str | None = None
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def find_split(
             f"images of {odd} bytes would begin between multiples of {ALIGNMENT} bytes, where no kernel for GPUs reads"
         )
         return Split(name, sizes, obstacle=reason)
-    return Split(name, sizes, tuple(Part(batch, times, by_batch[batch]) for batch, times in calls.items()))
+    return Split(name, sizes, tuple(BatchPart(batch, times, by_batch[batch]) for batch, times in calls.items()))
 
 
 def calls_for(batch: int, sizes: Iterable[int]) -> dict[int, int] | None:

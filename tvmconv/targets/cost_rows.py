@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 from ..errors import TargetError
 from ..support.files import write_whole
 from ..support.user import user_folder
-from .costs import Amx, Costs, Elements, Lanes, Lines, Points, Step, Structures
+from .costs import Amx, Costs, Elements, Lanes, Lines, Points, StepCosts, Structures
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def all_rows() -> dict[str, Costs]:
     return rows_in(files(__package__).joinpath("costs.json").read_text(), "costs.json")
 
 
-def kept() -> dict[str, Costs]:
+def user_rows() -> dict[str, Costs]:
     """Return the rows that `tvmconv calibrate` kept for this user, by names of targets.
 
     Raises
@@ -76,7 +76,7 @@ def keep(name: str, row: Costs) -> Path:
     """Keep a row for this user; return the file."""
     path = _kept_at()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, row_text({**kept(), name: row}).encode())
+    write_whole(path, row_text({**user_rows(), name: row}).encode())
     return path
 
 
@@ -84,7 +84,7 @@ def forget(name: str) -> Path:
     """Remove a row that was kept, or a damaged file; return the file."""
     path = _kept_at()
     try:
-        rows = kept()
+        rows = user_rows()
     except TargetError:
         rows = {}
     rows.pop(name, None)
@@ -113,10 +113,10 @@ def rows_in(text: str, where: str) -> dict[str, Costs]:
         raise TargetError(f"{where} is no JSON: {error}; remove it, or write it again by tvmconv calibrate") from error
     if not isinstance(values, dict):
         raise TargetError(f"{where} has no rows by name; remove it, or write it again by tvmconv calibrate")
-    return {name: made(Costs, row, f"{where}, {name}") for name, row in values.items()}
+    return {name: from_json(Costs, row, f"{where}, {name}") for name, row in values.items()}
 
 
-def made(kind: type[T], values: Any, where: str) -> T:
+def from_json(kind: type[T], values: Any, where: str) -> T:
     """Return the dataclass `kind` of JSON's `values`.
 
     Raises
@@ -138,9 +138,9 @@ def made(kind: type[T], values: Any, where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    of = [each for each in (Step, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
+    of = [each for each in (StepCosts, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
     if of:
-        return None if value is None else made(of[0], value, where)
+        return None if value is None else from_json(of[0], value, where)
     if hint == frozenset[str] and isinstance(value, list):
         return frozenset(value)
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:

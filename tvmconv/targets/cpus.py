@@ -1,4 +1,4 @@
-"""What schedules and estimates assume of a CPU that its features do not tell: caches, ports, rates, by LLVM's names.
+"""Caches, ports and rates of CPUs, by LLVM's names, which schedules and estimates need and features do not give.
 
 Cache sizes and multiply-adds in a cycle are those of the makers' optimization guides (AMD's Software Optimization Guides
 for families 17h, 19h and 1Ah; Intel's 64 and IA-32 Architectures Optimization Reference Manual, appendix on

@@ -20,7 +20,7 @@ from ..problem import Problem
 from ..targets.target import Target
 from .search import Candidate, Decisions, Sketch, Space
 
-# What TVM raises when a schedule cannot be applied or compiled (its errors are RuntimeErrors).
+# Errors of TVM when a schedule cannot be applied or compiled (its own are RuntimeErrors).
 TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
 
 

@@ -13,7 +13,7 @@ from ..targets.target import Target
 from .records import Record
 from .search import Candidate, Space
 
-# What counts as much as a size that is so many times larger: a factor of 2 is a distance of 1.
+# Distances that count as a size so many times larger: a factor of 2 is a distance of 1.
 OTHER_TYPE, OTHER_LAYOUT, OTHER_FILTER_LAYOUT, OTHER_BIAS = 4.0, 2.0, 1.0, 0.25
 # Taps and strides decide which data a tile shares; a factor in one of them changes more than one in the sizes.
 TAPS, STRIDES = 2.0, 2.0

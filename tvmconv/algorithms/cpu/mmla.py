@@ -20,7 +20,7 @@ from ..flatten import flatten
 from ..shapes import F32_BITS, accumulators, divisors, tile_widths
 from .direct import LEAST_PER_GROUP
 from .model.cost import Counts, multiply_add, tile_step, total
-from .model.counts import copied, filter_traffic, outputs, stored, stored_lines
+from .model.counts import count_copies, count_stores, filter_traffic, outputs, stored_lines
 from .windows.express import express
 from .windows.tile import LEAST_GAIN, longest_row
 from .windows.window import Window, windows_of
@@ -156,7 +156,7 @@ def _window_estimate(window: MatrixWindow, target: CpuTarget) -> Counts:
     instruction = multiply_add(window.lanes, target) * window.vnni_factor / target.matrix_rate
     return total(
         {"tile.scale": products * cycles * instruction, "start": whole / (width * vectors)},
-        copied(window, target),
-        stored(window, target),
+        count_copies(window, target),
+        count_stores(window, target),
         filter_traffic(window, target),
     )

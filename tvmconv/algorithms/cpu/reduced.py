@@ -85,7 +85,7 @@ class ReducedWindow(Window):
 
 
 def packs_filter(window: Window) -> bool:
-    """Whether the filter is packed: unless it is f32 and the channels of an output and tap lie together."""
+    """Return whether the filter is packed: unless it is f32 and the channels of an output and tap lie together."""
     problem = window.problem
     if problem.dtype != "f32":
         return True

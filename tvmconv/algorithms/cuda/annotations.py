@@ -1,4 +1,4 @@
-"""What a schedule for a GPU asks of lowering, by an annotation."""
+"""Annotations by which a schedule for a GPU asks lowering for rewrites."""
 
 from __future__ import annotations
 

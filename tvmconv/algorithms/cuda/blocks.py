@@ -1,4 +1,4 @@
-"""How a block of threads computes its part of a matrix multiplication: what tiles for all of a GPU's units share.
+"""Model a block of threads that computes its part of a matrix multiplication, alike for all of a GPU's units.
 
 A model of NVIDIA GPUs, explained by its arithmetic. Counted in cycles of one multiprocessor; only ratios matter. A tile
 is computed by steps of its depth: what the units take for one, more where few warps hide each other's waiting, and a
@@ -51,7 +51,7 @@ class Extents:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTile(ABC):
-    """How a block of threads computes its part of a matrix multiplication.
+    """Tile of a matrix multiplication that a block of threads computes.
 
     Attributes
     ----------

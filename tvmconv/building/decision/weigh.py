@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...algorithms.algorithm import Algorithm
-from ...algorithms.table import ALGORITHMS, allowed, applicable
+from ...algorithms.table import ALGORITHMS, allows, applicable
 from ...problem import Problem
 from ...targets.target import Target
 from ...tuning.records import Record, Records
@@ -103,6 +103,6 @@ def first_choice(problem: Problem, target: Target, records: Records | None = Non
 def _refusal(algorithm: Algorithm, problem: Problem, target: Target, math: str) -> str:
     """Return why an algorithm cannot be taken."""
     reason = algorithm.covers(problem, target)
-    if reason is None and not allowed(algorithm, math):
+    if reason is None and not allows(algorithm, math):
         return f"its results are of the class {algorithm.numerical_class}, which --math {math} leaves out"
     return str(reason)

@@ -1,4 +1,4 @@
-/* Which of the archive's targets this CPU runs, by what Linux tells a program when it starts. */
+/* Detection of the archive's targets that this CPU runs, by what Linux tells a program when it starts. */
 #include <sys/auxv.h>
 
 #include "tvmconv-runtime.h"

@@ -1,4 +1,4 @@
-/* Which of the archive's targets this CPU runs, by cpuid: the features that Linux lists in /proc/cpuinfo. */
+/* Detection of the archive's targets that this CPU runs, by cpuid: the features that Linux lists in /proc/cpuinfo. */
 #include <cpuid.h>
 
 #include "tvmconv-runtime.h"
@@ -15,7 +15,7 @@ struct feature {
 /* Of XCR0: AMX's tiles, which a process must ask for, too. */
 #define TILES 0x60000u
 
-/* What the operating system saves when it switches threads (XCR0). */
+/* Returns the state that the operating system saves when it switches threads (XCR0). */
 static uint64_t saved_state(void) {
   uint32_t a, b, c, d, low, high;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;

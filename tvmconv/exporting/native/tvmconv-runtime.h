@@ -1,4 +1,4 @@
-/* What the functions of an archive share. `tvmconv_name` becomes the archive's name. */
+/* Declarations that the files of an archive share. `tvmconv_name` becomes the archive's name. */
 #ifndef TVMCONV_RUNTIME_H
 #define TVMCONV_RUNTIME_H
 
@@ -36,7 +36,7 @@ struct argument {
   uint8_t code, bits;
 };
 
-/* What a function allocates at most: by itself, and each task of a parallel loop. */
+/* Memory that a function allocates at most: by itself, and each task of a parallel loop. */
 struct workspace {
   size_t shared, task;
 };
@@ -65,7 +65,7 @@ struct filters {
 
 enum entry { PLAIN, PACKED };
 
-/* Whether this CPU runs what is for a target. */
+/* Returns whether this CPU runs the code for a target. */
 int tvmconv_name_rt_runs(int target);
 /* The variant that this CPU runs, NULL if there is none. */
 const struct variant *tvmconv_name_rt_variant(const struct kernel *kernel);

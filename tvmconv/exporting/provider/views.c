@@ -15,7 +15,7 @@ static int begins_with(const struct op *greater, const struct op *lesser) {
   return count;
 }
 
-/* Whether all that read a value may find its pixels further apart: the data of maps, and the greater concatenation. */
+/* Returns whether all that read a value may find its pixels further apart: the data of maps, and the greater concatenation. */
 static int may_be_apart(const struct plan *plan, int value, const struct op *greater) {
   for (int i = 0; i < plan->op_count; ++i) {
     const struct op *op = &plan->ops[i];

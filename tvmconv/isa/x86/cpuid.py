@@ -1,4 +1,4 @@
-"""Where programs in C find the features of an x86-64 CPU: cpuid, and what the system saves of registers."""
+"""Detection of an x86-64 CPU's features in C programs: cpuid, and the registers that the system saves."""
 
 from __future__ import annotations
 

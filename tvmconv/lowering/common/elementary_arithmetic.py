@@ -340,12 +340,12 @@ def elementary(name: str, *given: Any) -> Any:
 
 
 def is_elementary(call: Any, name: str = "") -> bool:
-    """Whether a call is of a function of `NAMES`, of one if its name is given."""
+    """Return whether a call is of a function of `NAMES`, or of the one named."""
     known = _KNOWN.get(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else None
     return known is not None and name in ("", known)
 
 
-def computed(call: Call, statements: list[Any]) -> Any:
+def compute_call(call: Call, statements: list[Any]) -> Any:
     """Return what such a call computes; what it stores on the way is added to statements."""
     value, *others = call.args
     made = Elementary(value, statements)

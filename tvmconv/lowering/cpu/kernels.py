@@ -40,7 +40,7 @@ def lower_choice(
     if entry_points is EntryPoints.BOTH and (other := plain_choice(problem, target, choice)) != choice:
         definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
         packed = lower(scheduled.mod, definition, EntryPoints.PACKED)
-        return packed if packed.layout is None else _joined(_in_place(problem, target, other), packed)
+        return packed if packed.layout is None else _join(_in_place(problem, target, other), packed)
     definition, scheduled = schedule(problem, target, choice, _first(entry_points))
     lowered = lower(scheduled.mod, definition)
     if entry_points is EntryPoints.BOTH and lowered.layout is None:
@@ -76,9 +76,9 @@ def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choic
     if prepacked is sketches_of(choice.algorithm, problem, target):
         return plain
     definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
-    return _joined(plain, lower(scheduled.mod, definition))
+    return _join(plain, lower(scheduled.mod, definition))
 
 
-def _joined(plain: Lowered, packed: Lowered) -> Lowered:
+def _join(plain: Lowered, packed: Lowered) -> Lowered:
     """Return the functions of both, that for plain filters of the first."""
     return Lowered(tvm.IRModule({**functions_of(packed.module), **functions_of(plain.module)}), packed.layout)

@@ -39,7 +39,7 @@ NATIVE = Path(__file__).parents[1] / "native"
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
-# What every library for CPUs has beside its kernels: launcher.c, and the threads that it launches on; and the C files of its
+# Sources in every library for CPUs beside its kernels: launcher.c, and the threads that it uses; and the C files of its
 # instruction set.
 _SERVICES = ("launcher", "shared", "pool", "openmp", "processors")
 

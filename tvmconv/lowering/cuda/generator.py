@@ -1,4 +1,4 @@
-"""How kernels for GPUs are compiled: a `tvmconv.lowering.code_generator.CodeGenerator`."""
+"""Compile kernels for GPUs: a `tvmconv.lowering.code_generator.CodeGenerator`."""
 
 from __future__ import annotations
 

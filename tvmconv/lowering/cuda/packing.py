@@ -93,7 +93,7 @@ class Packed:
     workspace_bytes: int
 
 
-def packed(packing: Packing) -> Packed:
+def pack_arrays(packing: Packing) -> Packed:
     """Return the copies of a problem's arrays, in the workspace, or the arrays themselves."""
     size = DTYPE_BYTES[packing.source.dtype]
     found: dict[str, Argument] = {"data": Argument("data"), "filter": Argument("filter")}

@@ -24,7 +24,7 @@ enum { F32_TYPE, BF16_TYPE, BOOL_TYPE };
 enum { NO_MASK, ADDED, KEPT_WHERE, KEPT_WHERE_NOT };
 #define ITEM(type) ((type) == F32_TYPE ? 4 : (type) == BF16_TYPE ? 2 : 1)
 
-/* Where the elements of an operand are, in elements: of each index of a batch, of a query or key, of a number of it. */
+/* Strides of an operand, in elements: of each index of a batch, of a query or key, of a number of it. */
 typedef struct {
   int64_t offset, batch[BATCH_AXES], row, column, type;
 } Place;

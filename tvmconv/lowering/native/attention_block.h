@@ -279,7 +279,7 @@ INLINE void NAME(powers)(int vectors, float* scores, int64_t keys, V* greatest, 
   for (int v = 0; v < vectors; v++) total[v] = total[v] * factor[v] + sums[v];
 }
 
-/* What a block of queries has of the keys before. */
+/* State of a block of queries after the keys before. */
 typedef struct {
   float *queries, *outputs; /* transposed */
   V greatest[2], total[2];

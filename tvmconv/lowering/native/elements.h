@@ -86,7 +86,7 @@ INLINE F32 greater(F32 most, F32 value) {
   return SELECT(takes, value, most);
 }
 
-/* Whether no element is NaN. */
+/* Returns whether no element is NaN. */
 INLINE int is_finite(F32 poison) {
   const I32 none = poison != poison;
   int32_t any = 0;

@@ -87,7 +87,7 @@ __device__ __forceinline__ void tvmconv_stores_read() { asm volatile("cp.async.b
 // Until all stores of this thread are done.
 __device__ __forceinline__ void tvmconv_stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// What this thread wrote to shared memory is seen by copies that begin after a barrier.
+// Make this thread's writes to shared memory seen by copies that begin after a barrier.
 __device__ __forceinline__ void tvmconv_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- Multiplication, by all threads of a group ----

@@ -66,7 +66,7 @@ int tvmconv_by_team(int threads, int (*call)(void* data), void* data) {
   return region.status;
 }
 
-/* Its threads do not exist in a forked child, but its record of them does, and the child's first parallel region would wait for
+/* OpenMP's threads do not exist in a forked child, but its record of them does, and the child's first parallel region would wait for
  * them for ever. Retiring them before the fork leaves a clean record; the parent's next region starts new ones. */
 void tvmconv_retire_openmp(void) {
   if (omp_pause_resource != NULL) omp_pause_resource(1, omp_get_initial_device());

@@ -8,7 +8,7 @@ constexpr int kPackThreads = 256;
 constexpr int kTileElements = 4096;  // of a block that transposes
 using Bits = unsigned short;         // an element, of whichever type
 
-// Where an element of the copy is in the array, which 32 bits reach (tvmconv/checks.py); -1 if it is a zero. Every kGroup of x
+// Returns the index in the array of an element of the copy, in 32 bits (tvmconv/checks.py); -1 if it is a zero. Every kGroup of x
 // are of a group; every kTogether of x have the channels of their groups, kGroupChannels each, from a multiple of 8 channels on.
 template <class Array>
 __device__ __forceinline__ int tvmconv_source(int batch, int outer, int inner, int x) {

@@ -60,12 +60,12 @@ struct Loop {
 };
 #define CALLER_SLEEPS (1u << 31)
 
-/* What is offered to a worker, other than a share: nothing, for it is idle; nothing, for it works; to leave a team. */
+/* Offers to a worker, other than a share: nothing, for it is idle; nothing, for it works; to leave a team. */
 #define IDLE ((Share*)0)
 #define BUSY ((Share*)1)
 #define LEAVE ((Share*)2)
 
-/* Who starts a loop and the worker that waits for one pass a line between their caches, and each further one would take as long. */
+/* The starter of a loop and the worker that waits pass one line between their caches, and each further line would take as long. */
 typedef struct {
   LINE _Atomic(Share*) offer;
   LINE atomic_uint asleep;
@@ -79,7 +79,7 @@ typedef struct {
   Worker* workers[MOST_WORKERS];
 } Pool;
 
-/* Whether this thread is within an iteration. */
+/* Set while this thread is within an iteration. */
 static __thread int within;
 
 static int64_t now(void) {

@@ -45,7 +45,7 @@ constexpr int kTilesW = (kPhaseW + kBoxW - 1) / kBoxW, kTilesH = (kPhaseH + kBox
 constexpr int kTilesD = (kPhaseD + kBoxD - 1) / kBoxD, kTilesN = (kBatch + kBoxN - 1) / kBoxN;
 constexpr int kTiles = kPhases * kTilesO * kTilesW * kTilesH * kTilesD * kTilesN;
 
-// Where a tile begins among the outputs of its phase. Neighbours in time share their pixels.
+// First output of a tile in its phase. Neighbours in time share their pixels.
 struct TileStart {
   int o, w, h, d, n, phase;
 };
@@ -99,7 +99,7 @@ __device__ __forceinline__ Depth tvmconv_depth(const Phase &phase) {
   return {phase.taps_d, phase.taps_h, phase.taps_w, 1};
 }
 
-// What a step multiplies: a box of data; or of planes a box for each 64 pixels, in rows of pixels.
+// Loads the data of a step: a box; or of planes a box for each 64 pixels, in rows of pixels.
 __device__ __forceinline__ void tvmconv_load_data(unsigned char *to, const tvmconv_tensor_map *data, uint64_t *arrived, int c,
                                                   int w, int h, int d, int n) {
   if (!kDataPlanes) return tvmconv_load_box(to, data, arrived, c, w, h, d, n);
@@ -175,7 +175,7 @@ __device__ __forceinline__ int tvmconv_row(int row) {
   return w < kBoxW && h < kBoxH ? h * kBoxW + w : -1;
 }
 
-// Where the first channel of a pixel of a tile's box is in the output; -1 if the output has no pixel there.
+// Returns the index in the output of the first channel of a pixel of a tile's box; -1 if the output has no pixel there.
 __device__ __forceinline__ int64_t tvmconv_pixel(const TileStart &tile, int row) {
   if (kHalo && row < 0) return -1;
   const Phase phase = tvmconv_phase(tile.phase);
@@ -193,7 +193,7 @@ __device__ __forceinline__ Pair tvmconv_residual(const Element *residual, int64_
   return Pair{at[0], o + 1 < kOutputs ? at[kChannelStep] : at[0]};
 }
 
-// Where a tile's element is in shared memory: as a copy of boxes reads it, or by channels, of which 16 bytes are exclusive-ored
+// Returns the place of a tile's element in shared memory: as a copy of boxes reads it, or by channels, whose 16 bytes are xor-ed
 // so that a warp's elements lie in different banks.
 __device__ __forceinline__ int tvmconv_place(int row, int column) {
   if (kPlanes) return column * kRows * 2 + (row / 8 ^ column / 2 % 8) * 16 + row % 8 * 2;

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import relax
 
-from ...linear.maps import LinearMap, added, told
+from ...linear.maps import LinearMap, add, describe_gain
 from ...linear.rounding import rounds_more
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
@@ -49,7 +49,7 @@ class Merge:
     @property
     def said(self) -> str:
         """What was done."""
-        return told(self.count, self.saved)
+        return describe_gain(self.count, self.saved)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source and the others."""
@@ -186,7 +186,7 @@ class Branches:
         self, variable: Any, source: Any, taken: list[Level], others: tuple[Any, ...], rows: bool
     ) -> tuple[float, Merge] | None:
         """Return the cycles that a merge saves, and the merge; None: it saves none, or rounds more."""
-        merged = added([level.map for level in taken])
+        merged = add([level.map for level in taken])
         shape, dtype = static_shape(source.ty), DTYPES[str(variable.ty.dtype)]
         if merged is None or shape is None:
             return None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...linear.maps import LinearMap, added, composed
+from ...linear.maps import LinearMap, add, compose
 from ...linear.rounding import MOST, lost, relative_error, rounds_more
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
@@ -117,13 +117,13 @@ def _gathered(
     source = None
     for field, piece in zip(fields, pieces, strict=True):
         level = levels(field, graph, rows=False)[-1]
-        made = composed(piece, level.map) if level.parts and level.map.is_slice else None
+        made = compose(piece, level.map) if level.parts and level.map.is_slice else None
         if made is None or len(graph.readers(field)) != 1 or not (source is None or level.source.same_as(source)):
             return None
         source = level.source
         maps.append(made)
         before += sum(part_cycles(part, given, dtype, target) for part, given in level.parts)
-    merged = added(maps)
+    merged = add(maps)
     if source is None or merged is None:
         return None
     merged = replace(merged, bias=whole.bias)

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from ...fills import numpy_dtype
-from ...linear.maps import Array, LinearMap, composed, identity
+from ...linear.maps import Array, LinearMap, compose, identity
 from ..ir.constants import integers, static_shape
 from ..ir.graph import Graph, affine, along
 from ..ir.operators import AVERAGE_POOLS, CONVOLUTIONS
@@ -78,7 +78,7 @@ def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> 
         source, inner = step
         if most is not None and sum(not part.is_diagonal for part in (inner, *found[-1].maps)) > most:
             break
-        made = composed(found[-1].map, inner)
+        made = compose(found[-1].map, inner)
         if made is None or source.ty.dtype != variable.ty.dtype:
             break
         part = (inner, pixels(static_shape(source.ty) or (), rows))

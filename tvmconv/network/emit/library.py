@@ -18,7 +18,7 @@ from tvm.ir import Call
 from ...errors import SourceError
 from ...exporting.network_part import ENTRIES, NetworkPart
 from ...isa import Isa
-from ...lowering.common.rewrites import found
+from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.linker import (
     compile_runtime,
     link_objects,
@@ -131,7 +131,7 @@ def _built(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:
 
 
 def _calls(function: tirx.PrimFunc, name: str) -> bool:
-    calls = found(function.body, Call)
+    calls = find_all(function.body, Call)
     return any(getattr(each.op, "name", "") == "tirx.call_extern" and str(each.args[0].value) == name for each in calls)
 
 

@@ -20,7 +20,7 @@ from ...building.decision.rank import Room
 from ...building.fallbacks import Built, Outcome, bundle_of
 from ...building.options import BuildOptions, completed
 from ...lowering.common.entry_points import SYMBOL, EntryPoints
-from ...lowering.common.rewrites import found
+from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.functions import functions_of
 from ...lowering.cpu.passes import PIPELINE
 from ...problem import Problem
@@ -149,4 +149,4 @@ def _kernel(outcome: Outcome, built: Built) -> Kernel:
 
 
 def _calls_pack(function: tirx.PrimFunc) -> bool:
-    return any(each.value == PACK_SYMBOL for each in found(function.body, StringImm))
+    return any(each.value == PACK_SYMBOL for each in find_all(function.body, StringImm))

@@ -15,7 +15,7 @@ from tvm import relax, tirx
 from tvm.ir import TensorLoad
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...lowering.common.rewrites import found
+from ...lowering.common.rewrites import find_all
 from ..ir.constants import Array, constant, static_shape
 from ..ir.mutator import each_function, tidied
 from ..ir.operators import BINARY
@@ -203,7 +203,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         function, args = self._mod[call.args[0]], call.args[1]
         if len(function.params) != 3 or not isinstance(args, relax.Tuple) or len(args) != 2:
             return None
-        stores = list(found(function.body, tirx.BufferStore))
+        stores = list(find_all(function.body, tirx.BufferStore))
         value: Any = stores[0].value if len(stores) == 1 else None
         operator = _BOUNDS.get(type(value))
         if operator is None:

@@ -64,7 +64,7 @@ class PairedTapsWindow(Window):
 
 
 def pairs_taps(problem: Problem) -> bool:
-    """Whether pairs of bf16 are better of the channels of all taps of a row than of one pixel's, which leave a place empty.
+    """Return whether pairs of bf16 better span all taps of a row than one pixel, whose channels leave a place empty.
 
     Neighbouring taps' pixels must be neighbours in data, and enough products use a pair of the copy, which is larger. On one core
     of a Zen 4, by pixels and by taps: 3 to 64 channels, 7x7 taps, stride 2, 1390 and 1155 us; 3 to 16, 3x3, 141 and 127; 3 to 3

@@ -165,7 +165,7 @@ static Instance* new_instance(const Network* network) {
   return instance;
 }
 
-/* Where an instance has an arena of its own; NULL: there is no memory. */
+/* Returns an instance's own arena; NULL: there is no memory. */
 static unsigned char* own_arena(Instance* instance) {
   const size_t bytes = (tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
   if (instance->arena == NULL && (instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) != NULL)

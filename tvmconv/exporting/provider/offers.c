@@ -1,4 +1,4 @@
-/* What a provider tells of graphs to who measures what is to be claimed of them. */
+/* Record the graphs that onnxruntime offered, and their identities, for the export's race. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static int add_names(char *lines, struct tensor *tensors) {
   return count;
 }
 
-static ort_status *told_part(const struct graph *graph, const char *inputs, const char *outputs, unsigned char *part, uint64_t *identity) {
+static ort_status *find_part(const struct graph *graph, const char *inputs, const char *outputs, unsigned char *part, uint64_t *identity) {
   char *given = inputs != NULL ? strdup(inputs) : NULL, *computed = strdup(outputs);
   struct tensor *tensors = calloc(strlen(outputs) + (inputs != NULL ? strlen(inputs) : 0) + 2, sizeof *tensors);
   struct network ends = {.tensors = tensors};
@@ -32,11 +32,11 @@ static ort_status *told_part(const struct graph *graph, const char *inputs, cons
   return status;
 }
 
-ort_status *told_identity(const struct graph *graph, const char *inputs, const char *outputs, uint64_t *identity) {
+ort_status *find_identity(const struct graph *graph, const char *inputs, const char *outputs, uint64_t *identity) {
   unsigned char *part = calloc(graph->count + 1, 1);
   if (part == NULL) return fail(ORT_FAIL, "out of memory");
   memset(part, 1, graph->count);
-  ort_status *status = outputs != NULL ? told_part(graph, inputs, outputs, part, identity) : identity_of(graph, part, identity);
+  ort_status *status = outputs != NULL ? find_part(graph, inputs, outputs, part, identity) : identity_of(graph, part, identity);
   free(part);
   return status;
 }
@@ -60,7 +60,7 @@ void note_graph(uint64_t graph, uint64_t identity) {
 
 __attribute__((visibility("default"))) int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most);
 
-/* For who measures what is to be claimed of a graph: copies what was noted, and forgets it. */
+/* Copies the graphs that were noted, for the race, and forgets them. */
 int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most) {
   pthread_mutex_lock(&seen_lock);
   int count = graphs_seen_count < most ? graphs_seen_count : most;
