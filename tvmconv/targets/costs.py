@@ -311,7 +311,7 @@ class Costs:
     start, task, plane
         Starting and ending a tile; starting a task; a task's planes of another channel, which it copies and reads at once.
     pays
-        What schedules do on this CPU, because it was measured to pay: the names are in docs/cost-model.md.
+        What schedules do on this CPU, because it was measured to pay: the names are in benchmarks/results/coefficients.md.
     pieces, pages
         Bytes of a filter in place from which on pieces of lines, and pages, make reading it slow.
     residuals

@@ -141,7 +141,7 @@ def _transposing_event(window: Window) -> str:
 def filter_traffic(window: Window, target: CpuTarget) -> Counts:
     """Count the lines of a filter that L2 does not keep, which are read once more for each TASK_ROWS rows, and once from memory.
 
-    Not by the rows of direct's plan: the next task of a thread finds some of it (docs/cost-model.md, `lines.again`).
+    Not by the rows of direct's plan: the next task of a thread finds some of it (benchmarks/results/coefficients.md, `lines.again`).
     """
     size = window.element_bytes * window.groups * window.padded_outputs * window.products
     if size <= target.l2_share:

@@ -61,7 +61,7 @@ def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> 
     Tasks would then read the filter `passes` times; None: it is not known how often, and planes are shared by channels.
 
     Where all layers of a network do so, a thread finds what the layer before wrote in its own L2, several times as
-    fast as in another core's (docs/cost-model.md). But then each thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
+    fast as in another core's (benchmarks/results/coefficients.md). But then each thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
 
     Depthwise, filters are small, but what is around such a layer in a network decides, too. Rows of planes, NCX, share lines with
     those of other threads; of planes that are copied to pixels before, see `_own_copies`.

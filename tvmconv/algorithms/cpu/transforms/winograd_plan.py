@@ -18,7 +18,7 @@ from .winograd_tiles import WinogradWindow, tiles_of
 
 UNROLL = 4  # channels a step, as in direct.py
 STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
-# With more tiles, products hide the filter of the next block by themselves (docs/cost-model.md, `few_prefetches`).
+# With more tiles, products hide the filter of the next block by themselves (benchmarks/results/coefficients.md, `few_prefetches`).
 MOST_PREFETCHED = 40
 MOST_PLANS = 6
 
@@ -43,7 +43,7 @@ def planned_windows(
 def _far_apart(tiles: WinogradWindow) -> bool:
     """Return whether a task's part of the filter is a line or two of each of its rows, which are far apart.
 
-    Then all of it is transformed before, where that pays (docs/cost-model.md, `filter_transformed_whole`).
+    Then all of it is transformed before, where that pays (benchmarks/results/coefficients.md, `filter_transformed_whole`).
     """
     return tiles.reads_rows and tiles.groups == 1 and 4 * tiles.outputs >= FAR_APART_BYTES
 

@@ -23,7 +23,7 @@ from .plan import DirectPlan, GroupedPlan, WholeRows, WinogradPlan
 TOGETHER = 4  # vectors of the filter: more than most tiles have
 # An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
 FEW_PIXELS = 256
-# A step of the sum unrolls so many channels, which it reads in place (measured in docs/cost-model.md).
+# A step of the sum unrolls so many channels, which it reads in place (measured in benchmarks/results/coefficients.md).
 FEW_PLANES = 4
 # Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
 # a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
