@@ -128,7 +128,9 @@ def test_the_page_shows_the_committed_results() -> None:
     document = (ROOT / "benchmarks/results/networks.md").read_text()
     command = "python -m benchmarks.network_report benchmarks/results/networks/*/*.json --update benchmarks/results/networks.md"
     text = network_report.report(results)
-    assert document == between(document, text, "benchmarks/results/networks.md", network_report.MARKERS), f"run {command}"
+    assert document == between(document, text, "benchmarks/results/networks.md", network_report.MARKERS), (
+        f"run {command}"
+    )
 
 
 def test_the_libraries_are_called_with_a_network() -> None:
