@@ -21,8 +21,10 @@ APPROXIMATED_FLOOR = {"f32": 2.0**-126, "f16": 2.0**-24, "bf16": 2.0**-126}
 
 # Of each type, half of the distance between 1 and the next number: what one rounding may add.
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+UNIT |= {"complex64": UNIT["float32"], "complex128": UNIT["float64"]}
 # Of one layer beside its sum: its result is rounded, and a step that is approximated errs, in f64 as much more finely as f64 is.
 _LAYER_ERROR = {"float64": 1e-6 * 2.0**-29, "float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_LAYER_ERROR |= {"complex64": _LAYER_ERROR["float32"], "complex128": _LAYER_ERROR["float64"]}
 # Roundings of a sum add up like steps in either direction, of which this many standard deviations are never left.
 _DEVIATIONS = 8.0
 
@@ -85,7 +87,12 @@ def rounding(dtype: Any, summed: int = 1, layers: int = 1) -> float:
 
 
 def tolerance(
-    expected: Any, summed: int = 1, layers: int = 1, magnitude: float = 0.0, dtype: Any = None
+    expected: Any,
+    summed: int = 1,
+    layers: int = 1,
+    magnitude: float = 0.0,
+    dtype: Any = None,
+    numerical_class: str = "exact",
 ) -> dict[str, float]:
     """Return `rtol` and `atol` for a comparison of all numbers of an answer.
 
@@ -101,12 +108,16 @@ def tolerance(
         The largest number on the way to the answer, where the answer's own are smaller, as after a softmax or a difference.
     dtype
         The type that is computed in, where it is not that of `expected`.
+    numerical_class
+        ``"transform"`` where Winograd may be taken: its L2 error is a part of the root mean square, and a single number of
+        thousands may have several times as much, as the largest is several times as large.
     """
     sizes = abs(expected)
     finite = sizes[(sizes == sizes) & (sizes != float("inf"))]
     largest = max(magnitude, float(finite.max()) if len(finite) else 0.0)
     kind = expected.dtype if dtype is None else dtype
-    return {"rtol": 0.0, "atol": rounding(kind, summed, layers) * largest}
+    transform = 2 * layers * TRANSFORM_ERROR["f32"] if numerical_class == "transform" else 0.0
+    return {"rtol": 0.0, "atol": (rounding(kind, summed, layers) + transform) * largest}
 
 
 def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:

@@ -14,12 +14,12 @@ import onnx
 import onnxruntime as ort
 import pytest
 from models import fixed, model, save, value
+from near import assert_near
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_sessions import feeds_of, options, providers_of
 
 import tvmconv.onnxruntime
 from tvmconv import cli
-from tvmconv.accuracy import tolerance
 from tvmconv.errors import InputError, LackingOperatorsError, SourceError
 from tvmconv.exporting.network_part import NetworkPart
 from tvmconv.exporting.provider_library import export_provider
@@ -222,7 +222,7 @@ def check(path: str, session: Any, **more: np.ndarray) -> None:
     alone = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     for answer, right in zip(session.run(None, feeds), alone.run(None, feeds), strict=True):
         if right.dtype.kind == "f":
-            np.testing.assert_allclose(answer, right, **tolerance(right, summed=8 + 16, layers=4))
+            assert_near(answer, right, summed=8 + 16, layers=4)
         else:
             np.testing.assert_array_equal(answer, right)
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels import isa
+from near import assert_near
 
 pytest.importorskip("tvm")
 from tvm import relax
 
 from tests.numerics.test_network import module
-from tvmconv.accuracy import tolerance
 from tvmconv.network.compile import build
 from tvmconv.runtime.networks.network import load_network
 
@@ -94,8 +94,7 @@ def test_borders_that_are_written_over_before_a_convolution(tmp_path: Path) -> N
     build(read_torch(torch.export.export(model, (data,), strict=False)), tmp_path / "network.so")
     network = load_network(tmp_path / "network.so")
     (answer,) = network(**{network.inputs[0].name: data.numpy()}).values()
-    right = model(data).detach().numpy()
-    np.testing.assert_allclose(answer, right, **tolerance(right, summed=3 + 16 * 9, layers=2))
+    assert_near(answer, model(data).detach().numpy(), summed=3 + 16 * 9, layers=2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
