@@ -14,6 +14,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from models import fixed, model, save, value
+from near import assert_near
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_sessions import feeds_of, options, providers_of
 
@@ -221,7 +222,7 @@ def check(path: str, session: Any, **more: np.ndarray) -> None:
     alone = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     for answer, right in zip(session.run(None, feeds), alone.run(None, feeds), strict=True):
         if right.dtype.kind == "f":
-            np.testing.assert_allclose(answer, right, rtol=2e-6, atol=2e-6)
+            assert_near(answer, right, summed=8 + 16, layers=4)
         else:
             np.testing.assert_array_equal(answer, right)
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tvmconv.accuracy import UNIT
+
 pytest.importorskip("tvm")
 from ml_dtypes import bfloat16
 from tvm import relax
@@ -41,4 +43,4 @@ def test_powers_are_products(tmp_path: Path) -> None:
     build(mod, tmp_path / "network.so")
     (answer,) = load_network(tmp_path / "network.so")(x0=array).values()
     wide = array.astype(np.float64)
-    np.testing.assert_allclose(answer.astype(np.float64), wide**2 + wide**3, rtol=ROUNDING)
+    np.testing.assert_allclose(answer.astype(np.float64), wide**2 + wide**3, rtol=UNIT["bfloat16"])

@@ -3,11 +3,12 @@
 
 #include "tvmconv-runtime.h"
 
-/* Leaf and subleaf of cpuid, register, bit, and the state that the system must save. */
+/* Leaf and subleaf of cpuid, register, bit, the state that the system must save, and Linux's name. */
 struct feature {
   uint32_t leaf, subleaf;
   uint8_t reg, bit;
   uint32_t state;
+  const char *name;
 };
 
 #include "tvmconv-targets.h"
@@ -27,6 +28,7 @@ static int has(const struct feature *feature, uint64_t saved) {
   uint32_t registers[4] = {0, 0, 0, 0}; /* eax, ebx, ecx, edx */
   if (!__get_cpuid_count(feature->leaf, feature->subleaf, &registers[0], &registers[1], &registers[2], &registers[3]))
     return 0;
+  if (hidden_feature(feature->name)) return 0;
   if ((feature->state & TILES) && tvmconv_name_rt_allow_tiles() != 0) return 0;
   return (registers[feature->reg] >> feature->bit & 1) && (saved & feature->state) == feature->state;
 }

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tvmconv_name.h"
 
@@ -88,6 +90,15 @@ int tvmconv_name_rt_release(int device_type, int device, void *block);
 /* The archive's own threads (one of pool_*.c). */
 int tvmconv_name_rt_pool_threads(void);
 int tvmconv_name_rt_pool_for(void *context, int count, void (*task)(void *argument, int index), void *argument);
+
+/* Whether the environment says to do without a feature, by its name in a list with spaces between. */
+static inline int hidden_feature(const char *name) {
+  const char *list = getenv("TVMCONV_HIDDEN_FEATURES");
+  size_t length = strlen(name);
+  for (const char *at = list; at != NULL && (at = strstr(at, name)) != NULL; at += length)
+    if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == 0)) return 1;
+  return 0;
+}
 
 /* A bit for each of the archive's targets whose features this CPU has; and the sets of targets of its kernels. */
 uint32_t tvmconv_name_rt_detect(void);

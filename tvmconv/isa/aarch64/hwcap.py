@@ -30,4 +30,4 @@ def decode(hwcap: int, hwcap2: int) -> frozenset[str]:
 def c_features() -> dict[str, str]:
     """Return each as an initializer of ``struct feature`` (exporting/native/cpu_aarch64.c)."""
     words = {_AT_HWCAP: _HWCAP, _AT_HWCAP2: _HWCAP2}
-    return {name: f"{{{word}, {bit}}}" for word, bits in words.items() for name, bit in bits.items()}
+    return {name: f'{{{word}, {bit}, "{name}"}}' for word, bits in words.items() for name, bit in bits.items()}

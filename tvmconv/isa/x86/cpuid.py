@@ -44,4 +44,4 @@ CPUID = {
 
 def c_features() -> dict[str, str]:
     """Return each as an initializer of ``struct feature`` (exporting/native/cpu_x86.c)."""
-    return {name: "{{{:#x}, {}, {}, {}, {:#x}}}".format(*place) for name, place in CPUID.items()}
+    return {name: '{{{:#x}, {}, {}, {}, {:#x}, "{}"}}'.format(*place, name) for name, place in CPUID.items()}
