@@ -14,7 +14,7 @@ from tvm.ir import GlobalVar, TupleType
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...errors import SourceError
-from ..rewrite.simplify import static_shape
+from ..rewrite.simplify import constant, static_shape
 from .mutator import Rebinding
 
 _IF = "tvmconv.if"
@@ -29,20 +29,26 @@ def outlined(mod: tvm.IRModule) -> tvm.IRModule:
     SourceError
         If branches give tensors of different shapes or types.
     """
-    chosen: list[Any] = []
-    for _, function in _functions(mod):
-        relax.analysis.post_order_visit(
-            function, lambda each: chosen.append(each) if isinstance(each, relax.If) else None
-        )
-    for each in chosen:
-        check_branches("an If", [each.true_branch.ty, each.false_branch.ty])
-    if not chosen:
-        return mod
-    for variable, function in _functions(mod):
+    while (variable := _chooses(mod)) is not None:
         outlining = _Outlining(mod)
-        outlining.builder_.update_func(variable, outlining.visit_expr(function))
-        mod = outlining.builder_.get()
+        outlining.builder_.update_func(variable, outlining.visit_expr(mod[variable]))
+        mod = relax.transform.DeadCodeElimination()(outlining.builder_.get())
     return mod
+
+
+def _chooses(mod: tvm.IRModule) -> GlobalVar | None:
+    """Return a function that has an If, a public one if there is one, whose branches may be made public; None: none has."""
+    found: dict[bool, GlobalVar] = {}
+    for variable, function in _functions(mod):
+        chosen: list[relax.If] = []
+        relax.analysis.post_order_visit(
+            function, lambda each, chosen=chosen: chosen.append(each) if isinstance(each, relax.If) else None
+        )
+        for each in chosen:
+            check_branches("an If", [each.true_branch.ty, each.false_branch.ty])
+        if chosen:
+            found.setdefault(_SYMBOL in (function.attrs or {}), variable)
+    return found.get(True, found.get(False))
 
 
 def inlined(mod: tvm.IRModule) -> tvm.IRModule:
@@ -100,10 +106,20 @@ class _Outlining(PyExprMutator):  # type: ignore[misc]
         if isinstance(call, relax.Var) and len(branch.blocks) == 1 and len(branch.blocks[0].bindings) == 1:
             call = branch.blocks[0].bindings[0].value
         if isinstance(call, relax.Call) and isinstance(call.op, GlobalVar):
-            return self._public(call.op, self.builder_.get()[call.op]), list(call.args)
+            return self._called(call)
         given = list(relax.analysis.free_vars(branch))
         function = relax.utils.copy_with_new_vars(relax.Function(given, branch, branch.ty))
         return self._public(self.builder_.add_func(function, "branch"), function), given
+
+    def _called(self, call: relax.Call) -> tuple[GlobalVar, list[Any]]:
+        """Return a function that a branch calls, with the constants that it is given, such as parameters, within, and what else it takes."""
+        function = self.builder_.get()[call.op]
+        fixed = {param: arg for param, arg in zip(function.params, call.args, strict=True) if constant(arg) is not None}
+        if not fixed:
+            return self._public(call.op, function), list(call.args)
+        made = relax.utils.copy_with_new_vars(function.bind_params(fixed))
+        given = [arg for arg in call.args if constant(arg) is None]
+        return self._public(self.builder_.add_func(made.without_attr(_SYMBOL), "branch"), made), given
 
     def _public(self, variable: GlobalVar, function: relax.Function) -> GlobalVar:
         """Let a function stay in the module, under its name, though nothing but a text names it."""
