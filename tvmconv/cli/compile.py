@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..exporting.network_part import NetworkPart
     from .parsing import Subparsers
 
-FORMATS = ("plan", "c", "relax")
+FORMATS = ("plan", "c")
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
@@ -80,16 +80,10 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=FORMATS,
         default=FORMATS[0],
         help="plan (default): a library that needs tvm-ffi alone; c: a folder with a header, an archive and a shared library for C,"
-        " which need libc alone; relax: a library of TVM's Relax virtual machine",
+        " which need libc alone",
     )
     parser.add_argument(
         "--name", help="what a library for C and its functions are called (default: as the folder); with --format c"
-    )
-    parser.add_argument(
-        "--bundle",
-        metavar="BUNDLE",
-        help="call the kernels of this bundle, which tvmconv run then needs, too; what it lacks becomes part of the library;"
-        " with --format relax",
     )
     parser.add_argument(
         "--memory",
@@ -108,7 +102,6 @@ def run(arguments: argparse.Namespace) -> int:
     from ..frontends.shapes import Bucket
 
     _check(arguments)
-    from ..network import lower as relax_network
     from ..network.compile import export, export_part
     from ..network.passes import report, rewrites, use_kernels
     from ..network.read.onnx.reader import as_relax, fixed
@@ -126,21 +119,15 @@ def run(arguments: argparse.Namespace) -> int:
             layout=arguments.layout,
             math=arguments.math,
             progress=progress,
-            bundle=arguments.bundle,
             memory=arguments.memory,
         )
-    if arguments.format == "relax":
-        relax_network.export(relax_network.compile_module(module, arguments.target), arguments.output)
-    elif arguments.format == "c":
+    if arguments.format == "c":
         _export_c(arguments, model, export_part(module, arguments.target))
     else:
         export(module, arguments.output, arguments.target)
     rows = report(module)
     ours = sum(not row.why for row in rows)
     print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products by our kernels", file=sys.stderr)
-    if arguments.bundle:
-        called = sum(bool(row.library) for row in rows)
-        print(f"  {called} of these are calls into {arguments.bundle}, which tvmconv run needs, too", file=sys.stderr)
     for row in rows:
         if row.why:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)
@@ -168,8 +155,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
     if Path(arguments.model).suffix.lower() != ".onnx":
         raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
-    if arguments.bundle and arguments.format != "relax":
-        raise InputError("--bundle is for TVM's virtual machine: give --format relax, too, or leave --bundle out")
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
     if find_spec("tvm") is None:
@@ -188,7 +173,7 @@ def _export_c(arguments: argparse.Namespace, model: ModelProto, part: NetworkPar
     from ..exporting.network_exporter import export_network
     from ..network.lower import check_target
     from ..network.read.onnx.compare import answers
-    from ..runtime.networks.base import random_arrays, tensors_of
+    from ..runtime.networks.tensors import random_arrays, tensors_of
 
     arrays = random_arrays(tensors_of(part.description, "inputs"))
     try:
@@ -203,10 +188,10 @@ def _export_c(arguments: argparse.Namespace, model: ModelProto, part: NetworkPar
 def _compare(arguments: argparse.Namespace, model: ModelProto) -> None:
     """Compare the library's answers with onnxruntime's where this machine can run it."""
     from ..network.read.onnx.compare import differences
-    from .networks import load_network
+    from ..runtime.networks.network import load_network
 
     try:
-        found = differences(model, load_network(arguments.output, arguments.bundle))
+        found = differences(model, load_network(arguments.output))
     except (UnsupportedMachineError, InputError) as error:
         print(f"  not compared with onnxruntime: {error}", file=sys.stderr)
         return

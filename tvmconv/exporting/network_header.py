@@ -6,7 +6,7 @@ import re
 from math import prod
 
 from ..isa import Isa
-from ..runtime.networks.base import tensors_of
+from ..runtime.networks.tensors import tensors_of
 from ..version import __version__
 from .header import STACK_KIB, join_rows, quote
 from .names import layer_name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from dataclasses import asdict
 from functools import partial
@@ -15,16 +14,15 @@ from tvm import relax
 from ..algorithms.table import check_math
 from ..checks import check_memory
 from ..errors import InputError, TargetError, TvmconvError, TvmconvWarning
-from ..problem import Problem
 from ..support.progress import Progress
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from .algebra import simplified
+from .ir.branches import outlined
 from .ir.constants import constant_bytes
 from .ir.graph import Graph
 from .ir.problem_of import NotCoveredError, is_convolution, is_product
-from .kernels.build import Kernel, build_kernels
-from .kernels.bundled import BundledKernel, bundled_kernels
+from .kernels.build import build_kernels
 from .kernels.data_matmul import DataProduct, data_product
 from .kernels.fold_input_shift import take_shift
 from .kernels.fuse_epilogue import Chain, Followed, follow
@@ -67,9 +65,6 @@ class UseKernels:
         As for :func:`tvmconv.building.builder.build`.
     progress
         Called as ``progress(done, total, what)`` while kernels are compiled.
-    bundle
-        A bundle whose kernels the module shall call (``call_dps_packed``), in place of holding them. What it lacks becomes
-        part of the module.
     memory
         ``"default"``: where transforms (Winograd) enlarge the weights to more than 1.3 times the model's, they are left to the filters
         that they save the most time with for each byte, as long as that costs at most 2 % of the kernels' time by estimate.
@@ -81,13 +76,11 @@ class UseKernels:
     Raises
     ------
     TargetError
-        If `target` is unknown, or no CPU, or runs no kernel of `bundle`.
+        If `target` is unknown, or no CPU.
     TvmconvError
         If `layout`, `math` or `memory` is none, or a `layout` of NXC was given, and TVM does not bring the network to it.
     InputError
         If it is given something else than a module.
-    BundleError, UnsupportedMachineError
-        If `bundle` is none or damaged, or this machine cannot run it: filters are packed by its code.
     """
 
     def __init__(
@@ -97,7 +90,6 @@ class UseKernels:
         layout: str | None = None,
         math: str = "default",
         progress: Progress | None = None,
-        bundle: str | os.PathLike[str] | None = None,
         memory: str = "default",
         trials: int = 0,
         seconds: float | None = None,
@@ -109,7 +101,7 @@ class UseKernels:
         if Target.parse(target).kind != "cpu":
             raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
         self._target, self._records, self._layout, self._math = target, records, layout, math
-        self._progress, self._bundle, self._small = progress, bundle, memory == "small"
+        self._progress, self._small = progress, memory == "small"
         self._trials, self._seconds = trials, seconds
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -121,7 +113,7 @@ class UseKernels:
         _check_module(mod)
         given = constant_bytes(mod)
         # One block as long as may be: layouts are changed block by block.
-        mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
+        mod = relax.transform.ConvertToDataflow(1)(outlined(relax.transform.ToNonDataflow()(mod)))
         mod = hoisted(joined(unstacked(simplify(mod))))
         rewrites: list[str] = []
         if self._math != "strict":
@@ -141,10 +133,6 @@ class UseKernels:
         products = [chain.problem for chain in every if isinstance(chain, DataProduct)]
         # Transforms are what enlarges filters.
         math = "strict" if self._small else self._math
-        kernels: dict[Problem, Kernel | BundledKernel] = {}
-        if self._bundle is not None:
-            kernels |= bundled_kernels([chain.problem for chain in fixed], self._bundle, self._target, math)
-        lacking = [chain for chain in fixed if chain.problem not in kernels]
         built = partial(
             build_kernels,
             target=self._target,
@@ -154,8 +142,8 @@ class UseKernels:
             trials=self._trials,
             seconds=self._seconds,
         )
-        room = None if self._small else room_for(lacking, mod, given)
-        kernels |= built([chain.problem for chain in lacking], room=room)
+        room = None if self._small else room_for(fixed, mod, given)
+        kernels = built([chain.problem for chain in fixed], room=room)
         replacing = Replacing(mod, kernels, built(products, prepacked=False))
         for variable, found in chains.items():
             replacing.replace(variable, found)
@@ -186,13 +174,12 @@ def use_kernels(
     layout: str | None = None,
     math: str = "default",
     progress: Progress | None = None,
-    bundle: str | os.PathLike[str] | None = None,
     memory: str = "default",
     trials: int = 0,
     seconds: float | None = None,
 ) -> tvm.IRModule:
     """Return a Relax module with our kernels; parameters and errors are those of :class:`UseKernels`."""
-    pass_: Any = UseKernels(target, records, layout, math, progress, bundle, memory, trials, seconds)
+    pass_: Any = UseKernels(target, records, layout, math, progress, memory, trials, seconds)
     return pass_.transformed(mod)
 
 

@@ -44,4 +44,7 @@ CPUID = {
 
 def c_features() -> dict[str, str]:
     """Return each as an initializer of ``struct feature`` (exporting/native/cpu_x86.c)."""
-    return {name: '{{{:#x}, {}, {}, {}, {:#x}, "{}"}}'.format(*place, name) for name, place in CPUID.items()}
+    return {
+        name: f'{{{leaf:#x}, {subleaf}, {register}, {bit}, {state:#x}, "{name}"}}'
+        for name, (leaf, subleaf, register, bit, state) in CPUID.items()
+    }

@@ -1,4 +1,4 @@
-"""Attention of a plan: products of queries and keys, softmax, and products with values, as one call of a C function
+"""Attention: products of queries and keys, softmax, and products with values, as one call of a C function
 (`tvmconv/lowering/native/attention.c`) that keeps no scores in memory.
 
 What frontends spell out is found by what it computes, from the last product back: the axes of heads may be anywhere, and queries,

@@ -1,4 +1,4 @@
-"""Average pools of a plan, as calls of C functions (`tvmconv/lowering/native/pools.c` of channels last, `windows.c` of channels first).
+"""Average pools as calls of C functions (`tvmconv/lowering/native/pools.c` of channels last, `windows.c` of channels first).
 
 TVM's (0.27) asks of each tap of each element whether it is inside: of 3x3 over 224 channels of 14x14 90 us, where this takes 10
 (two threads of a Zen 4).
@@ -17,9 +17,9 @@ from .separable import TYPES, Axis, Kind, Windows, made
 FUNCTION = "tvmconv_network_mean_pool"
 
 
-def mean_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an average pool of a plan in f32 or bf16; else TVM's."""
-    for by_function_of in (_channels_last, _channels_first) if planned else ():
+def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return an average pool in f32 or bf16; else TVM's."""
+    for by_function_of in (_channels_last, _channels_first):
         pooled = by_function_of(builder, call)
         if pooled is not None:
             return pooled

@@ -31,10 +31,10 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
 _MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
-def resize2d(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a resize to the nearest elements or by linear weights; TVM's of other kinds.
 
-    Of a plan, channels first, it is a call of the C function of `windows.py`.
+    Channels first it is a call of the C function of `windows.py`.
     """
     attrs, shapes = call.attrs, [static_shape(each.ty) for each in (call.args[0], call)]
     method, mode, layout = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.layout)
@@ -58,7 +58,7 @@ def resize2d(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> re
         else:
             tables.append(_within(_nearest(at, extent, size, mode, str(attrs.rounding_method)), extent))
 
-    if planned and first == 2 and str(call.ty.dtype) in TYPES:
+    if first == 2 and str(call.ty.dtype) in TYPES:
         resized = made(builder, call.args[0], shape, _windows(given[first:], tables), _kind(tables), "resize2d")
         if resized is not None:
             return resized

@@ -8,7 +8,9 @@ other; right before the weights of each stands once more the end of the one befo
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import shlex
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ...checks import as_path
 from ...errors import BundleError
 
 # The largest that Linux has (of 64-bit ARM): a part of a file that is mapped begins with a page.
@@ -28,6 +31,7 @@ _CHUNK = 1 << 20
 # Weights are written in pieces that end at multiples of this in the file, whole huge pages: Linux 6.18 on ext4 then keeps them in such
 # pages, and most of them in small ones where each array is written by itself.
 _WRITTEN = 4 << 20
+_OLDER = b"tvmconv_describe"  # a function that libraries for TVM's virtual machine had
 _DIGEST = "sha256"  # in the description, of all that stands before it and of the rest of it
 
 
@@ -98,13 +102,21 @@ class NetworkFile:
             )
 
 
-def is_network(path: Path) -> bool:
-    """Return whether a file ends as those do that ``tvmconv compile`` writes."""
-    try:
-        with path.open("rb") as file:
-            return _end(file)[-1] == MAGIC
-    except (OSError, struct.error):
-        return False
+def library_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a network's library; raise BundleError if there is something else, or nothing."""
+    path = as_path("the network's path", path)
+    if path.is_dir():
+        from ..bundle import MANIFEST  # a process that loads a network needs nothing else of it
+
+        if (path / MANIFEST).exists():
+            raise BundleError(
+                f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes"
+            )
+        raise BundleError(f"{str(path)!r} is a folder; give the library in it that tvmconv compile wrote")
+    if not path.is_file():
+        command = f"tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
+        raise BundleError(f"there is no file {str(path)!r}; write it with: {command}")
+    return path
 
 
 def read_file(path: Path) -> NetworkFile:
@@ -119,12 +131,24 @@ def read_file(path: Path) -> NetworkFile:
         with path.open("rb") as file:
             weights, weight_bytes, start, size, _, magic = _end(file)
             if magic != MAGIC:
+                _refuse_older(path)
                 raise BundleError(f"{path} is no network that tvmconv compile wrote, or is cut off: its end is missing")
             file.seek(start)
             description = json.loads(file.read(size))
     except (OSError, OverflowError, struct.error, ValueError) as error:
         raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
     return NetworkFile(path, weights, weight_bytes, description)
+
+
+def _refuse_older(path: Path) -> None:
+    """Raise BundleError if a file is of the format that TVM's virtual machine ran."""
+    if path.stat().st_size:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(_OLDER) >= 0:
+                raise BundleError(
+                    f"{path} is a network for TVM's virtual machine (--format relax), which tvmconv runs no longer; compile the"
+                    f" model again: tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
+                )
 
 
 def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description: dict[str, Any], identity: str) -> None:

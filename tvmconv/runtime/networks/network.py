@@ -13,22 +13,44 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import BundleError
+from ...errors import BundleError, UnsupportedMachineError
+from ...isa.machine import missing_features
 from ..arrays import LINE_BYTES
 from ..processors import kernel_threads
-from .base import LEAST_CALLS, Array, CompiledNetwork, Operator, Tensor, library_path
-from .file import read_file
+from .file import library_path, read_file
 from .library import NativeLibrary
+from .tensors import Array, Tensor, checked, random_arrays, tensors_of
+
+# How often an operator is timed at the least.
+_LEAST_CALLS = 5
 
 
 @dataclass(frozen=True)
-class PlannedOperator(Operator):
-    """What one operator of a plan takes: also the bytes that its calls read and write, each array once."""
+class Operator:
+    """What one operator of a network takes.
 
+    Attributes
+    ----------
+    name
+        The signature of our kernel, or the name of a function between kernels.
+    ours
+        Whether it is a kernel.
+    calls
+        How often the network calls it.
+    seconds
+        All these calls together, the least of all times.
+    bytes
+        What these calls read and write, each array once.
+    """
+
+    name: str
+    ours: bool
+    calls: int
+    seconds: float
     bytes: int
 
 
-class Network(CompiledNetwork):
+class Network:
     """A compiled network, called with an array for each input.
 
     Parameters
@@ -54,7 +76,13 @@ class Network(CompiledNetwork):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         path = library_path(path)
         self.file = read_file(path)
-        self._describe(path, self.file.description)
+        self.description = self.file.description
+        if missing := missing_features(self.description["features"]):
+            raise UnsupportedMachineError(
+                f"{path} is for {self.description['target']}; this machine's CPU lacks {', '.join(missing)}"
+            )
+        self.inputs, self.outputs = (tensors_of(self.description, which) for which in ("inputs", "outputs"))
+        self._signatures = {row["function"]: row["signature"] for row in self.description["report"] if row["function"]}
         self._steps = self.description["steps"]
         try:
             library = NativeLibrary(path)
@@ -92,7 +120,7 @@ class Network(CompiledNetwork):
         InputError
             If an input is missing, too many, or of another shape or type.
         """
-        given = self._checked(arrays)
+        given = checked(arrays, self.inputs)
         made = [_empty(each) for each in self.outputs]
         self.run([each.ctypes.data for each in given], [each.ctypes.data for each in made])
         return {each.name: array for each, array in zip(self.outputs, made, strict=True)}
@@ -115,9 +143,13 @@ class Network(CompiledNetwork):
         else:
             self._run(self._handle, 0, *inputs, *outputs)
 
+    def random_inputs(self) -> dict[str, Array]:
+        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
+        return random_arrays(self.inputs)
+
     def call(self, arrays: Mapping[str, npt.ArrayLike]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
-        given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
+        given, made = checked(arrays, self.inputs), [_empty(each) for each in self.outputs]
         addresses = [each.ctypes.data for each in (*given, *made)]
 
         def compute() -> list[Array]:
@@ -127,24 +159,28 @@ class Network(CompiledNetwork):
         compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
         return compute
 
-    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[PlannedOperator]:
+    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
-        given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
+        given, made = checked(arrays, self.inputs), [_empty(each) for each in self.outputs]
         addresses = [each.ctypes.data for each in (*given, *made)]
         times = np.zeros(max(len(self._steps), 1))
         least = np.full_like(times, np.inf)
         calls, end = 0, time.perf_counter() + seconds
-        while calls < LEAST_CALLS or time.perf_counter() < end:
+        while calls < _LEAST_CALLS or time.perf_counter() < end:
             self._run(self._handle, times.ctypes.data, *addresses)
             np.minimum(least, times, out=least)
             calls += 1
         taken: defaultdict[str, float] = defaultdict(float)
         moved: Counter[str] = Counter()
-        for step, each in zip(self._steps, least, strict=False):
+        ran = [(step, each) for step, each in zip(self._steps, least, strict=False) if each >= 0]
+        for step, each in ran:
             taken[step["function"]] += float(each)
             moved[step["function"]] += step["bytes"]
-        count = Counter(step["function"] for step in self._steps)
-        found = [PlannedOperator(*self._named(name), count[name], taken[name], moved[name]) for name in taken]
+        count = Counter(step["function"] for step, _ in ran)
+        found = [
+            Operator(self._signatures.get(name, name), name in self._signatures, count[name], taken[name], moved[name])
+            for name in taken
+        ]
         return sorted(found, key=lambda each: -each.seconds)
 
 

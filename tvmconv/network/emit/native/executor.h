@@ -17,10 +17,11 @@ typedef struct {
 } Argument;
 
 typedef struct {
-  Function function;
+  Function function; /* NULL: of an If, which calls none */
   const Argument* arguments;
   int32_t count;
   uint64_t free, free_bytes; /* what of the arena nobody needs meanwhile */
+  int32_t passed;            /* of an If, how many steps are passed over where its argument is false, or always if it has none */
 } Step;
 
 typedef struct {

@@ -12,10 +12,11 @@ from ....frontends.onnx.session import open_session
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from ....runtime.networks.base import Array, CompiledNetwork
+    from ....runtime.networks.network import Network
+    from ....runtime.networks.tensors import Array
 
 
-def differences(model: ModelProto, network: CompiledNetwork) -> list[str]:
+def differences(model: ModelProto, network: Network) -> list[str]:
     """Return in words which outputs of a network differ from onnxruntime's, on the same random inputs, and by how much.
 
     Parameters

@@ -8,28 +8,90 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, nan
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes  # noqa: F401  # NumPy's name of bf16
+import numpy as np
+import numpy.typing as npt
 import tvm
+from onnx import helper, numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from ...ir.constants import constant
+from ....frontends.onnx.graph import attributes_of, used_names
+from ...ir.branches import check_branches
+from ...ir.constants import constant, integers, static_shape
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 Emit = Callable[[relax.Expr], relax.Expr]
 _FLOATS = ("float32", "float16", "float64")
 
 
-def read(model: ModelProto) -> tvm.IRModule:
-    """Return an ONNX model as the frontend reads it."""
-    opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
-    return _Importer(None, "float32", sanitize=False).from_onnx(model.graph, opset)
+def read(model: ModelProto, prepare: Callable[[ModelProto], ModelProto]) -> tvm.IRModule:
+    """Return an ONNX model as the frontend reads it, which takes no branch of an If that was not prepared, as a model."""
+    importer = _Importer(model, prepare)
+    return importer.from_onnx(model.graph, importer.opset)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
+    def __init__(self, model: ModelProto, prepare: Callable[[ModelProto], ModelProto]) -> None:
+        super().__init__(None, "float32", sanitize=False)
+        self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
+        self._model, self._prepare = model, prepare
+
+    def _construct_nodes(self, graph: Any) -> None:
+        plain: list[NodeProto] = []
+        for node in graph.node:
+            if node.op_type == "If":
+                super()._construct_nodes(SimpleNamespace(node=plain))
+                plain = []
+                self._choose(node)
+            else:
+                plain.append(node)
+        super()._construct_nodes(SimpleNamespace(node=plain))
+
+    def _choose(self, node: NodeProto) -> None:
+        """Read an If, its branches as functions of what they read outside; the frontend's are never run."""
+        given = attributes_of(node)
+        calls = [self._branch(given[f"{which}_branch"]) for which in ("then", "else")]
+        check_branches(f"the If node {node.name or node.output[0]!r}", [each.ty for each in calls])
+        condition = self.bb.normalize(relax.op.reshape(self._nodes[node.input[0]], ()))
+        made = self.bb.emit(relax.If(condition, *calls))
+        for number, name in enumerate(node.output):
+            self._nodes[name] = self.bb.emit(relax.TupleGetItem(made, number)) if len(node.output) > 1 else made
+
+    def _branch(self, branch: GraphProto) -> relax.Call:
+        """Return the call of a branch as a function of the module."""
+        names = [name for name in dict.fromkeys((*used_names(branch), *(each.name for each in branch.output))) if name]
+        read = {name: self._nodes[name] for name in names if name in self._nodes}
+        fixed = {name: array for name, each in read.items() if (array := _numbers_of(each)) is not None}
+        taken = {name: each for name, each in read.items() if name not in fixed}
+        graph = type(branch).FromString(branch.SerializeToString())
+        graph.input.extend(_declared(name, each.ty) for name, each in taken.items())
+        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in fixed.items())
+        model = helper.make_model(
+            graph, opset_imports=self._model.opset_import, ir_version=max(self._model.ir_version, 4)
+        )
+        model = self._prepare(model)
+        importer = _Importer(model, self._prepare)
+        importer.bb = self.bb
+        function = importer.function(model.graph)
+        kept = [each.name for each in model.graph.input]
+        return self.bb.normalize(relax.Call(function, [taken[name] for name in kept]))
+
+    def function(self, graph: GraphProto) -> tvm.ir.GlobalVar:
+        """Add a graph to the module as a function of its inputs."""
+        self._parse_graph_initializers(graph)
+        self._parse_graph_input(graph)
+        self._check_for_unsupported_ops(graph)
+        with self.bb.function("branch", [self._inputs[each.name] for each in graph.input], private=True):
+            self._construct_nodes(graph)
+            outputs = [self._nodes[each.name] for each in graph.output]
+            return self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         convert = _CONVERTERS.get(op_name)
         made = None if convert is None else convert(self.bb.emit, inputs, attrs)
@@ -39,6 +101,17 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             inputs[1] = _as_base(*inputs)
         made = super()._convert_operator(op_name, inputs, attrs, opset)
         return self.bb.normalize(relax.op.astype(made, _dtype(inputs[2]))) if op_name == "OneHot" else made
+
+
+def _numbers_of(expr: relax.Expr) -> npt.NDArray[Any] | None:
+    """Return the numbers of a constant, or of a fixed shape; None: they are not fixed."""
+    sizes = integers(expr) if isinstance(expr, relax.ShapeExpr) else None
+    return constant(expr) if sizes is None else np.array(sizes, np.int64)
+
+
+def _declared(name: str, type_: Any) -> ValueInfoProto:
+    elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(str(type_.dtype)))
+    return helper.make_tensor_value_info(name, elem_type, static_shape(type_))
 
 
 def _dtype(expr: relax.Expr) -> str:

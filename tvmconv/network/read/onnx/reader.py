@@ -68,24 +68,16 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
 
 def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     """Return what :func:`read_onnx` does, of what :func:`fixed` returned for the same file."""
-    simple = simplified(model, source)
-    if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
-        raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
-    by_others = expanded(simple)
-    if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
-        # Of an operator that is written as others after onnxruntime has computed the constants.
-        simple = simplified(by_others or simple, source)
-    if by_others is not None:
-        drop_empty(simple)
-    join_pads(simple)
-    simple = mended(simple, source)
+    simple = prepared(model, source)
     from .converters import read
 
     try:
         # It prints what it stumbles over; the error says it again.
         with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = read(simple)
+            module = read(simple, lambda branch: prepared(branch, source))
+    except SourceError:
+        raise
     except tvm.error.OpNotImplemented as error:
         names = str(error).rpartition(": ")[2]
         reasons = [f" ({name}: {why})" for name, why in OTHER_OP_TYPES.items() if name in names]
@@ -101,6 +93,21 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     # What the frontend forgets.
     module["main"] = module["main"].with_attr(OUTPUT_NAMES, [each.name for each in simple.graph.output])
     return module
+
+
+def prepared(model: ModelProto, source: str) -> ModelProto:
+    """Return a model in operators that the frontend reads, without what constants decide; errors are those of :func:`read_onnx`."""
+    simple = simplified(model, source)
+    if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
+        raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
+    by_others = expanded(simple)
+    if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
+        # Of an operator that is written as others after onnxruntime has computed the constants.
+        simple = simplified(by_others or simple, source)
+    if by_others is not None:
+        drop_empty(simple)
+    join_pads(simple)
+    return mended(simple, source)
 
 
 def is_foreign(node: NodeProto) -> bool:
