@@ -11,10 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import tvmconv.relax  # noqa: E402
 from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.network.compile import export  # noqa: E402
+from tvmconv.network.passes import report, use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
@@ -57,8 +57,8 @@ def test_a_network_compiled_whole_from_pytorch_is_right(
     with torch.no_grad():
         found = network(data)
         program = torch.export.export(network.to(dtype), (data.to(dtype),))
-    compiled_module = tvmconv.relax.use_kernels(read_torch(program))
-    rows = tvmconv.relax.report(compiled_module)
+    compiled_module = use_kernels(read_torch(program))
+    rows = report(compiled_module)
     assert rows and not any(row.why for row in rows)
     export(compiled_module, tmp_path / "network.so")
     compiled = load_network(tmp_path / "network.so")

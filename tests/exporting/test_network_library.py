@@ -207,10 +207,3 @@ def test_64_bit_arm(name: str, file: str, tmp_path: Path):
     )
     assert older.returncode == 77
     assert "this CPU lacks features" in older.stderr
-
-
-@needs_emulator
-def test_the_virtual_machine_is_for_this_machine(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    command = ["compile", file, "--format", "relax", "--target", N1, "-o", str(tmp_path / "net.so")]
-    assert cli.main(command) == 2
-    assert "compile a plan" in capsys.readouterr().err

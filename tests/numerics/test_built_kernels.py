@@ -16,7 +16,7 @@ from tvmconv.network.compile import export  # noqa: E402
 from tvmconv.network.emit.prefetch_filters import with_next  # noqa: E402
 from tvmconv.network.kernels.build import CODE, LOWERED  # noqa: E402
 from tvmconv.network.lower import compile_module  # noqa: E402
-from tvmconv.relax import use_kernels  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 SHAPE = (1, 16, 12, 12)

@@ -14,11 +14,11 @@ from onnx import helper, numpy_helper
 from toys import run_python
 from tvm import relax
 
-import tvmconv.relax
 from tvmconv import cli
 from tvmconv.accuracy import relative_error
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import SourceError
+from tvmconv.network.passes import report, use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.signature import parse_signature
 
@@ -169,7 +169,7 @@ def test_a_transposed_convolution_is_told_its_outputs_shape(
 ) -> None:
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[3, 3], output_shape=shape, **more)
     source = save(model([node], [value("x", [1, 4, 6, 6])], weights=[filter_("w", 4, 6, 4, 4)]), tmp_path)
-    module = tvmconv.relax.use_kernels(read_onnx(source), "host")
+    module = use_kernels(read_onnx(source), "host")
     machine = relax.VirtualMachine(tvmconv.relax.compile_module(module), tvm.cpu())
     data = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
     (expected,) = ort.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, {"x": data})
@@ -214,7 +214,7 @@ def test_a_pass_among_others_leaves_to_tvm_what_no_kernel_covers(
     source = save(model(nodes, inputs, weights=[filter_("w", 8, 4, 3, 3)]), tmp_path)
     passes = [relax.transform.CanonicalizeBindings(), tvmconv.relax.UseKernels("host"), relax.transform.LegalizeOps()]
     module = tvm.transform.Sequential(passes)(read_onnx(source))
-    ours, theirs = sorted(tvmconv.relax.report(module), key=lambda row: row.why)
+    ours, theirs = sorted(report(module), key=lambda row: row.why)
     assert ours.signature and "its filter is not fixed" in theirs.why
     executable = tvmconv.relax.compile_module(module)
     data, weights = RNG.standard_normal((1, 4, 8, 8)), RNG.standard_normal((8, 2, 2, 2))

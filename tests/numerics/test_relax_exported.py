@@ -12,11 +12,11 @@ import pytest
 from models import model, save, value
 from onnx import helper, numpy_helper
 
-import tvmconv.relax
 from tvmconv import cli
 from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
 from tvmconv.network.ir.graph import Graph
+from tvmconv.network.passes import report, use_kernels
 from tvmconv.network.read.onnx.reader import as_relax, fixed, read_onnx
 from tvmconv.runtime.networks.network import load_network
 
@@ -69,7 +69,7 @@ def test_a_sum_of_two_convolutions_is_part_of_the_later_one(tmp_path: Path) -> N
     nodes = [node("Conv", ["c", "v"], ["d"]), node("Sum", ["d", "c"], ["s"]), node("Relu", ["s"], ["y"])]
     source = exported(nodes, tmp_path, constant("v", RNG.standard_normal((8, 8, 1, 1), np.float32)))
     signatures = [
-        row.signature for row in tvmconv.relax.report(tvmconv.relax.use_kernels(read_onnx(source), math="strict"))
+        row.signature for row in report(use_kernels(read_onnx(source), math="strict"))
     ]
     assert len(signatures) == 2 and "add" in signatures[-1] and "relu" in signatures[-1], signatures
 
@@ -87,7 +87,7 @@ def test_a_shuffle_of_channels_needs_no_other_layout(beyond: int, tmp_path: Path
     constants += [constant("from", [0]), constant("to", [beyond]), constant("axis", [1])]
     source = exported(nodes, tmp_path, *constants)
     assert differences(source, tmp_path) == []
-    module = tvmconv.relax.use_kernels(as_relax(fixed(source), source))
+    module = use_kernels(as_relax(fixed(source), source))
     graph = Graph(module["main"])
     moved = [each for each in graph.values if graph.call(each, "relax.permute_dims") is not None]
     assert len(moved) == 3  # of the input, in the shuffle, and of the output
@@ -104,7 +104,7 @@ def test_a_pixel_shuffle_moves_pixels_once(before: str, mode: str, tmp_path: Pat
     constants += [constant("b", RNG.standard_normal((1, 8, 1, 1), np.float32))] if before == "Add" else []
     source = exported(nodes, tmp_path, *constants)
     assert differences(source, tmp_path) == []
-    graph = Graph(tvmconv.relax.use_kernels(as_relax(fixed(source), source))["main"])
+    graph = Graph(use_kernels(as_relax(fixed(source), source))["main"])
     moved = [each for each in graph.values if graph.call(each, "relax.permute_dims") is not None]
     assert len(moved) <= 3  # of the input, in the shuffle, and of the output
 

@@ -10,9 +10,9 @@ from models import model, save, value
 from onnx import NodeProto, helper, numpy_helper
 from tvm import relax
 
-import tvmconv.relax
 from tvmconv.network.compile import export
 from tvmconv.network.ir.graph import Graph
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import as_relax, fixed
 from tvmconv.network.rewrite.recognise_normalization import find_normalization
 from tvmconv.runtime.networks.network import load_network
@@ -77,7 +77,7 @@ def test_normalizations_by_their_formulas(tmp_path: Path, monkeypatch: pytest.Mo
         model(nodes, [value("x", [1, 3, 6, 5])], [value(name, None) for name in outputs], weights, opset=13), tmp_path
     )
     proto = fixed(source)
-    module = tvmconv.relax.use_kernels(as_relax(proto, source))
+    module = use_kernels(as_relax(proto, source))
     export(module, tmp_path / "network.so")
     assert compared.differences(proto, load_network(tmp_path / "network.so")) == []
     graph = Graph(module["main"])

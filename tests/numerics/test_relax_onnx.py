@@ -11,12 +11,12 @@ import pytest
 from models import conv_model, model, save, value
 from onnx import helper, numpy_helper
 
-import tvmconv.relax
 from tvmconv import cli
 from tvmconv.accuracy import network_error
 from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.compile import build
+from tvmconv.network.passes import report, use_kernels
 from tvmconv.network.read.onnx.reader import fixed, read_onnx
 from tvmconv.runtime.networks.network import load_network
 
@@ -202,7 +202,7 @@ def test_a_quantized_filter_is_prepacked(tmp_path: Path, monkeypatch: pytest.Mon
     weights[1].ClearField("dims")
     weights[3].ClearField("dims")
     source = save(model(nodes, [value("x", [1, 3, 8, 8])], weights=weights), tmp_path)
-    (row,) = tvmconv.relax.report(tvmconv.relax.use_kernels(read_onnx(source)))
+    (row,) = report(use_kernels(read_onnx(source)))
     assert row.why == ""
     assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
 
@@ -227,7 +227,7 @@ def test_an_if_keeps_its_layout(tmp_path: Path) -> None:
     source = save(model([node], inputs, weights=weights), tmp_path)
     module = read_onnx(source)
     with pytest.raises(TvmconvError, match=r"the branches of an If .* --layout NCX"):
-        tvmconv.relax.use_kernels(module, layout="NXC")
+        use_kernels(module, layout="NXC")
     with pytest.warns(TvmconvWarning, match=r"the network keeps its layout, NCX, .* the branches of an If"):
         executable = tvmconv.relax.build(module)
     tvmconv.relax.export(executable, tmp_path / "network.so")

@@ -11,8 +11,8 @@ import tvm
 from relax_modules import relax_module
 from tvm import relax
 
-import tvmconv.relax
 from tvmconv.epilogue import Step
+from tvmconv.network.passes import use_kernels
 from tvmconv.reference import apply_step
 
 op, nn = relax.op, relax.op.nn
@@ -181,7 +181,7 @@ def test_gelu_that_is_no_kernels_is_one_operator() -> None:
 
     data = normal(3, 20)
     assert error(make, lambda x: apply_step(Step("gelu"), x, {}), data) < 1e-6
-    names = str(tvmconv.relax.use_kernels(module(make, data), layout="NCX")["main"])
+    names = str(use_kernels(module(make, data), layout="NCX")["main"])
     assert "R.nn.gelu" in names and "erf" not in names
 
 

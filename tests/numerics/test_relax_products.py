@@ -14,8 +14,7 @@ from tvm import relax
 
 from tests.numerics.test_network import module
 from tests.numerics.test_relax_transposes import called
-from tvmconv.network.passes import use_kernels
-from tvmconv.relax import report
+from tvmconv.network.passes import report, use_kernels
 
 op = relax.op
 Shape = tuple[int, ...]

@@ -10,9 +10,9 @@ import pytest
 from models import model, save, value
 from onnx import helper, numpy_helper
 
-import tvmconv.relax
 from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
+from tvmconv.network.passes import report, use_kernels
 from tvmconv.network.read.onnx.reader import fixed, read_onnx
 from tvmconv.runtime.networks.network import load_network
 
@@ -49,8 +49,8 @@ def test_recurrent_nodes_are_written_step_by_step(kind: str, direction: str, tmp
     ]  # fmt: skip
     outputs = [value(each, None) for each in ("y", "y_h", "last")]
     source = save(model(nodes, [value("x", [2, 3, steps])], outputs, weights, opset=17), tmp_path)
-    module = tvmconv.relax.use_kernels(read_onnx(source))
-    assert not any(row.why for row in tvmconv.relax.report(module))
+    module = use_kernels(read_onnx(source))
+    assert not any(row.why for row in report(module))
     build(read_onnx(source), tmp_path / "network.so")
     assert compared.differences(fixed(source), load_network(tmp_path / "network.so")) == []
 

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch_models import All, Residual, networks, settled  # noqa: E402
 
-import tvmconv.relax  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.epilogue import format_epilogue  # noqa: E402
 from tvmconv.network.compile import export  # noqa: E402
+from tvmconv.network.passes import report, use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
@@ -45,7 +45,7 @@ def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[t
         program = torch.export.export(
             network.to(dtype), tuple(tuple(each.to(dtype) for each in tensors) for tensors in given)
         )
-    module = tvmconv.relax.use_kernels(read_torch(program))
+    module = use_kernels(read_torch(program))
     export(module, folder / "network.so")
     compiled = load_network(folder / "network.so")
     tensors = [each for tensors in given for each in tensors]
@@ -55,7 +55,7 @@ def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[t
     for answer, right in zip(compiled(**arrays).values(), expected, strict=True):
         assert answer.shape == right.shape
         assert relative_error(answer.astype(np.float32), right.numpy()) < ALLOWED[dtype]
-    return tvmconv.relax.report(module)
+    return report(module)
 
 
 def test_modules_of_every_kind_of_convolution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.network.passes import report, use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
-from tvmconv.relax import report, use_kernels  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 

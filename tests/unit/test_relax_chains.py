@@ -8,20 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from models import conv_model, model, save, value
 from near import assert_near
 from onnx import helper
 from tvm import relax
 
-import tvmconv.relax
 from tvmconv import cli
 from tvmconv.epilogue import STEPS, Step, format_epilogue
-from tvmconv.errors import InputError, SourceError, TargetError, TvmconvError, TvmconvWarning
+from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.ir.problem_of import NotCoveredError, is_convolution
 from tvmconv.network.kernels.fuse_epilogue import Chain, follow
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.network.rewrite.recognise_activation import _POINTS, recognise
 from tvmconv.network.rewrite.simplify import simplify
@@ -114,24 +113,6 @@ def test_what_no_kernel_covers_says_why(dtype: str, why: str) -> None:
         chains_of(lambda y: y, dtype, out_layout="NHWC" if dtype == "float64" else "NCHW")
 
 
-def test_bad_arguments() -> None:
-    with pytest.raises(TvmconvError, match="layout is 'NHWC'; allowed: NXC, NCX"):
-        tvmconv.relax.UseKernels(layout="NHWC")
-    with pytest.raises(TvmconvError, match="math is 'fast'"):
-        tvmconv.relax.UseKernels(math="fast")
-    with pytest.raises(TargetError, match="for CPUs alone"):
-        tvmconv.relax.UseKernels("cuda:sm_90")
-    with pytest.raises(TvmconvError, match="has no report; call use_kernels"):
-        tvmconv.relax.report(tvm.IRModule({}))
-    for take in (tvmconv.relax.report, tvmconv.relax.build):
-        with pytest.raises(InputError, match=r"mod is a NoneType; give a tvm.IRModule"):
-            take(None)
-    with pytest.raises(InputError, match="executable is a NoneType; give what"):
-        tvmconv.relax.export(None, "network.so")
-    with pytest.raises(SourceError, match="no function 'main'"):
-        tvmconv.relax.compile_module(tvm.IRModule({}))
-
-
 def test_what_the_frontend_lacks_is_named(tmp_path: Path) -> None:
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"]), helper.make_node("Det", ["y"], ["z"])]
     lacking = model(nodes, [value("x", [1, 3, 8, 8]), value("w", [4, 3, 1, 1])])
@@ -191,6 +172,6 @@ def test_a_layout_that_tvm_cannot_give_is_an_error_in_words() -> None:
         builder.emit_func_output(output)
     mod = builder.finalize()
     with pytest.raises(TvmconvError, match="give layout='NCX'"):
-        tvmconv.relax.use_kernels(mod, "host", layout="NXC")
+        use_kernels(mod, "host", layout="NXC")
     with pytest.warns(TvmconvWarning, match="the network keeps its layout, NCX"):
-        tvmconv.relax.use_kernels(mod, "host")
+        use_kernels(mod, "host")

@@ -11,9 +11,8 @@ import tvm
 from near import assert_near
 from tvm import relax
 
-import tvmconv.relax
 from tvmconv.network.kernels.fuse_epilogue import Chain
-from tvmconv.network.passes import _chains
+from tvmconv.network.passes import _chains, report, use_kernels
 from tvmconv.reference import compute
 
 op, nn = relax.op, relax.op.nn
@@ -87,5 +86,5 @@ def test_what_the_convolution_before_adds_is_its_own() -> None:
 
 
 def test_a_module_without_convolutions_has_an_empty_report() -> None:
-    module = tvmconv.relax.use_kernels(module_of(lambda _, x: nn.relu(x)))
-    assert tvmconv.relax.report(module) == []
+    module = use_kernels(module_of(lambda _, x: nn.relu(x)))
+    assert report(module) == []

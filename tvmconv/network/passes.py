@@ -6,7 +6,6 @@ import json
 import warnings
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 import tvm
 from tvm import relax
@@ -44,9 +43,8 @@ LAYOUTS = ("NXC", "NCX")
 REPORT = "tvmconv_report"
 
 
-@tvm.transform.module_pass(opt_level=0, name="tvmconv.UseKernels")
 class UseKernels:
-    """A pass that computes a module's convolutions, and what follows them, by our kernels.
+    """Compute a module's convolutions, and what follows them, by our kernels.
 
     A convolution of fixed shapes, in f32, f16 or bf16, whose filter is a constant becomes ``call_tir`` of a lowered function with
     the packed filter as a constant; batch normalizations and other numbers by channel are folded into the filter, activations
@@ -104,12 +102,8 @@ class UseKernels:
         self._progress, self._small = progress, memory == "small"
         self._trials, self._seconds = trials, seconds
 
-    def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        """Return the module with our kernels."""
-        return self.transformed(mod)
-
     def transformed(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Return the module with our kernels; errors keep their classes, which a pass among others makes RuntimeErrors."""
+        """Return the module with our kernels."""
         _check_module(mod)
         given = constant_bytes(mod)
         # One block as long as may be: layouts are changed block by block.
@@ -179,8 +173,7 @@ def use_kernels(
     seconds: float | None = None,
 ) -> tvm.IRModule:
     """Return a Relax module with our kernels; parameters and errors are those of :class:`UseKernels`."""
-    pass_: Any = UseKernels(target, records, layout, math, progress, memory, trials, seconds)
-    return pass_.transformed(mod)
+    return UseKernels(target, records, layout, math, progress, memory, trials, seconds).transformed(mod)
 
 
 def report(mod: tvm.IRModule) -> list[Row]:

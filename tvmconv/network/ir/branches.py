@@ -53,11 +53,12 @@ def _chooses(mod: tvm.IRModule) -> GlobalVar | None:
 
 def inlined(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with the Ifs again that :func:`outlined` made calls of."""
+    mod = relax.transform.ToNonDataflow()(mod)  # in which there is no If
     for variable, function in _functions(mod):
         choosing = _Choosing(mod)
         choosing.builder_.update_func(variable, choosing.visit_expr(function))
         mod = choosing.builder_.get()
-    return mod
+    return relax.transform.ConvertToDataflow(1)(mod)
 
 
 def branches_of(call: relax.Call) -> tuple[list[str], list[list[Any]]] | None:
