@@ -11,8 +11,9 @@ from shipped import MODELS
 from tvmconv.epilogue import format_epilogue
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.compile import export
-from tvmconv.network.passes import report, use_kernels
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 from tvmconv.signature import parse_signature
 

@@ -14,8 +14,9 @@ torch = pytest.importorskip("torch")
 from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.network.compile import export  # noqa: E402
-from tvmconv.network.passes import report, use_kernels  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.network.report import report  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 # The width and the size of the input of each.

@@ -21,8 +21,9 @@ from tvmconv import cli
 from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
 from tvmconv.network.emit.memory_plan import IF
-from tvmconv.network.passes import report, use_kernels
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
+from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import Network, load_network
 
 ort = pytest.importorskip("onnxruntime")

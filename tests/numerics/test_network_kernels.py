@@ -16,11 +16,11 @@ from tvm import relax  # noqa: E402
 
 from tvmconv.algorithms import table  # noqa: E402
 from tvmconv.building.decision.rank import Room  # noqa: E402
-from tvmconv.network import passes as rewriting  # noqa: E402
 from tvmconv.network.compile import build  # noqa: E402
 from tvmconv.network.kernels.build import build_kernels  # noqa: E402
 from tvmconv.network.kernels.weight_budget import MOST_TIMES  # noqa: E402
-from tvmconv.network.passes import report, use_kernels  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
+from tvmconv.network.report import report  # noqa: E402
 from tvmconv.problem import Problem  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
@@ -72,7 +72,7 @@ def test_the_room_of_filters_counts_those_that_layers_share_once(monkeypatch: py
             asked.append((list(problems), others["room"]))
         return {}
 
-    monkeypatch.setattr(rewriting, "build_kernels", note)
+    monkeypatch.setattr("tvmconv.network.kernels.place.build_kernels", note)
     use_kernels(relax_module(layers, [(1, 16, 9, 7)]))
     ((problems, room),) = asked
     size = 4 * 16 * 16 * 9

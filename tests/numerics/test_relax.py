@@ -18,8 +18,9 @@ from tvmconv import cli
 from tvmconv.accuracy import relative_error
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import SourceError
-from tvmconv.network.passes import report, use_kernels
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
+from tvmconv.network.report import report
 from tvmconv.signature import parse_signature
 
 ort = pytest.importorskip("onnxruntime")

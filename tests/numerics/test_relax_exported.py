@@ -16,8 +16,9 @@ from tvmconv import cli
 from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
 from tvmconv.network.ir.graph import Graph
-from tvmconv.network.passes import report, use_kernels
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import as_relax, fixed, read_onnx
+from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 
 pytest.importorskip("onnxruntime")
@@ -68,9 +69,7 @@ def test_sums_and_means_of_several_tensors(tmp_path: Path) -> None:
 def test_a_sum_of_two_convolutions_is_part_of_the_later_one(tmp_path: Path) -> None:
     nodes = [node("Conv", ["c", "v"], ["d"]), node("Sum", ["d", "c"], ["s"]), node("Relu", ["s"], ["y"])]
     source = exported(nodes, tmp_path, constant("v", RNG.standard_normal((8, 8, 1, 1), np.float32)))
-    signatures = [
-        row.signature for row in report(use_kernels(read_onnx(source), math="strict"))
-    ]
+    signatures = [row.signature for row in report(use_kernels(read_onnx(source), math="strict"))]
     assert len(signatures) == 2 and "add" in signatures[-1] and "relu" in signatures[-1], signatures
 
 

@@ -16,8 +16,9 @@ from tvmconv.accuracy import network_error
 from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.compile import build
-from tvmconv.network.passes import report, use_kernels
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 
 pytest.importorskip("onnxruntime")

@@ -14,7 +14,8 @@ from tvm import relax
 
 from tests.numerics.test_network import module
 from tests.numerics.test_relax_transposes import called
-from tvmconv.network.passes import report, use_kernels
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.report import report
 
 op = relax.op
 Shape = tuple[int, ...]

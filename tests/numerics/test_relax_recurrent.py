@@ -12,8 +12,9 @@ from onnx import helper, numpy_helper
 
 from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
-from tvmconv.network.passes import report, use_kernels
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 
 pytest.importorskip("onnxruntime")

@@ -15,8 +15,9 @@ from torch_models import All, Residual, networks, settled  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.epilogue import format_epilogue  # noqa: E402
 from tvmconv.network.compile import export  # noqa: E402
-from tvmconv.network.passes import report, use_kernels  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.network.report import report  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 

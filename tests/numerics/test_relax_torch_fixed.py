@@ -14,8 +14,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from tvmconv.network.compile import build  # noqa: E402
-from tvmconv.network.passes import report, use_kernels  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.network.report import report  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 

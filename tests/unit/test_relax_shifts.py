@@ -12,7 +12,9 @@ from near import assert_near
 from tvm import relax
 
 from tvmconv.network.kernels.fuse_epilogue import Chain
-from tvmconv.network.passes import _chains, report, use_kernels
+from tvmconv.network.kernels.place import chains_of as found_chains
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.report import report
 from tvmconv.reference import compute
 
 op, nn = relax.op, relax.op.nn
@@ -34,7 +36,7 @@ def module_of(body: Callable[[relax.BlockBuilder, relax.Var], relax.Expr]) -> tv
 
 def chains_of(body: Callable[[relax.BlockBuilder, relax.Var], relax.Expr]) -> list[Chain]:
     """Return the chains of what `body` emits."""
-    return list(_chains("main", module_of(body)["main"])[0].values())
+    return list(found_chains("main", module_of(body)["main"])[0].values())
 
 
 def conv(data: relax.Expr, weights: np.ndarray, **attributes: Any) -> relax.Expr:

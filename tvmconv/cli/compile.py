@@ -103,8 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check(arguments)
     from ..network.compile import export, export_part
-    from ..network.passes import report, rewrites, use_kernels
+    from ..network.passes import use_kernels
     from ..network.read.onnx.reader import as_relax, fixed
+    from ..network.report import report, rewrites
     from ..runtime.networks.file import read_file
     from ..tuning.records import records_of
 
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         module = use_kernels(
             module,
             arguments.target,
-            records_of(arguments.records),
+            records=records_of(arguments.records),
             layout=arguments.layout,
             math=arguments.math,
             progress=progress,

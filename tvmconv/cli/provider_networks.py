@@ -103,7 +103,7 @@ def _compiled(module: tvm.IRModule, name: str, arguments: argparse.Namespace, pr
     networks: dict[str, NetworkPart] = {}
     for target in arguments.target or ["host"]:
         try:
-            ours = use_kernels(module, target, records, math=arguments.math, progress=progress)
+            ours = use_kernels(module, target, records=records, math=arguments.math, progress=progress)
             network = export_part(ours, target)
         except TvmconvError as error:
             print(f"{name}: no network for {target}: {error}", file=sys.stderr)

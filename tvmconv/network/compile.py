@@ -13,17 +13,16 @@ from tvm.ir import Call
 from ..checks import as_path
 from ..exporting.network_part import NetworkPart
 from ..lowering.common.rewrites import find_all
-from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget
-from ..tuning.records import Records
 from .emit.library import part, write
 from .emit.memory_plan import OWN, NetworkPlan, needs_runtime, plan
 from .emit.prefetch_filters import prefetch_next
 from .kernels.build import WORKSPACE
 from .kernels.replace import Row
 from .lower import MAIN, check_target, described, scheduled, tvm_errors
-from .passes import report, use_kernels
+from .passes import use_kernels
+from .report import report
 
 _PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked", "tirx.tvm_call_packed_lowered")
 
@@ -94,23 +93,14 @@ def build(
     module: tvm.IRModule,
     path: str | os.PathLike[str],
     target: str = "host",
-    records: Records | None = None,
-    layout: str | None = None,
-    math: str = "default",
-    progress: Progress | None = None,
-    memory: str = "default",
     facts: Mapping[str, Any] | None = None,
-    trials: int = 0,
-    seconds: float | None = None,
+    **options: Any,
 ) -> list[Row]:
     """Compile a Relax module, its convolutions by our kernels, to one library; return what became of each convolution.
 
-    Parameters and errors are those of :class:`tvmconv.relax.UseKernels` and :func:`export`.
+    Parameters and errors are those of :class:`tvmconv.network.options.Options` and :func:`export`.
     """
-    check_target(target)
     with tvm_errors():
-        module = use_kernels(
-            module, target, records, layout, math, progress, memory=memory, trials=trials, seconds=seconds
-        )
+        module = use_kernels(module, target, **options)
     export(module, path, target, facts)
     return report(module)

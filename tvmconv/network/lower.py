@@ -31,7 +31,7 @@ from .operators.scatter import scatter_elements
 from .operators.softmax import log_softmax, softmax
 from .operators.sort import SORTS
 from .operators.transcendental import ELEMENTARY
-from .passes import model_bytes, report, rewrites
+from .report import model_bytes, report, rewrites
 from .schedule.rules import schedule_others
 
 # The function that a network is called by.

@@ -9,13 +9,14 @@ from tvm import tirx
 from tvm.ir import Call
 
 from ..errors import TargetError
-from ..lowering.common.rewrites import EXTERN, found
+from ..lowering.common.rewrites import EXTERN, find_all
 from ..lowering.cpu.passes import LAST_OF_ALLOCATION, generation
 from ..network import passes
 from ..network.ir.branches import inlined
 from ..network.kernels.build import CODE, LOWERED, SYMBOL_OF_CODE, WORKSPACE
 from ..network.kernels.replace import Row as Row
-from ..network.passes import report as report
+from ..network.options import Options
+from ..network.report import report as report
 from ..targets.target import Target
 
 # What network functions have for networks' libraries, and no pass of TVM's asks for.
@@ -33,11 +34,11 @@ class UseKernels:
     """
 
     def __init__(self, target: str = "host", **options: Any) -> None:
-        self._kernels, self._target = passes.UseKernels(target, **options), target
+        self._options, self._target = Options(target, **options), target
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
-        return _lowered(inlined(self._kernels.transformed(mod)), self._target)
+        return _lowered(inlined(passes.run(mod, self._options)), self._target)
 
 
 def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.IRModule:
@@ -53,14 +54,14 @@ def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.
     target
         As for :func:`tvmconv.building.builder.build`; a CPU.
     **options
-        Of :class:`tvmconv.network.passes.UseKernels`: `records`, `layout`, `math`, `progress`, `memory`, `trials`, `seconds`.
+        Of :class:`tvmconv.network.options.Options`: `records`, `layout`, `math`, `progress`, `memory`, `trials`, `seconds`.
 
     Raises
     ------
     TargetError
         If kernels of `target` need what TVM's runtime has not, such as the permission to use AMX.
     TvmconvError
-        As :class:`tvmconv.network.passes.UseKernels` does.
+        As :class:`tvmconv.network.options.Options` does.
     """
     return _lowered(inlined(passes.use_kernels(mod, target, **options)), target)
 
@@ -81,8 +82,10 @@ def _lowered(mod: tvm.IRModule, target: str) -> tvm.IRModule:
 
 
 def _check(function: tirx.PrimFunc, target: str) -> None:
-    texts = [str(each.value) for each in found(function.body, tirx.AttrStmt) if each.attr_key == "pragma_import_llvm"]
-    for call in found(function.body, Call):
+    texts = [
+        str(each.value) for each in find_all(function.body, tirx.AttrStmt) if each.attr_key == "pragma_import_llvm"
+    ]
+    for call in find_all(function.body, Call):
         name = str(call.args[0].value) if call.op.same_as(EXTERN) else ""
         if name.startswith("tvmconv") and not any(f"@{name}(" in text for text in texts):
             raise TargetError(
