@@ -295,7 +295,7 @@ class Problem:
         return any(max(0, -(start // stride)) < min(count, -((start - limit) // stride)) for start in starts)
 
 
-def listed(problems: object) -> list[Problem]:
+def list_of(problems: object) -> list[Problem]:
     """Return what a caller gave as problems as a list of them.
 
     Raises

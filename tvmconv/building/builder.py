@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..lowering.code_generator import generator_of
 from ..lowering.common.entry_points import EntryPoints
-from ..problem import Problem, listed
+from ..problem import Problem, list_of
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
 from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
@@ -102,7 +102,7 @@ def build(
     OSError
         If the bundle cannot be written, for instance because the disk is full.
     """
-    given = listed(problems)
+    given = list_of(problems)
     if not given:
         raise InvalidProblemError("there is no problem to build; give at least one")
     chosen = completed(options)
