@@ -95,7 +95,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job came to.
+    """Outcome of a job.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ EmulatedCall = tuple[str, Sequence["np.ndarray[Any, Any]"]]
 
 @dataclass(frozen=True)
 class Emulator:
-    """How programs of another instruction set run here.
+    """Emulator that runs programs of another instruction set here.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ _REMEMBERED_SHAPES = 4096
 
 
 class Kernels(Protocol):
-    """What a node asks of the registry that has it."""
+    """Registry, as a node that it has sees it."""
 
     bundles: tuple[Bundle, ...]
     split_batch: bool

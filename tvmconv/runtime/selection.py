@@ -1,4 +1,4 @@
-"""Which of several variants of a kernel a device takes: this machine's CPU, or one of its GPUs.
+"""Select the variant of a kernel that a device takes: this machine's CPU, or one of its GPUs.
 
 A device is a `tvmconv.runtime.cuda.gpus.Gpu`, or None for the CPU. The NVIDIA driver is asked only where the answer needs it.
 """

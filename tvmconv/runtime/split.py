@@ -1,4 +1,4 @@
-"""Which calls for other batch sizes add up to a batch that has no kernel of its own."""
+"""Split a batch that has no kernel of its own into calls for other batch sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a device serves a batch by calls for others.
+    """Calls for other batch sizes by which a device serves a batch.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ CHECK_SECONDS, REFERENCE_FLOPS = 120.0, 1e7
 
 @dataclass(frozen=True)
 class Answer:
-    """How a kernel's answer compares with the reference.
+    """Comparison of a kernel's answer with the reference.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class KernelCheck:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What checking one entry of a bundle found.
+    """Result of checking one entry of a bundle.
 
     Attributes
     ----------

@@ -281,7 +281,7 @@ def _llvm_cpus(isa: Isa) -> frozenset[str]:
 @cache
 def _find_named(name: str) -> CpuTarget:
     cpu, *missing = name.split(_MISSING)
-    # This machine's set comes first: "generic" is in each.
+    # Begin with this machine's set: "generic" is in each.
     isas = sorted(ISAS, key=lambda isa: isa is not native())
     isa = next((isa for isa in isas if cpu in _llvm_cpus(isa)), None)
     if isa is None:

@@ -21,7 +21,7 @@ from ...tuning.records import Records
 
 @dataclass(frozen=True)
 class Room:
-    """What the filters of a network may take, as kernels read them.
+    """Limits of a network's filters, as kernels read them.
 
     Attributes
     ----------
@@ -82,14 +82,14 @@ def algorithms_of(
 
 
 def is_cold(network: Sequence[Problem], target: Target, math: str) -> bool:
-    """Whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
+    """Return whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
     counts = Counter(network)
     hot = {each: _ordered(each, _options(each, target, math), target, math, False, None) for each in counts}
     return not _are_kept(within(hot, counts, None), counts, target)
 
 
 def _are_kept(taken: Mapping[Problem, Option], counts: Mapping[Problem, int], target: Target) -> bool:
-    """Whether a cache keeps filters as kernels read them: Winograd's may be too large where the model's are not."""
+    """Return whether a cache keeps filters as kernels read them: Winograd's may be too large for it alone."""
     return target.keeps(sum(each.size * counts[problem] for problem, each in taken.items()))
 
 

@@ -119,7 +119,7 @@ class CudaKernel:
         taken = [take(name, given[name], shape, dtype) for name, shape, dtype in self._operands]
         if out is None:
             output = library.empty(self._output_shape, data)
-            # What the call made itself may be written, even where the library's users may not.
+            # Outputs that the call made itself may be written, even where the library's users may not write.
             written = library.take(output, stream, False)
         else:
             output = out
