@@ -14,9 +14,9 @@ from .problem import Problem
 TF32_ERROR = 2.0**-10
 # Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
 TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
-# Of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
+# Error of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
 APPROXIMATED_ERROR = {"f32": 1e-6, "f16": 2.0**-10, "bf16": 2.0**-7}
-# And in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
+# Error in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
 APPROXIMATED_FLOOR = {"f32": 2.0**-126, "f16": 2.0**-24, "bf16": 2.0**-126}
 
 # Of each type, half of the distance between 1 and the next number: what one rounding may add.

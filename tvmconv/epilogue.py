@@ -37,7 +37,7 @@ STEPS: dict[str, tuple[str, ...]] = {
 OPERANDS = {"scale": "scale", "prelu": "slope", "add": "residual"}
 # Steps that are approximated by polynomials; all others have one right answer.
 APPROXIMATED = ("elu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")
-# Of these, those with less arithmetic where the value is rounded to 16 bits at once.
+# Steps of these with less arithmetic where the value is rounded to 16 bits at once.
 SHORT = ("sigmoid", "silu", "gelu", "gelu_tanh")
 # Steps after which large sums are alike.
 SATURATING = ("clip", "sigmoid", "tanh", "hardsigmoid", "hardswish")

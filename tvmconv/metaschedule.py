@@ -1,4 +1,4 @@
-"""For users of TVM: the spaces as tasks of MetaSchedule, to run with components of their own, and what they found.
+"""Offer the spaces as tasks of MetaSchedule to users of TVM, with components of their own, and take what they found.
 
 docs/tuning.md has a whole example::
 

@@ -111,7 +111,7 @@ _DEFAULTS = BuildOptions(
 )
 
 
-def completed(options: BuildOptions) -> BuildOptions:
+def complete(options: BuildOptions) -> BuildOptions:
     """Return options with the defaults of those that are not given.
 
     Raises

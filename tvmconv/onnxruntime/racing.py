@@ -18,7 +18,7 @@ from ..accuracy import NETWORK_ERROR, network_error
 from ..errors import InputError, TvmconvError, last_line
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..measuring.timing import time_call
-from .sessions import loaded, register, session, with_shapes
+from .sessions import open_library, register, session, with_shapes
 
 _TURNS = 5
 _TURN_SECONDS = 0.12
@@ -252,7 +252,7 @@ def _error(got: Any, expected: Any, is_known: bool) -> float | None:
 def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
     """Return hash and identity of the graphs that the provider was asked for since it was asked for them last."""
     found = ((ctypes.c_uint64 * 2) * _MOST_GRAPHS)()
-    with loaded(provider) as opened:
+    with open_library(provider) as opened:
         count = opened.tvmconv_provider_graphs(found, _MOST_GRAPHS)
     return tuple((each[0], each[1]) for each in found[:count])
 

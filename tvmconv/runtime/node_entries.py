@@ -123,7 +123,7 @@ def blob_file(sha256: str) -> str:
     return f"{FOLDER}/{sha256}.bin"
 
 
-def described(nodes: Iterable[NodeEntry]) -> list[dict[str, Any]]:
+def describe(nodes: Iterable[NodeEntry]) -> list[dict[str, Any]]:
     """Return what a manifest says of `nodes`."""
     return [asdict(node) for node in sorted(nodes, key=lambda node: node.key)]
 

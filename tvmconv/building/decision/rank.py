@@ -70,7 +70,7 @@ def algorithms_of(
     counts = Counter(network)
     hot = {each: _options(each, target, math) for each in dict.fromkeys((*network, *problems))}
     for cold in (False, True):
-        options = {each: _ordered(each, listed, target, math, cold, records) for each, listed in hot.items()}
+        options = {each: _order(each, listed, target, math, cold, records) for each, listed in hot.items()}
         taken = within({each: options[each] for each in counts}, counts, room)
         if _are_kept(taken, counts, target):
             break
@@ -84,7 +84,7 @@ def algorithms_of(
 def is_cold(network: Sequence[Problem], target: Target, math: str) -> bool:
     """Return whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
     counts = Counter(network)
-    hot = {each: _ordered(each, _options(each, target, math), target, math, False, None) for each in counts}
+    hot = {each: _order(each, _options(each, target, math), target, math, False, None) for each in counts}
     return not _are_kept(within(hot, counts, None), counts, target)
 
 
@@ -133,7 +133,7 @@ def _options(problem: Problem, target: Target, math: str) -> list[Option]:
     ]
 
 
-def _ordered(
+def _order(
     problem: Problem, listed: Sequence[Option], target: Target, math: str, cold: bool, records: Records | None
 ) -> list[Option]:
     """Return options, the fastest first; `cold`: by their time with filters from memory."""

@@ -9,7 +9,7 @@
 
 #include "tvmconv_name.h"
 
-/* From dlpack/dlpack.h and tvm/ffi/c_api.h: what kernels take. */
+/* Arguments of kernels, as in dlpack/dlpack.h and tvm/ffi/c_api.h. */
 struct tensor {
   void *data;
   int32_t device_type, device_id;

@@ -132,7 +132,7 @@ def keep(taken: tuple[Any, ...], gpu: int, stream: int) -> Event:
     return event
 
 
-def finished(output: Any, event: Event) -> Any:
+def finish(output: Any, event: Event) -> Any:
     """Return an output as its library's array, whose users wait for `event` on the device."""
     return _namespace(output).from_dlpack(_Finished(output, event))
 

@@ -13,7 +13,7 @@ from ..arrays import check_operands
 from ..bundle import Bundle, Entry
 from ..library import BeforeUse, load_function
 from .arrays import Library, dtype_of, library_of, location
-from .dlpack import DLPACK, finished, keep
+from .dlpack import DLPACK, finish, keep
 
 
 class CudaKernel:
@@ -130,7 +130,7 @@ class CudaKernel:
             if foreign:
                 event = keep((*taken, written), gpu, stream)
                 if out is None and library is DLPACK:
-                    return finished(output, event)
+                    return finish(output, event)
         return output
 
     def __repr__(self) -> str:
