@@ -110,7 +110,7 @@ class Outcome:
     skipped: tuple[dict[str, str], ...]
 
 
-def first_right(call: Call[Attempt, Built | None], job: Job) -> Outcome:
+def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
     """Try the ways of a job by ``call(attempt, seconds)``, which runs :func:`attempt` in a process of its own.
 
     Raises

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from ..errors import TargetError
-from ..lowering.common.rewrites import EXTERN, found
+from ..lowering.common.rewrites import EXTERN, find_all
 from ..lowering.cpu.passes import LAST_OF_ALLOCATION, generation
 from ..network import passes
 from ..network.ir.branches import inlined
@@ -81,8 +81,8 @@ def _lowered(mod: tvm.IRModule, target: str) -> tvm.IRModule:
 
 
 def _check(function: tirx.PrimFunc, target: str) -> None:
-    texts = [str(each.value) for each in found(function.body, tirx.AttrStmt) if each.attr_key == "pragma_import_llvm"]
-    for call in found(function.body, Call):
+    texts = [str(each.value) for each in find_all(function.body, tirx.AttrStmt) if each.attr_key == "pragma_import_llvm"]
+    for call in find_all(function.body, Call):
         name = str(call.args[0].value) if call.op.same_as(EXTERN) else ""
         if name.startswith("tvmconv") and not any(f"@{name}(" in text for text in texts):
             raise TargetError(

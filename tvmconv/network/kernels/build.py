@@ -17,8 +17,8 @@ from tvm.ir import StringImm
 
 from ...building.builder import build_kernels as build_in
 from ...building.decision.rank import Room
-from ...building.fallbacks import Built, Outcome, bundle_of
-from ...building.options import BuildOptions, completed
+from ...building.fallbacks import BuiltKernel, Outcome, bundle_of
+from ...building.options import BuildOptions, complete
 from ...lowering.common.entry_points import SYMBOL, EntryPoints
 from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.functions import functions_of
