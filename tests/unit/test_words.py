@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # First words that put a question, point at something instead of naming it, or hang in the air.
 NEVER = re.compile(
     r"(how|its?|that|th[eo]se|this|what|when|where|whether|which|who(m|se)?|why|always|and|as|at|beyond|between|by|for"
-    r"|from|in|into|never|nor|of|on|or|to|until|up|with|within|without)\b(?![[<])",
+    r"|from|in|into|never|nor|of|on|or|to|until|up|with|within|without)\b(?![<\[])",
     re.IGNORECASE,
 )
 PARTICIPLE = re.compile(r"_*([a-z]+ed|[a-z]+en|built|cut|found|held|kept|laid|lent|made|said|seen|sent|told)")

@@ -18,7 +18,7 @@ from ..network.kernels.replace import Row as Row
 from ..network.passes import report as report
 from ..targets.target import Target
 
-# What network functions have for networks' libraries, and no pass of TVM's asks for.
+# Attributes that functions have for networks' libraries, and no pass of TVM's asks for.
 _OWN = (CODE, SYMBOL_OF_CODE, WORKSPACE, LOWERED)
 
 
@@ -37,7 +37,7 @@ class UseKernels:
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
-        return _lowered(inlined(self._kernels.transformed(mod)), self._target)
+        return _lower(inlined(self._kernels.transformed(mod)), self._target)
 
 
 def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.IRModule:
@@ -62,10 +62,10 @@ def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.
     TvmconvError
         As :class:`tvmconv.network.passes.UseKernels` does.
     """
-    return _lowered(inlined(passes.use_kernels(mod, target, **options)), target)
+    return _lower(inlined(passes.use_kernels(mod, target, **options)), target)
 
 
-def _lowered(mod: tvm.IRModule, target: str) -> tvm.IRModule:
+def _lower(mod: tvm.IRModule, target: str) -> tvm.IRModule:
     """Return a module whose kernels are lowered until TVM's own passes know all in them."""
     ours = {variable: each for variable, each in mod.functions_items() if LOWERED in (each.attrs or {})}
     known = Target.parse(target).tvm()
