@@ -14,21 +14,21 @@ from .problem import Problem
 TF32_ERROR = 2.0**-10
 # Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
 TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
-# Of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
+# Error of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
 APPROXIMATED_ERROR = {"f32": 1e-6, "f16": 2.0**-10, "bf16": 2.0**-7}
-# And in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
+# Error in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
 APPROXIMATED_FLOOR = {"f32": 2.0**-126, "f16": 2.0**-24, "bf16": 2.0**-126}
 
-# Of each type, half of the distance between 1 and the next number: what one rounding may add.
+# Half, for each type, of the distance between 1 and the next number: what one rounding may add.
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 UNIT |= {"complex64": UNIT["float32"], "complex128": UNIT["float64"]}
-# Of one layer beside its sum: its result is rounded, and a step that is approximated errs, in f64 as much more finely as f64 is.
+# Error of one layer beside its sum: its result is rounded, and a step that is approximated errs, in f64 as much more finely as f64 is.
 _LAYER_ERROR = {"float64": 1e-6 * 2.0**-29, "float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _LAYER_ERROR |= {"complex64": _LAYER_ERROR["float32"], "complex128": _LAYER_ERROR["float64"]}
 # Roundings of a sum add up like steps in either direction, of which this many standard deviations are never left.
 _DEVIATIONS = 8.0
 
-# Of a network's output in relative L2, or of its integers the share that differs. Rounding stays far below it; on random inputs
+# Error of a network's output in relative L2, or of its integers the share that differs. Rounding stays far below it; on random inputs
 # another operator is of the order of 1: Resize by a scale that gives no whole size 0.7 to 1.9, a LayerNorm of several axes 2.
 NETWORK_ERROR = 1e-2
 # Outputs that are less than this in the mean are compared as if they were so large: of a text detector's probabilities on noise,

@@ -40,7 +40,7 @@ class ConvolutionAttributes(TypedDict, total=False):
 
 
 class BackpropDataAttributes(ConvolutionAttributes, total=False):
-    """And what every function takes that computes a ConvolutionBackpropData."""
+    """Named arguments of every function that computes a ConvolutionBackpropData, besides."""
 
     output_padding: Sequence[int] | None
 

@@ -194,7 +194,7 @@ class Problem:
 
     @property
     def output_padding(self) -> tuple[int, ...]:
-        """Of a transposed convolution: outputs of each spatial axis beyond those that the other numbers give."""
+        """Outputs of a transposed convolution along each spatial axis beyond those that the other numbers give."""
         sizes = zip(self.in_spatial, self.kernel, self.strides, self.dilations, strict=True)
         whole = (s * (x - 1) + d * (k - 1) + 1 for x, k, s, d in sizes)
         kept = zip(self.out_spatial, whole, self.pads_begin, self.pads_end, strict=True)
@@ -295,7 +295,7 @@ class Problem:
         return any(max(0, -(start // stride)) < min(count, -((start - limit) // stride)) for start in starts)
 
 
-def listed(problems: object) -> list[Problem]:
+def list_of(problems: object) -> list[Problem]:
     """Return what a caller gave as problems as a list of them.
 
     Raises

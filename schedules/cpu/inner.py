@@ -25,7 +25,7 @@ from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
-# Of output channels. A thread's part of the filter is so many runs of rows.
+# Chunks of output channels. A thread's part of the filter is so many runs of rows.
 MOST_CHUNKS = 64
 
 

@@ -36,11 +36,11 @@ from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TIL
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
-# Of one algorithm's windows, and their plans.
+# Windows of one algorithm, and their plans.
 W = TypeVar("W")
 P = TypeVar("P")
 LINE_FLOATS = 16  # a cache line
-# Of a filter that is read by whole rows, or of pairs of them: lines of 8 that lie a multiple of 4 KiB apart fit an L1.
+# Rows of a filter that is read by whole rows, or pairs of them: lines of 8 that lie a multiple of 4 KiB apart fit an L1.
 ROWS = 4
 
 

@@ -79,7 +79,7 @@ CHOOSE_ONCE = f"{PREFIX}choose_once"
 CONSTANTS_LAST = f"{PREFIX}constants_last"
 # Annotations that move conditions: all but HOIST make some first.
 PADDING = (SKIP, SKIP_TILE, SOME_INSIDE, UNREAD, HOIST)
-# Of the loops of a block of tiles.
+# Roles of the loops of a block of tiles.
 TILES, ROWS, VECTORS, LANES, PAIRS = "tiles", "rows", "vectors", "lanes", "pairs"
 PART = 4  # floats in 128 bits, within which shuffles take one cycle on every x86
 TRANSPOSED_LANES = (16, 8, 4)

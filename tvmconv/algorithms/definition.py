@@ -18,13 +18,13 @@ from .quotients import check_quotients
 from .stage_names import FILL, FILTER
 from .types import KERNEL_DTYPES, kernel_dtype, narrow
 
-# From an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
+# Function from an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
 StoreIndex = Callable[[list[Any]], tuple[Any, Any]]
-# From a window, data, filter and epilogue to the window's output.
+# Function from a window, data, filter and epilogue to the window's output.
 Express = Callable[[Any, te.Tensor, te.Tensor, Epilogue], te.Tensor]
 
 
-# Below both, one thread computes: see `is_tiny`.
+# Limits below both of which one thread computes: see `is_tiny`.
 TINY_FLOPS, TINY_BYTES = 250_000, 64 * 1024
 
 

@@ -33,7 +33,7 @@ def register_operator(name: str) -> Op:
     return Op.get(name)
 
 
-# Of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
+# Operators of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
 _STEPS = {name: register_operator(name) for name in STEPS if name != "add"}
 # Operators whose value is rounded to 16 bits at once.
 _SHORT = {name: register_operator(f"{name}_short") for name in SHORT}

@@ -14,14 +14,14 @@ from tvm.ir import Call
 
 from ..problem import Problem
 
-# Of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
+# Call of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
 ROUND = "tvmconv_round_bf16"
-# Of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
+# Call of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
 MATRIX = "tvmconv_matrix_bf16"
 
 
-# By the channels in an element.
+# Types by the channels in an element.
 ELEMENT_TYPES = {1: "float32", 2: "uint32", 4: "uint64"}
 _BF16_BITS = 16
 

@@ -12,7 +12,7 @@ F32_BITS = 32
 SSE_LANES = 4  # lanes of 128 bits, within which a shuffle takes no vector of indices
 # A multiply-add takes 4 cycles and one or two start in each: fewer accumulators than this leave gaps.
 IN_FLIGHT = 8
-# Up to so many, lanes across output channels are mostly empty.
+# Output channels up to which lanes across them are mostly empty.
 FEW_OUTPUTS = 8
 # Columns of padding on one side from which on whole tiles of a row (4 to 14 outputs) read nothing else.
 LEAST_SKIPPED = 4

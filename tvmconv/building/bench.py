@@ -20,7 +20,7 @@ from ..signature import parse_signature
 from ..support.progress import Progress
 
 DEFAULT_SECONDS = 0.2
-# How the filter is given: as it is, or prepacked.
+# Forms of the filter: as it is, or prepacked.
 PLAIN, PACKED = "plain", "packed"
 # The number of a variant, and one of these.
 Way = tuple[int, str]
@@ -28,7 +28,7 @@ Way = tuple[int, str]
 
 @dataclass(frozen=True)
 class BenchRow:
-    """What was measured for one entry of a bundle.
+    """Measurements of one entry of a bundle.
 
     Attributes
     ----------

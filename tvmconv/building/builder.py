@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..lowering.code_generator import generator_of
 from ..lowering.common.entry_points import EntryPoints
-from ..problem import Problem, listed
+from ..problem import Problem, list_of
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
 from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
@@ -42,7 +42,7 @@ from .decision.decide import decide
 from .decision.rank import is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
-from .options import BuildOptions, completed
+from .options import BuildOptions, complete
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -102,10 +102,10 @@ def build(
     OSError
         If the bundle cannot be written, for instance because the disk is full.
     """
-    given = listed(problems)
+    given = list_of(problems)
     if not given:
         raise InvalidProblemError("there is no problem to build; give at least one")
-    chosen = completed(options)
+    chosen = complete(options)
     check_math(chosen["math"])
     path = as_path("path", path).absolute()
     check_name(path)
@@ -183,10 +183,10 @@ def parse_targets(target: str | Target | Sequence[str | Target]) -> list[Target]
         raise TargetError(f"target is {target!r}; give a name, for example host, or a list of names")
     if not names:
         raise TargetError("there is no target to build for; give at least one, for example host")
-    return list({parsed.name: parsed for parsed in map(_parsed, names)}.values())
+    return list({parsed.name: parsed for parsed in map(_parse, names)}.values())
 
 
-def _parsed(target: str | Target) -> Target:
+def _parse(target: str | Target) -> Target:
     return target if isinstance(target, Target) else Target.parse(target)
 
 
@@ -282,7 +282,7 @@ def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[E
     with lock(path.parent):
         _check_replaceable(path)
         if (path / MANIFEST).exists():
-            bundle = _merged(bundle, read_bundle(path))
+            bundle = _merge(bundle, read_bundle(path))
         write_manifest(bundle)
         move_into_place(folder, path)
 
@@ -298,7 +298,7 @@ def _bundle(folder: Path, targets: Iterable[Target], entries: Iterable[Entry] = 
     )
 
 
-def _merged(new: Bundle, old: Bundle) -> Bundle:
+def _merge(new: Bundle, old: Bundle) -> Bundle:
     """Return `new` with the other kernels of `old`, whose libraries are linked into the folder of `new`.
 
     Raises

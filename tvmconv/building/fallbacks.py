@@ -78,7 +78,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltKernel:
     """A kernel that compiled and is right.
 
     Attributes
@@ -95,7 +95,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job came to.
+    """Outcome of a job.
 
     Attributes
     ----------
@@ -106,11 +106,11 @@ class Outcome:
     """
 
     job: Job
-    built: Built | None
+    built: BuiltKernel | None
     skipped: tuple[dict[str, str], ...]
 
 
-def first_right(call: Call[Attempt, Built | None], job: Job) -> Outcome:
+def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
     """Try the ways of a job by ``call(attempt, seconds)``, which runs :func:`attempt` in a process of its own.
 
     Raises
@@ -151,7 +151,7 @@ def _file_name(signature: str) -> str:
     return f"{signature[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
 
 
-def attempt(task: Attempt) -> Built | None:
+def attempt(task: Attempt) -> BuiltKernel | None:
     """Compile a way and check it, in a worker; None if a schedule to be taken over does not fit, or is the default.
 
     Raises
@@ -180,7 +180,7 @@ def attempt(task: Attempt) -> Built | None:
         symbol=kernel.symbol,
         packed_filter=kernel.packed_filter,
         workspace_bytes=kernel.workspace_bytes,
-        measured=_measured(tuned) if tuned else None,
+        measured=_measurements(tuned) if tuned else None,
         error=None,
         transferred_from=way.record.signature if way.record and not tuned else None,
     )
@@ -190,10 +190,10 @@ def attempt(task: Attempt) -> Built | None:
             raise VerificationError(f"its kernel is wrong: {answer.wrong}")
         entry = answer.recorded(entry)
     if not job.keep_functions:
-        return Built(entry, None)
+        return BuiltKernel(entry, None)
     from tvm.ir import save_json
 
-    return Built(entry, save_json(kernel.functions))
+    return BuiltKernel(entry, save_json(kernel.functions))
 
 
 def bundle_of(job: Job) -> Bundle:
@@ -237,7 +237,7 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
         raise CompilationError(f"it does not compile: {type(error).__name__}: {last_line(error)}") from error
 
 
-def _measured(record: Record) -> dict[str, Any]:
+def _measurements(record: Record) -> dict[str, Any]:
     return {"seconds": record.seconds, "machine": record.machine, "trials": record.trials}
 
 

@@ -100,7 +100,7 @@ def _entry(bundle: Bundle, model: str, node: Node) -> NodeEntry | None:
 
 
 def _is_replaced(old: NodeEntry, new: Sequence[NodeEntry]) -> bool:
-    """Whether what a bundle has of a node is to go: one of these is the same, or one of both is joined of the other."""
+    """Return whether a bundle's node is to go: one of the new nodes is the same, or one of both is joined from the other."""
     for node in new:
         if node.model != old.model:
             continue

@@ -14,7 +14,7 @@ from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
 from .output import progress_bar
 from .parsing import add_command, add_math, add_records, positive
-from .provider_networks import from_to, networks_of, of_session, shaped
+from .provider_networks import from_to, networks_of, of_session, with_shapes
 from .sources import add_sources, problems_of, read_inputs, read_models
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..support.progress import Progress
     from .parsing import Subparsers
 
-# How data lie in what a provider claims.
+# Layout of data for each kind of claim of a provider.
 _DATA_FORMATS = {"convolutions": "NCX", "groups": "NXC"}
 _UNCHECKED = "numbers decide the shapes of all outputs, or the outputs were empty"
 EXAMPLE = """\
@@ -131,7 +131,7 @@ def _races(
     inputs = read_inputs(arguments.inputs)
     races: list[RaceResult] = []
     useless: set[int] = set()
-    for model, bucket, name in shaped(models, arguments):
+    for model, bucket, name in with_shapes(models, arguments):
         try:
             given = {"inputs": inputs, "claims": claims, **of_session(bucket)}
             found, alone = race_parts(model, library, race(model, library, **given), **given)

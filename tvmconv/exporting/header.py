@@ -110,9 +110,9 @@ _TYPES = {
     "f16": "typedef uint16_t NAME_f16;  /* IEEE 754 binary16, as bits */",
     "bf16": "typedef uint16_t NAME_bf16; /* the upper half of an IEEE 754 binary32, as bits */",
 }
-# Within a model's own NAME, which is not the library's.
+# Mark of a model's own NAME, which is not the library's.
 _KEPT = "\0"
-# Of a task: what kernels keep on their stacks, with room for the program's own.
+# Stack of a task: what kernels keep there, with room for the program's own.
 STACK_KIB = 1024
 
 

@@ -28,7 +28,7 @@ from .header import join_rows, quote
 from .plan import Function, FunctionVariant, Layer, Plan
 
 SAMPLES = 16
-# Of layers: sums in another order, whatever the numbers.
+# Error of layers: sums in another order, whatever the numbers.
 _LAYER_ERROR = {"f32": 1e-5, "f16": 2e-3, "bf16": 2e-2}
 # Samples may err more than all outputs together.
 _MARGIN = 4.0

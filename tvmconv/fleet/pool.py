@@ -28,7 +28,7 @@ from .remote import LostError, RefusedError, Remote
 LOST_SECONDS = 10.0
 # One server may end by chance, and two; what ends three over one candidate is its kernel's fault.
 LOSSES = 3
-# Until a server that was refused is asked again: it may be another by then.
+# Time until a server that was refused is asked again: it may be another by then.
 REFUSED_SECONDS = 60.0
 
 

@@ -20,7 +20,7 @@ from .maps import Array, LinearMap, of_constants
 
 # The error may grow by a quarter: of squares.
 MOST = 1.25**2
-# Between a number of each type and the next, of numbers from 1 to 2.
+# Distance between a number of each type and the next, among numbers from 1 to 2.
 _STEPS = {"f16": 2.0**-10, "bf16": 2.0**-7}
 
 

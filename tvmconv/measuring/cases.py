@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ..fills import Arrays, exact_case
 from ..problem import Problem
 
-# Of those that are kept; the last one is, whatever its size.
+# Bytes of the cases that are kept; the last one is, whatever its size.
 KEPT_BYTES = 2**29
 
 _kept: dict[Problem, tuple[Arrays, npt.NDArray[Any]]] = {}

@@ -22,7 +22,7 @@ SHARE, FARTHER = 0.75, 2.5
 # Seconds between two looks, and of patience by default.
 PAUSE, PATIENCE = 0.02, 5.0
 
-# As well as they were ever seen to run; farther from each other; with less than a core each.
+# Places of threads: as good as ever seen; farther from each other; with less than a core each.
 Where = Literal["same cache", "cross cache", "shared core"]
 
 

@@ -24,7 +24,7 @@ from .timing import LEAST_SAMPLES, Timing, summarize
 
 # CU_STREAM_NON_BLOCKING; CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _NON_BLOCKING, _THREAD_LOCAL = 1, 1
-# Once through the sets of arrays moves this many times the L2 cache, so that nothing is left from the last time.
+# Times the L2 cache that one pass through the sets of arrays moves, so that nothing is left from the last time.
 CACHES = 2
 # More launches in a graph would only take longer to capture; a launch of 2 microseconds is then timed by half a millisecond.
 MAX_SETS = 256

@@ -1,4 +1,4 @@
-"""What makes a model the fastest: onnxruntime alone, and with what a provider may claim of it, in turns."""
+"""Race a model with onnxruntime alone, and with each claim of a provider, in turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..accuracy import NETWORK_ERROR, network_error
 from ..errors import InputError, TvmconvError, last_line
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..measuring.timing import time_call
-from .sessions import loaded, register, session, with_shapes
+from .sessions import open_library, register, session, with_shapes
 
 _TURNS = 5
 _TURN_SECONDS = 0.12
@@ -26,7 +26,7 @@ _TURN_SECONDS = 0.12
 _PAUSE_SECONDS = 0.02
 # Less is within what timings vary by.
 LEAST_GAIN = 1.05
-# What a provider notes of graphs at most (provider.c).
+# Number of graphs that a provider notes at most (provider.c).
 _MOST_GRAPHS = 256
 
 
@@ -45,12 +45,12 @@ class RaceResult:
 
     @property
     def fastest(self) -> str:
-        """What is to be claimed: nothing, unless something is faster by `LEAST_GAIN`."""
+        """Fastest claim: nothing, unless something is faster by `LEAST_GAIN`."""
         return self._fastest(self.seconds)
 
     @property
     def fastest_without_network(self) -> str:
-        """What is to be claimed if the network is not."""
+        """Fastest claim without the network."""
         return self._fastest({claims: each for claims, each in self.seconds.items() if claims != NETWORK})
 
     def _fastest(self, seconds: Mapping[str, float]) -> str:
@@ -99,7 +99,7 @@ def graph_of(
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot read it: {last_line(error)}") from error
-    # It asks again once it has put functions' own operators in the place of such as HardSwish.
+    # onnxruntime asks again once it has replaced functions, such as HardSwish, by their own operators.
     found = next((identity for _, identity in _graphs(provider) if identity), None)
     if found is None:
         raise InputError(
@@ -252,7 +252,7 @@ def _error(got: Any, expected: Any, is_known: bool) -> float | None:
 def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
     """Return hash and identity of the graphs that the provider was asked for since it was asked for them last."""
     found = ((ctypes.c_uint64 * 2) * _MOST_GRAPHS)()
-    with loaded(provider) as opened:
+    with open_library(provider) as opened:
         count = opened.tvmconv_provider_graphs(found, _MOST_GRAPHS)
     return tuple((each[0], each[1]) for each in found[:count])
 

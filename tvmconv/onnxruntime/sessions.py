@@ -129,14 +129,14 @@ def _library(provider: str | os.PathLike[str]) -> Path:
 
 def _refusal(library: Path) -> str:
     """Return why the last session of this thread has no network, which onnxruntime does not tell."""
-    with loaded(library) as opened:
+    with open_library(library) as opened:
         function = opened.tvmconv_provider_refusal
         function.restype = ctypes.c_char_p
         return str(function().decode())
 
 
 @contextmanager
-def loaded(library: str | os.PathLike[str]) -> Iterator[ctypes.CDLL]:
+def open_library(library: str | os.PathLike[str]) -> Iterator[ctypes.CDLL]:
     """Give the functions of a library that onnxruntime has loaded, which is not kept from being unloaded after."""
     opened = ctypes.CDLL(os.path.abspath(library))
     try:

@@ -19,7 +19,7 @@ from ..network.options import Options
 from ..network.report import report as report
 from ..targets.target import Target
 
-# What network functions have for networks' libraries, and no pass of TVM's asks for.
+# Attributes that functions have for networks' libraries, and no pass of TVM's asks for.
 _OWN = (CODE, SYMBOL_OF_CODE, WORKSPACE, LOWERED)
 
 
@@ -38,7 +38,7 @@ class UseKernels:
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
-        return _lowered(inlined(passes.run(mod, self._options)), self._target)
+        return _lower(inlined(passes.run(mod, self._options)), self._target)
 
 
 def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.IRModule:
@@ -63,10 +63,10 @@ def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.
     TvmconvError
         As :class:`tvmconv.network.options.Options` does.
     """
-    return _lowered(inlined(passes.use_kernels(mod, target, **options)), target)
+    return _lower(inlined(passes.use_kernels(mod, target, **options)), target)
 
 
-def _lowered(mod: tvm.IRModule, target: str) -> tvm.IRModule:
+def _lower(mod: tvm.IRModule, target: str) -> tvm.IRModule:
     """Return a module whose kernels are lowered until TVM's own passes know all in them."""
     ours = {variable: each for variable, each in mod.functions_items() if LOWERED in (each.attrs or {})}
     known = Target.parse(target).tvm()

@@ -86,7 +86,7 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """Above 1: ours is faster."""
+        """Ratio of the times; above 1, ours is faster."""
         return self.theirs / self.ours
 
     @property

@@ -7,7 +7,7 @@ from html import escape
 from itertools import count, takewhile
 from math import ceil, floor, log10
 
-# As many labels on an axis as are read with ease.
+# Labels on an axis, as many as are read with ease.
 LABELS = 8
 # Number of series that can be told apart: each has a colour of its own (`--s0` to `--s7` in page.css) and a shape.
 COLOURS = 8

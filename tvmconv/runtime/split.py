@@ -1,4 +1,4 @@
-"""Which calls for other batch sizes add up to a batch that has no kernel of its own."""
+"""Split a batch that has no kernel of its own into calls for other batch sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a device serves a batch by calls for others.
+    """Calls for other batch sizes by which a device serves a batch.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ def find_split(
         there = ", ".join(map(str, sizes))
         reason = f"batch {problem.batch} is no sum of those that there are kernels for: {there}"
         return Split(name, sizes, obstacle=reason)
-    if device is not None and (odd := _unaligned(problem, calls)):
+    if device is not None and (odd := _unaligned_bytes(problem, calls)):
         reason = (
             f"images of {odd} bytes would begin between multiples of {ALIGNMENT} bytes, where no kernel for GPUs reads"
         )
@@ -141,7 +141,7 @@ def _without_batch(signature: str) -> tuple[int, tuple[str, str]]:
     return int(batch[1:]), (operation, rest)
 
 
-def _unaligned(problem: Problem, calls: dict[int, int]) -> int | None:
+def _unaligned_bytes(problem: Problem, calls: dict[int, int]) -> int | None:
     """Return the bytes of an image if a call of some would begin where no kernel for GPUs can read."""
     followed = [size for size, times in calls.items() for _ in range(min(times, 2))][:-1]
     for shape in (problem.data_shape, problem.output_shape):

@@ -33,7 +33,7 @@ CHECK_SECONDS, REFERENCE_FLOPS = 120.0, 1e7
 
 @dataclass(frozen=True)
 class Answer:
-    """How a kernel's answer compares with the reference.
+    """Comparison of a kernel's answer with the reference.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class KernelCheck:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What checking one entry of a bundle found.
+    """Result of checking one entry of a bundle.
 
     Attributes
     ----------
@@ -152,11 +152,11 @@ def check_kernel(check: KernelCheck) -> Answer:
     target = check.bundle.targets[check.entry.target]
     emulator = find_emulator(target)
     packs = BACKENDS[target.kind].packs
-    answer = _compared(check, packs, _on_cpu(check) if packs else _on_gpu(check))
+    answer = _compare(check, packs, _on_cpu(check) if packs else _on_gpu(check))
     return replace(answer, emulator=emulator.name if emulator else None)
 
 
-def _compared(check: KernelCheck, packs: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
+def _compare(check: KernelCheck, packs: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
     problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
     arrays, expected = exact_case(problem)
     wrong = difference(computed(arrays), expected, numerical_class, problem)
@@ -177,7 +177,7 @@ def _on_cpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
     assert kernel is not None, f"nothing runs {check.entry.signature} for {check.entry.target}"
 
     def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:
-        output = _unwritten(kernel.problem)
+        output = _empty_output(kernel.problem)
         given: dict[str, Any] = arrays.given()
         if packed:
             given["filter"] = kernel.pack(arrays.filter)
@@ -192,14 +192,14 @@ def _on_gpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
     kernel, index = CudaKernel(check.bundle, check.entry), first_gpu(check.bundle.targets[check.entry.target])
 
     def computed(arrays: Arrays) -> npt.NDArray[Any]:
-        output = DeviceArray.of(_unwritten(kernel.problem), index)
+        output = DeviceArray.of(_empty_output(kernel.problem), index)
         kernel(**{name: DeviceArray.of(array, index) for name, array in arrays.given().items()}, out=output)
         return output.numpy()
 
     return computed
 
 
-def _unwritten(problem: Problem) -> npt.NDArray[Any]:
+def _empty_output(problem: Problem) -> npt.NDArray[Any]:
     """Return an output of which what a kernel fails to write shows: it stays not a number."""
     return np.full(problem.output_shape, np.nan, numpy_dtype(problem.dtype))
 

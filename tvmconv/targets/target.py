@@ -18,7 +18,7 @@ from .cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES, cpu_of
 
 # Classes of targets that are no CPUs, by their kind, which their names begin with.
 _OTHERS = {"cuda": (".cuda", "CudaTarget")}
-# Before each feature in the name of a CPU that is compiled for without it.
+# Mark before each feature in the name of a CPU that is compiled for without it.
 _MISSING = "-no-"
 # Tasks whose filter fits 256 KiB, half of a Zen 3's cache, took 0.75 to 1.3 of the time of those for this size (20 shapes,
 # two threads, 1.01 by the mean), the worst with deep filters.
@@ -281,7 +281,7 @@ def _llvm_cpus(isa: Isa) -> frozenset[str]:
 @cache
 def _find_named(name: str) -> CpuTarget:
     cpu, *missing = name.split(_MISSING)
-    # This machine's set comes first: "generic" is in each.
+    # Begin with this machine's set: "generic" is in each.
     isas = sorted(ISAS, key=lambda isa: isa is not native())
     isa = next((isa for isa in isas if cpu in _llvm_cpus(isa)), None)
     if isa is None:

@@ -38,7 +38,7 @@ from .trials import Trial
 TOGETHER = 16
 # A kernel compiles in a tenth of a second; the first in a process waits for TVM to be imported.
 BUILD_SECONDS = 60.0
-# To measure a kernel, some patience with moved threads included, and the least speed (operations a second) of the
+# Seconds to measure a kernel, some patience with moved threads included, and the least speed (operations a second) of the
 # reference that checks it.
 MEASURE_SECONDS = 40.0
 REFERENCE_FLOPS = 2e8

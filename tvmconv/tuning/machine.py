@@ -83,7 +83,7 @@ def _cpu() -> TuningMachine:
     return TuningMachine(f"{model_name()}, {Target.parse('host').name} ({threads} threads)", threads, measure)
 
 
-# By the kind of target.
+# Machines by the kind of target.
 _MACHINES = {"cpu": _cpu, "cuda": _gpu}
 
 

@@ -72,7 +72,7 @@ class Proposes(Protocol):
         """Take in a measurement; ``math.inf`` for a candidate that failed."""
 
 
-# Of a problem, its spaces, the seconds of candidates measured before, and candidates to begin with.
+# Function of a problem, its spaces, the seconds of candidates measured before, and candidates to begin with.
 MakeSearch = Callable[[Problem, Sequence[Space], Mapping[Candidate, float], Sequence[Candidate]], Proposes]
 
 

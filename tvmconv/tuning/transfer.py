@@ -19,7 +19,7 @@ OTHER_TYPE, OTHER_LAYOUT, OTHER_FILTER_LAYOUT, OTHER_BIAS = 4.0, 2.0, 1.0, 0.25
 TAPS, STRIDES = 2.0, 2.0
 # A problem further away than this has nothing to tell a search: each of five sizes is another by a factor of nearly 4.
 FARTHEST = 9.0
-# Nor is its schedule taken over from further than this. `python -m benchmarks.transfer` on ResNet-50's and MobileNet's
+# Distance beyond which no schedule is taken over. `python -m benchmarks.transfer` on ResNet-50's and MobileNet's
 # shapes (Zen 4, one thread, 24 trials each): up to here 5 schedules, geometric mean of the gain 1.024, the least
 # 1.001; the one from further away lost 1 %.
 NEAR = 4.0

@@ -88,7 +88,7 @@ class ColumnsWindow(Window):
 
     @property
     def stores_vectors(self) -> bool:
-        """Never: outputs are sums of several."""
+        """Return False: outputs are sums of several."""
         return False
 
     @property

@@ -52,9 +52,9 @@ LEAST_PACKED_PIXELS = 64
 LEAST_STREAMED_PRODUCTS = 128
 # Default schedules, and most that were tuned, give a task so many pixels; copying a part takes a quarter of multiplying it with them.
 MOST_TASK_PIXELS = FEW_PIXELS // 4
-# Of a row whose pixels lie apart in data, what its tiles must gain by estimate.
+# Gain that tiles need by estimate, in a row whose pixels lie apart in data.
 LEAST_TURNED = 1 / 6
-# Of fewer channels there are no several parts with a loop over channels each.
+# Channels below which a filter is not several parts with a loop over channels each.
 LEAST_CHANNELS_OF_PARTS = 32
 
 

@@ -24,7 +24,7 @@ W = TypeVar("W", bound=Window)
 # 96, 5 taps with stride 2, 4000 pixels (240) 4.8 and 4.7, and 4.4 and 4.6; 80 to 384, 3 taps, 3000 pixels (1152) 6.5 and 6.2, and
 # 6.3 and 6.6.
 MOST_COPIED_PRODUCTS = 128
-# Of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three: 1024 to 1000 channels, 16 pixels, took
+# Chunks of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three: 1024 to 1000 channels, 16 pixels, took
 # two cores of a Zen 4 176 us, and take 153 in 25; four pixels 49.3 and 43.7.
 MOST_CHUNKS = 32
 LEAST_ROWS = 8  # that use a filter which is taken tap by tap

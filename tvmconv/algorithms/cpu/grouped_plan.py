@@ -15,7 +15,7 @@ from .windows.tile import reads_in_place
 from .windows.window import Window
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
-# Of a whole row, of which it is known which taps meet padding: 27 taps of 14 pixels are 196. On two cores of a Zen 4, 512 channels at
+# Products of a whole row, whose taps on padding are known: 27 taps of 14 pixels are 196. On two cores of a Zen 4, 512 channels at
 # 14x14, 27x27 taps, took 469 us in tiles of 2 by 4 that ask, and take 267 whole.
 MAX_UNROLLED_ROW = 256
 # Steps of the taps that are taken together: fewer leave more taps to be taken one by one. 31x31 taps of 128 channels at 56x56 took 3570 us

@@ -75,12 +75,12 @@ class RowWindow(Im2colWindow):
 
     @property
     def shifted(self) -> bool:
-        """Never: output channels are in no vectors."""
+        """Return False: output channels are in no vectors."""
         return False
 
     @property
     def data_in_pairs(self) -> bool:
-        """Never: a pair may be of two taps."""
+        """Return False: a pair may be of two taps."""
         return False
 
     @property

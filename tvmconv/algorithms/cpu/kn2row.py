@@ -153,17 +153,17 @@ class Kn2rowWindow(Window):
 
     @property
     def skips_rows(self) -> bool:
-        """Never: taps visit no padding."""
+        """Return False: taps visit no padding."""
         return False
 
     @property
     def skips_columns(self) -> bool:
-        """Never: taps visit no padding."""
+        """Return False: taps visit no padding."""
         return False
 
     @property
     def whole_rows(self) -> bool:
-        """Always: what rounds the pixels up are products, not outputs."""
+        """Return True: products, not outputs, are what rounds the pixels up."""
         return True
 
 

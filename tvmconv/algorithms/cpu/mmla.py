@@ -25,7 +25,7 @@ from .windows.express import express
 from .windows.tile import LEAST_GAIN, longest_row
 from .windows.window import Window, windows_of
 
-# Of a group: a quad is then half empty.
+# Channels of a group: a quad is then half empty.
 LEAST_CHANNELS = 2
 
 
@@ -67,12 +67,12 @@ class MatrixWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Always: neighbouring pixels of a quad lie together in the copy."""
+        """Return True: neighbouring pixels of a quad lie together in the copy."""
         return True
 
     @property
     def skips_columns(self) -> bool:
-        """Never: a register has several pixels."""
+        """Return False: a register has several pixels."""
         return False
 
     @property

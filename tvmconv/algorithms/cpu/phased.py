@@ -145,12 +145,12 @@ class PhasedWindow(Window):
 
     @property
     def stages_filter(self) -> bool:
-        """Always: the filter has other taps."""
+        """Return True: the filter has other taps."""
         return True
 
     @property
     def taps_lie_together(self) -> bool:
-        """Never: a lane's phase decides which taps it reads."""
+        """Return False: a lane's phase decides which taps it reads."""
         return False
 
     @property
@@ -160,7 +160,7 @@ class PhasedWindow(Window):
 
     @property
     def stores_rows(self) -> bool:
-        """Never: neighbouring outputs of a row are those of other phases."""
+        """Return False: neighbouring outputs of a row are those of other phases."""
         return False
 
     @property

@@ -41,7 +41,7 @@ from .windows.window import Window
 
 MOST_PIXELS = 8  # of a tile
 MOST_CHANNELS = 8  # of a tile whose lanes run along a row
-# With more taps, to transpose NXC data to NCX takes less time than sums of mostly empty vectors; with as many products for a
+# Taps from which transposing NXC data to NCX takes less time than sums of mostly empty vectors; and products for a
 # pixel of data or of the output, to transpose NCX to NXC does.
 LEAST_TAPS, LEAST_PRODUCTS = 4, 2048
 

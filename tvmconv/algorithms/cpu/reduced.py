@@ -80,7 +80,7 @@ class ReducedWindow(Window):
 
     @property
     def shifted(self) -> bool:
-        """Never: output channels are in no vectors."""
+        """Return False: output channels are in no vectors."""
         return False
 
 

@@ -25,7 +25,7 @@ MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
 L2_RATE = 40
 # A block's first tiles come from memory (about 800 cycles), its last leave by shared memory and stores (about as many).
 _BLOCK_LATENCY = 1600
-# From the end of one kernel to the first results of the next: about 2 microseconds.
+# Cycles from the end of one kernel to the first results of the next: about 2 microseconds.
 LAUNCH = 3000
 # A split must leave so many steps that the first tiles' latency does not outweigh them.
 _LEAST_STEPS = 8

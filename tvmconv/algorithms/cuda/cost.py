@@ -22,7 +22,7 @@ CYCLES = "cycles"
 LOADS = 32
 # Memory comes by sectors of so many bytes.
 SECTOR_BYTES, LINE_BYTES = 32, 128
-# Of a thread that waits for its loads, and a launch's first loads and last stores; fitted as below.
+# Latency of a thread that waits for its loads, and of a launch's first loads and last stores; fitted as below.
 PRODUCT_LATENCY = 100
 LATENCY = 2000
 # Cycles in which a multiprocessor moves an element to shared memory that is no part of an asynchronous copy. Six stems in f16

@@ -38,9 +38,9 @@ _L2_RATE, _MOST_L2_RATE = 56, 95
 _SHARE_OF_SPAN = {64: 1.0, 32: 0.75, 16: 0.39}
 # Ratio of the time of multiplying where matrices begin at any row of a box of data (for an unknown reason).
 _HALO = 1.39
-# From the start of a copy to its end; of the stages one is multiplied, and one released a step later.
+# Cycles from the start of a copy to its end; of the stages one is multiplied, and one released a step later.
 _COPY_CYCLES, _STAGES_KEPT = 1030, 2
-# From the last multiplication to the next tile's first: two barriers; and of each output, converted and stored.
+# Cycles from the last multiplication to the next tile's first: two barriers; and of each output, converted and stored.
 _STORE_CYCLES, _STORE_CYCLES_OF_EACH = 640, 0.082
 # Ratio of the time for it on half as many threads, while others multiply.
 _ALTERNATE = 2.35
@@ -132,7 +132,7 @@ class WgmmaTile:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row of depth."""
+        """Bytes of a row of depth."""
         return 2 * self.span
 
     @property

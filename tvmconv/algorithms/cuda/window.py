@@ -18,7 +18,7 @@ from ..flatten import flatten
 from ..subconvolution import Axis, SubConvolution
 from ..types import CUDA_DTYPES, cuda_dtype
 
-# From a flattened problem, a window's number and its axes.
+# Function from a flattened problem, a window's number and its axes.
 Make = Callable[[Problem, int, tuple[Axis, ...]], SubConvolution]
 
 

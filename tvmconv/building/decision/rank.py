@@ -21,7 +21,7 @@ from ...tuning.records import Records
 
 @dataclass(frozen=True)
 class Room:
-    """What the filters of a network may take, as kernels read them.
+    """Limits of a network's filters, as kernels read them.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ def algorithms_of(
     counts = Counter(network)
     hot = {each: _options(each, target, math) for each in dict.fromkeys((*network, *problems))}
     for cold in (False, True):
-        options = {each: _ordered(each, listed, target, math, cold, records) for each, listed in hot.items()}
+        options = {each: _order(each, listed, target, math, cold, records) for each, listed in hot.items()}
         taken = within({each: options[each] for each in counts}, counts, room)
         if _are_kept(taken, counts, target):
             break
@@ -82,14 +82,14 @@ def algorithms_of(
 
 
 def is_cold(network: Sequence[Problem], target: Target, math: str) -> bool:
-    """Whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
+    """Return whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
     counts = Counter(network)
-    hot = {each: _ordered(each, _options(each, target, math), target, math, False, None) for each in counts}
+    hot = {each: _order(each, _options(each, target, math), target, math, False, None) for each in counts}
     return not _are_kept(within(hot, counts, None), counts, target)
 
 
 def _are_kept(taken: Mapping[Problem, Option], counts: Mapping[Problem, int], target: Target) -> bool:
-    """Whether a cache keeps filters as kernels read them: Winograd's may be too large where the model's are not."""
+    """Return whether a cache keeps filters as kernels read them: Winograd's may be too large for it alone."""
     return target.keeps(sum(each.size * counts[problem] for problem, each in taken.items()))
 
 
@@ -133,7 +133,7 @@ def _options(problem: Problem, target: Target, math: str) -> list[Option]:
     ]
 
 
-def _ordered(
+def _order(
     problem: Problem, listed: Sequence[Option], target: Target, math: str, cold: bool, records: Records | None
 ) -> list[Option]:
     """Return options, the fastest first; `cold`: by their time with filters from memory."""

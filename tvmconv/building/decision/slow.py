@@ -1,4 +1,4 @@
-"""Which kernels are slow by estimate: far from what a CPU's multiply-adds and its memory allow."""
+"""Find kernels that are slow by estimate: far from what a CPU's multiply-adds and its memory allow."""
 
 from __future__ import annotations
 

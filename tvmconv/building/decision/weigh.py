@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What speaks for and against an algorithm for a problem.
+    """Reasons for and against an algorithm for a problem.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ struct feature {
 
 #include "tvmconv-targets.h"
 
-/* Of XCR0: AMX's tiles, which a process must ask for, too. */
+/* Bits of XCR0 for AMX's tiles, which a process must ask for, too. */
 #define TILES 0x60000u
 
 /* Returns the state that the operating system saves when it switches threads (XCR0). */

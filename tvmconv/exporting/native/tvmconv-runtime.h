@@ -9,7 +9,7 @@
 
 #include "tvmconv_name.h"
 
-/* From dlpack/dlpack.h and tvm/ffi/c_api.h: what kernels take. */
+/* Arguments of kernels, as in dlpack/dlpack.h and tvm/ffi/c_api.h. */
 struct tensor {
   void *data;
   int32_t device_type, device_id;
@@ -91,7 +91,7 @@ int tvmconv_name_rt_release(int device_type, int device, void *block);
 int tvmconv_name_rt_pool_threads(void);
 int tvmconv_name_rt_pool_for(void *context, int count, void (*task)(void *argument, int index), void *argument);
 
-/* Whether the environment says to do without a feature, by its name in a list with spaces between. */
+/* Returns whether the environment says to do without a feature, by its name in a list with spaces between. */
 static inline int hidden_feature(const char *name) {
   const char *list = getenv("TVMCONV_HIDDEN_FEATURES");
   size_t length = strlen(name);

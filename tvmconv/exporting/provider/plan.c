@@ -1,4 +1,4 @@
-/* From a graph that was claimed to operations on tensors, each in a place of one buffer. */
+/* Plan of a claimed graph: operations on tensors, each in a place of one buffer. */
 #include "tvmconv-plan.h"
 
 #include <stdlib.h>

@@ -90,7 +90,7 @@ typedef struct ort_fusion_options {
   F(363, 23, attribute_type, ort_status *, (const ort_attribute *, int *))                                           \
   F(364, 23, attribute_name, ort_status *, (const ort_attribute *, const char **))
 
-/* Of the table that ep_functions() returns. */
+/* Functions of the table that ep_functions() returns. */
 #define ORT_EP_FUNCTIONS(F)                                                                                          \
   F(0, 22, create_device, ort_status *,                                                                              \
     (ort_factory *, const ort_device *, const void *metadata, const void *options, ort_ep_device **))                \

@@ -13,7 +13,7 @@ struct tensor {
   int type, rank;
   const int64_t *dims;
 };
-/* Of a network's library (tvmconv/network/emit/native/executor.c, tvmconv/lowering/native/launcher.c). */
+/* Functions of a network's library (tvmconv/network/emit/native/executor.c, tvmconv/lowering/native/launcher.c). */
 typedef int network_function(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result);
 /* A network for a part of one graph and one of the library's targets. */
 struct network {
@@ -24,7 +24,7 @@ struct network {
   size_t arena;                 /* bytes that a call needs */
   network_function *open, *close, *run;
 };
-/* Of networks for one graph, that for the target with the most features comes first. */
+/* Networks; of those for one graph, that for the target with the most features comes first. */
 extern const struct network tvmconv_name_rt_networks[];
 extern const int tvmconv_name_rt_network_count;
 

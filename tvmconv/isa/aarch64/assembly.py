@@ -10,7 +10,7 @@ from ..instructions import Access, AssemblyReader, Effect, Instruction
 
 _BRANCHES = Jumps(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
 
-# Of f32, scalar or by vectors, and of bf16.
+# Multiply-adds of f32, scalar or by vectors, and of bf16.
 _ADDS_TO_FIRST = ("fmla", "fmls", "bfdot", "bfmmla")
 _ADDS_TO_LAST = ("fmadd", "fmsub", "fnmadd", "fnmsub")
 # A register of vectors by any of its names: v0.4s, v0.s[1], q0, d0, s0.

@@ -10,7 +10,7 @@ from ..instructions import Access, AssemblyReader, Effect, Instruction
 
 _BRANCHES = Jumps(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
 
-# Of f32, scalar or by vectors, and of pairs of bf16 by vectors and by AMX's tiles. The digits say which operand, as AT&T
+# Multiply-adds of f32, scalar or by vectors, and of pairs of bf16 by vectors and by AMX's tiles. The digits say which operand, as AT&T
 # writes them backwards, is added to: 1 in 231 is the last one, 3 in 213 the first, 2 in 132 the one between.
 _MULTIPLY_ADD = re.compile(r"(?:vfn?m(?:add|sub)(132|213|231)[ps]s|vdpbf16ps|tdpbf16ps)$")
 _ADDED_TO = {"132": -2, "213": -3, "231": -1, None: -1}

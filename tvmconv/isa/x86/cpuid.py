@@ -5,7 +5,7 @@ from __future__ import annotations
 _EAX, _EBX, _ECX, _EDX = range(4)
 # Bits of XCR0: vectors of 256 bits, of 512, tiles.
 _NONE, _YMM, _ZMM, _TILES = 0, 0x6, 0xE6, 0x60000
-# By the names of /proc/cpuinfo: leaf and subleaf of cpuid, register, bit, and the state that the system must save (Intel's and AMD's
+# Bits by the names of /proc/cpuinfo: leaf and subleaf of cpuid, register, bit, and the state that the system must save (Intel's and AMD's
 # manuals, CPUID; Linux, arch/x86/include/asm/cpufeatures.h).
 CPUID = {
     "sse": (1, 0, _EDX, 25, _NONE),

@@ -54,7 +54,7 @@ _LEAST_NORMAL = 2.0**-126
 _SIGN, _UNSIGNED = -(2**31), 2**31 - 1
 # Three times more than the first is finite, and of the last 2/5 is a normal number.
 _LARGE, _LITTLE = 1e38, 2.0**-100
-# From here on 1 beside the square of a number is nothing.
+# Number from which 1 beside its square is nothing.
 _MUCH = 1e4
 # tan(pi/8) and tan(3*pi/8).
 _EIGHTH, _THREE_EIGHTHS = 0.4142135623730950, 2.414213562373095
@@ -329,7 +329,7 @@ class Elementary(Vector):
 
 
 NAMES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "log", "pow", "round", "sin", "sinh", "softplus", "tan", "tanh_softplus")  # fmt: skip
-# By the name.
+# Operators by their names.
 OPERATORS: Mapping[str, Op] = {name: register_operator(f"elementary_{name}") for name in NAMES}
 _KNOWN = {operator.name: name for name, operator in OPERATORS.items()}
 

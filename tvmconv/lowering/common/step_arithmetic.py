@@ -36,7 +36,7 @@ UP, DOWN = 64, 2.0**-64
 _LEAST_SIGMOID, _MOST_SIGMOID, LEAST_SILU, LESS = -88.0, 20.0, -104.0, 24
 # Added to a number, and taken off again, it rounds it to a whole one.
 ROUND = 1.5 * 2**23
-# Beyond these the answers are 0, or what infinity gives.
+# Limits beyond which the answers are 0, or what infinity gives.
 _MOST_TANH, _LEAST_ELU, MOST_GELU, LEAST_GELU_TANH, MOST_GELU_TANH = 9.1, -18.0, 14.5, -10.7, 6.0
 TANH_1 = 2 * sqrt(2 / pi)
 TANH_3 = 0.044715 * TANH_1

@@ -18,10 +18,10 @@ from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.toolchain import ffi_includes, run_compiler, run_tool
 from ...targets.target import CpuTarget
 
-# Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
+# Symbols that callers look up; others are hidden. TVM's runtime, when it is in the process, fills the launcher's
 # four slots of every library it can find them in; hidden, they stay ours.
 _EXPORTS = ("__tvm_ffi_*",)
-# As build-id and debug sections carry nothing a caller needs, they cannot differ between two builds.
+# Build-id and debug sections are left out: they carry nothing a caller needs, and so cannot differ between two builds.
 # nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
 # that kernels were loaded on keeps them.
 _LINK_FLAGS = (

@@ -1,4 +1,4 @@
-"""From a scheduled function to one that TVM compiles: every pass of `LOWERING`, in order."""
+"""Lower a scheduled function to one that TVM compiles: every pass of `LOWERING`, in order."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from .rewrites.tiles import by_tiles
 from .rewrites.transposing import transpose
 from .stack import keep_on_stack
 
-# Of all passes of GENERATION; of those after arrays have their places (workspaces.py).
+# Names of all passes of GENERATION, and of those after arrays have their places (workspaces.py).
 PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"
 LAST_OF_ALLOCATION = "keep-on-stack"
 

@@ -1,4 +1,4 @@
-"""From a scheduled function to CUDA C++ and the launches that run it, without nvcc, a driver or a GPU.
+"""Lower a scheduled function to CUDA C++ and the launches that run it, without nvcc, a driver or a GPU.
 
 TVM's passes for GPUs, less those for other devices, with the kernel's own arguments put in place as on CPUs
 (`bind_arguments`). What TVM would turn into calls of its runtime becomes a table: the functions to launch, in

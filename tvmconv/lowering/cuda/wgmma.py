@@ -23,7 +23,7 @@ from .packing import pack_arrays
 from .source import Argument, CudaSource, Launch, TensorMap
 
 _ELEMENTS = {"f16": "__half", "bf16": "__nv_bfloat16"}
-# Of so many elements.
+# Vectors by their number of elements.
 _VECTORS = {1: "unsigned short", 2: "unsigned", 4: "uint2", 8: "uint4"}
 _THREADS = 384
 _OPERANDS = ("bias", "scale", "slope", "residual")

@@ -15,7 +15,7 @@
 
 #include "cuda_launcher.h"
 
-/* From cuda.h, which a machine that only links kernels need not have. */
+/* Declarations of cuda.h, which a machine that only links kernels need not have. */
 typedef int CUresult, CUdevice;
 typedef struct CUctx_st* CUcontext;
 typedef struct CUlib_st* CUlibrary;

@@ -48,7 +48,7 @@ extern const int32_t tvmconv_num_arrays, tvmconv_num_launches;
 extern const struct tvmconv_array tvmconv_arrays[];
 extern const struct tvmconv_launch tvmconv_launches[];
 extern const uint64_t tvmconv_workspace_bytes;
-/* For messages: "sm_80, sm_90 and later", "sm_90a alone". */
+/* Text for messages: "sm_80, sm_90 and later", "sm_90a alone". */
 extern const char tvmconv_architectures[];
 extern const unsigned char tvmconv_fatbin[];
 

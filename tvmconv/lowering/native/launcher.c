@@ -14,7 +14,7 @@
 
 #include "parallel.h"
 
-/* From tvm/runtime/c_backend_api.h. */
+/* Declarations of tvm/runtime/c_backend_api.h. */
 typedef struct {
   void* sync_handle;
   int32_t num_task;

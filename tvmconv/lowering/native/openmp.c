@@ -26,7 +26,7 @@ static void run_thread(void* argument) {
     if (region->body(region->data, index) != 0) __atomic_store_n(&region->failed, 1, __ATOMIC_RELAXED);
 }
 
-/* In which this thread's loops are. */
+/* Team that this thread's loops are in. */
 static __thread void* team;
 
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {

@@ -21,7 +21,7 @@ __device__ __forceinline__ int tvmconv_source(int batch, int outer, int inner, i
   return inside ? element + group * Array::kFromGroup + (x - group * Array::kGroup) * Array::kFromX : -1;
 }
 
-// For arrays that lie as the copy does, or have so few x that those of other pixels, which lie together, are neighbours' too:
+// Copies arrays that lie as the copy does, or have so few x that those of other pixels, which lie together, are neighbours' too:
 // each thread fills 16 bytes.
 template <class Array>
 __device__ __forceinline__ void tvmconv_gather(const Bits *from, Bits *to, unsigned block) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void tvmconv_gather(const Bits *from, Bits *to, unsig
   *reinterpret_cast<uint4 *>(to + first) = *reinterpret_cast<uint4 *>(elements);
 }
 
-// For arrays with (outer, inner) as the fastest index: by tiles in shared memory, whose rows are odd numbers of words.
+// Copies arrays with (outer, inner) as the fastest index: by tiles in shared memory, whose rows are odd numbers of words.
 template <class Array>
 __device__ __forceinline__ void tvmconv_transpose(const Bits *from, Bits *to, unsigned block, unsigned *shared) {
   constexpr int kTileX = Array::kTileX, kTileY = kTileElements / kTileX, kPitch = kTileX + 2;

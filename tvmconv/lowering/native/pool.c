@@ -30,7 +30,7 @@ __asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST_GLIBC);
 
 #define LINE __attribute__((aligned(64)))
 #define MOST_WORKERS 1023
-/* Of two threads on an idle machine, one that waits for the other within a loop, or for the next loop of a network, waits for
+/* Time to spin: on an idle machine, a thread that waits for another within a loop, or for the next loop of a network, waits for
  * less; to wake a sleeping one takes about as long (docs/performance.md). */
 #define SPIN_NANOSECONDS 50000
 #define YIELD_NANOSECONDS 4000000

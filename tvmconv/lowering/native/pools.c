@@ -68,7 +68,7 @@ typedef void Together(const char* const* taps, int64_t count, int64_t elements, 
 #define TYPES(kind) KNOWN(kind, WHOLE, WHOLE) KNOWN(kind, WHOLE, HALF) KNOWN(kind, HALF, WHOLE) KNOWN(kind, HALF, HALF)
 #define BY_TYPES(kind) {{kind##_WHOLE_WHOLE, kind##_WHOLE_HALF}, {kind##_HALF_WHOLE, kind##_HALF_HALF}}
 TYPES(GREATEST) TYPES(KEEPING) TYPES(MEAN)
-/* By what is read, and what is written. */
+/* Functions by the types that are read and written. */
 static Together* const known[3][2][2] = {BY_TYPES(GREATEST), BY_TYPES(KEEPING), BY_TYPES(MEAN)};
 
 /* The taps of an output that meet an input: the first, and the one after the last. */

@@ -40,7 +40,7 @@ constexpr int kDataW = kBoxW + kHaloW, kDataH = kBoxH + kHaloH;
 constexpr int kLoadedBytes = kDataW * kDataH * kBoxD * kBoxN * kRowBytes;
 constexpr int kChannelSteps = (kDepth + kSpan - 1) / kSpan;
 constexpr int kTilesO = (kOutputs + kColumns - 1) / kColumns;
-// As many in each phase, by the largest.
+// Tiles of each phase, as many as of the largest.
 constexpr int kTilesW = (kPhaseW + kBoxW - 1) / kBoxW, kTilesH = (kPhaseH + kBoxH - 1) / kBoxH;
 constexpr int kTilesD = (kPhaseD + kBoxD - 1) / kBoxD, kTilesN = (kBatch + kBoxN - 1) / kBoxN;
 constexpr int kTiles = kPhases * kTilesO * kTilesW * kTilesH * kTilesD * kTilesN;
@@ -89,7 +89,7 @@ struct Ring {
 using DataRing = Ring<kDataStages>;
 using FilterRing = Ring<kStages>;
 
-// Of a phase: boxes of data along each axis, and steps of each.
+// Steps of a phase: boxes of data along each axis, and taps of each.
 struct Depth {
   int boxes_d, boxes_h, boxes_w, taps;
 };
@@ -186,7 +186,7 @@ __device__ __forceinline__ int64_t tvmconv_pixel(const TileStart &tile, int row)
   return inside ? n * kPixels * kOutputs + (static_cast<int64_t>(d * kOutH + h) * kOutW + w) * kPixelStep : -1;
 }
 
-// Of two channels from o on, which is even.
+// Returns the residuals of two channels from o on, which is even.
 __device__ __forceinline__ Pair tvmconv_residual(const Element *residual, int64_t pixel, int o) {
   const Element *at = residual + pixel + o * kChannelStep;
   if (!kPlanes && kOutputs % 2 == 0) return *reinterpret_cast<const Pair *>(at);

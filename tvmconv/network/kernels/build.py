@@ -17,8 +17,8 @@ from tvm.ir import StringImm
 
 from ...building.builder import build_kernels as build_in
 from ...building.decision.rank import Room
-from ...building.fallbacks import Built, Outcome, bundle_of
-from ...building.options import BuildOptions, completed
+from ...building.fallbacks import BuiltKernel, Outcome, bundle_of
+from ...building.options import BuildOptions, complete
 from ...lowering.common.entry_points import SYMBOL, EntryPoints
 from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.functions import functions_of
@@ -128,12 +128,12 @@ def build_kernels(
         trials=trials, seconds=seconds,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-        outcomes = build_in(network, [Target.parse(target)], Path(folder), completed(options), keep_functions=True)
+        outcomes = build_in(network, [Target.parse(target)], Path(folder), complete(options), keep_functions=True)
         found_of = {each.job.problem: _kernel(each, each.built) for each in outcomes if each.built is not None}
     return {problem: found_of[problem] for problem in dict.fromkeys(network) if problem in found_of}
 
 
-def _kernel(outcome: Outcome, built: Built) -> Kernel:
+def _kernel(outcome: Outcome, built: BuiltKernel) -> Kernel:
     """Return a kernel whose library is there: for plain filters in one function, or in the two that it calls."""
     problem, prepacked = outcome.job.problem, outcome.job.entry_points is EntryPoints.PACKED
     assert built.functions is not None

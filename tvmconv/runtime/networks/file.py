@@ -37,7 +37,7 @@ _DIGEST = "sha256"  # in the description, of all that stands before it and of th
 
 @dataclass(frozen=True)
 class Footprint:
-    """How many bytes a network has.
+    """Bytes of a network.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """What the end of a network's file says.
+    """Places of a network's parts, as the end of its file gives them.
 
     Attributes
     ----------

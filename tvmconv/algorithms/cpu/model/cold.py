@@ -14,7 +14,7 @@ from .cost import Counts, lines
 from .fit import ROUNDS, with_coefficients
 
 COLD, WAIT = "lines.cold", "lines.cold_wait"
-# From which error on, of how many times as long a call takes, a time counts as an outlier.
+# Error, of the ratio by which a call takes longer, from which on a time counts as an outlier.
 OUTLIER = 0.03
 
 

@@ -18,7 +18,7 @@ from .winograd_tiles import WinogradWindow, tiles_of
 
 UNROLL = 4  # channels a step, as in direct.py
 STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
-# With more tiles, products hide the filter of the next block by themselves (benchmarks/results/coefficients.md, `few_prefetches`).
+# Tiles above which products hide the filter of the next block by themselves (benchmarks/results/coefficients.md, `few_prefetches`).
 MOST_PREFETCHED = 40
 MOST_PLANS = 6
 

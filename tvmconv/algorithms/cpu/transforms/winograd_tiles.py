@@ -46,7 +46,7 @@ class AxisTiling:
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces the taps are cut."""
+        """Number of pieces that the taps are cut into."""
         return -(-self.taps // self.axis.taps)
 
     @property

@@ -16,7 +16,7 @@ from ..model.tasks import TASKS
 from .plan import WholeRows
 from .window import Window
 
-# Of whole rows of a filter. A task's sums, written by it and read by the last, are lines beside as many as its rows have.
+# Whole rows of a filter. A task's sums, written by it and read by the last, are lines beside as many as its rows have.
 LEAST_ROWS_OF_SHARE = 32
 MOST_SHARES = 16
 # Vectors of sums of a tile, which wait in L1 between parts: as many again are loaded and added.

@@ -34,7 +34,7 @@ class Im2colWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Always: pixels are copied together."""
+        """Return True: pixels are copied together."""
         return True
 
     @property

@@ -11,7 +11,7 @@ from ...axes import convolution_axes
 from ...subconvolution import Axis, Expr
 from .window import Window
 
-# Of one pair of the copy by its products. Copying one takes about three.
+# Products that use one pair of the copy. Copying one takes about three.
 LEAST_USED = 32
 
 
@@ -29,17 +29,17 @@ class PairedTapsWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Always: each output's taps of a row are copied together."""
+        """Return True: each output's taps of a row are copied together."""
         return True
 
     @property
     def data_in_pairs(self) -> bool:
-        """Never: a pair may be of two pixels."""
+        """Return False: a pair may be of two pixels."""
         return False
 
     @property
     def channels_in_filter(self) -> bool:
-        """Never: taps of a row are among them."""
+        """Return False: taps of a row are among them."""
         return False
 
     def _tap(self, c: Expr) -> tuple[Expr, Expr]:

@@ -15,7 +15,7 @@ from ...shapes import F32_BITS, accumulators, divisors, row_extent, tile_widths
 from ..model.cost import tile_step
 from .window import FEW_PIXELS, Window
 
-# Of tiles that overlap, and of pixels copied together: estimates of tiles differ by as much from times.
+# Gain of tiles that overlap, and of pixels copied together: estimates of tiles differ by as much from times.
 LEAST_GAIN = 1 / 16
 # A row this many times as long as few pixels is rounded up to parts: a tile in 42 is computed twice at most.
 LONG_ROW = 8

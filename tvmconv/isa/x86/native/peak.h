@@ -8,7 +8,7 @@
 #include <unistd.h>
 #endif
 
-/* As many sums as stay in registers beside the two operands: 16, or AVX-512's 32. */
+/* Sums that stay in registers beside the two operands: 16, or AVX-512's 32. */
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #define SUMS 20

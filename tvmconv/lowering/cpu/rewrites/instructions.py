@@ -35,7 +35,7 @@ _ROUND_ONE = f"{ROUND}_1"
 # Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
 _MOST_TOGETHER = 8
 _PAIR_BYTES = 4
-# From a function's name, its vectors and their lanes to LLVM IR.
+# Function from a function's name, its vectors and their lanes to LLVM IR.
 Text = Callable[[str, int, int], str]
 
 

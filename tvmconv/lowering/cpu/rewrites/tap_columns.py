@@ -22,7 +22,7 @@ from .transposing import join_quarters, loads_of, shuffle, split_guard, transpos
 # Load of a lane so many taps behind its first; the store of a tap's vector.
 _Element = Callable[[Any, Any], Any]
 _Stored = Callable[[int, Any], Any]
-# Of the filter's axes: input channels, and the output channels of a group.
+# Axes of the filter: input channels, and the output channels of a group.
 _CHANNEL_AXES = 2
 
 
