@@ -185,11 +185,12 @@ def with_shapes(
     import onnx
 
     from ..frontends.onnx import graph as onnx_graph
+    from ..frontends.onnx.load import load
     from ..frontends.shapes import bind, make_buckets
 
     path = as_path("model", model)
     try:
-        read = onnx_graph.load(path.read_bytes(), str(path), inline=False)
+        read = load(path.read_bytes(), str(path), inline=False)
         onnx.load_external_data_for_model(read, str(path.parent))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -20,11 +20,12 @@ from ....frontends.onnx.graph import (
     declared_inputs,
     inputs_of,
     keep_used,
-    load,
     with_inputs,
 )
+from ....frontends.onnx.load import load
 from ....frontends.onnx.rules import OP_TYPES
 from ....frontends.onnx.session import open_session
+from ....frontends.onnx.versions import with_known_versions
 from ....frontends.shapes import Bucket, bind, left_free
 from ...lower import OUTPUT_NAMES
 from .expand_functions import drop_empty, expanded
@@ -150,7 +151,7 @@ def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), in
             raise SourceError(
                 f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
             )
-    model = _without_weights_as_inputs(with_inputs(model, bound))
+    model = _without_weights_as_inputs(with_known_versions(with_inputs(model, bound), source))
     if cut:
         _cut(model, cut, source)
     try:
