@@ -39,7 +39,12 @@ def parsed(body: str, functions: str, opsets: str = '"": 18, "my": 1') -> onnx.M
 
 
 def function(
-    name: str, nodes: Sequence[onnx.NodeProto], required: Sequence[str] = (), overload: str = "", opset: int = 18, **defaults: Any
+    name: str,
+    nodes: Sequence[onnx.NodeProto],
+    required: Sequence[str] = (),
+    overload: str = "",
+    opset: int = 18,
+    **defaults: Any,
 ) -> onnx.FunctionProto:
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("my", 1)]
     made = helper.make_function(
@@ -93,7 +98,9 @@ def test_defaults_pass_through_as_many_levels_as_there_are() -> None:
     functions = [
         function("level0", [referring(helper.make_node("LeakyRelu", ["x"], ["y"]), 1, alpha="a")], a=0.3),
         *(
-            function(f"level{n}", [referring(helper.make_node(f"level{n - 1}", ["x"], ["y"], domain="my"), 1, a="a")], ["a"])
+            function(
+                f"level{n}", [referring(helper.make_node(f"level{n - 1}", ["x"], ["y"], domain="my"), 1, a="a")], ["a"]
+            )
             for n in range(1, levels)
         ),
     ]
@@ -123,19 +130,27 @@ def test_defaults_of_each_type(name: str) -> None:
     made.graph.output[0].ClearField("type")
     loaded = load(made.SerializeToString(), "model")
     (node,) = loaded.graph.node
-    assert helper.get_attribute_value(node.attribute[0]) == helper.get_attribute_value(helper.make_attribute("a", default))
+    assert helper.get_attribute_value(node.attribute[0]) == helper.get_attribute_value(
+        helper.make_attribute("a", default)
+    )
 
 
 def test_a_graph_as_a_default() -> None:
     branches = [
-        helper.make_graph([helper.make_node(op, ["x"], [f"{op}_y"])], op, [], [value(f"{op}_y", None)]) for op in ("Relu", "Neg")
+        helper.make_graph([helper.make_node(op, ["x"], [f"{op}_y"])], op, [], [value(f"{op}_y", None)])
+        for op in ("Relu", "Neg")
     ]
     yes = helper.make_node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True)))
     choice = referring(helper.make_node("If", ["yes"], ["y"], else_branch=branches[1]), 5, then_branch="branch")
     plain = onnx.helper.make_graph(
-        [helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.ones((2, 4), np.float32)))], "c", [], [value("c", None)]
+        [helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.ones((2, 4), np.float32)))],
+        "c",
+        [],
+        [value("c", None)],
     )
-    made = called(helper.make_node("f", ["x"], ["y"], domain="my"), functions=[function("f", [yes, choice], branch=plain)])
+    made = called(
+        helper.make_node("f", ["x"], ["y"], domain="my"), functions=[function("f", [yes, choice], branch=plain)]
+    )
     np.testing.assert_array_equal(ran(inlined(made))[0], np.ones((2, 4), np.float32))
 
 

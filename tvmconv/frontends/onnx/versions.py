@@ -7,7 +7,7 @@ attributes were renamed stands here; one that changed and does not stand here is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,9 @@ class _Node:
     """A node of an old version on its way: what it takes, and what is known of that."""
 
     def __init__(self, node: NodeProto, types: dict[str, TypeProto], constants: dict[str, TensorProto]) -> None:
-        self.node, self.given, self.inputs = node, attributes_of(node), list(node.input)
+        self.node, self.inputs = node, list(node.input)
+        self._own = attributes_of(node)
+        self.given = dict(self._own)
         self.before: list[NodeProto] = []
         self.weights: list[TensorProto] = []
         self._types, self._constants = types, constants
@@ -82,14 +84,11 @@ class _Node:
     def converted(self, defaults: Mapping[str, Any]) -> NodeProto:
         """Return the node with what it takes now."""
         made = type(self.node).FromString(self.node.SerializeToString())
-        own = attributes_of(self.node)
-        kept = [each for each in made.attribute if self.given.get(each.name, made) == own[each.name]]
+        kept = {each.name: each for each in made.attribute if self.given.get(each.name, made) is self._own[each.name]}
         del made.attribute[:], made.input[:]
         made.input.extend(self.inputs)
-        made.attribute.extend(kept)
-        changed = {name: each for name, each in self.given.items() if own.get(name, made) != each}
-        changed |= {name: each for name, each in defaults.items() if name not in self.given}
-        made.attribute.extend(helper.make_attribute(name, each) for name, each in changed.items())
+        given = dict(defaults) | self.given
+        made.attribute.extend(kept.get(name) or helper.make_attribute(name, each) for name, each in given.items())
         return made
 
 
@@ -232,7 +231,7 @@ def _convert(
     declared = (*graph.output, *graph.value_info, *graph.input)
     types = types | {each.name: each.type for each in declared if each.type.tensor_type.HasField("shape")}
     constants = constants | {each.name: each for each in graph.initializer}
-    types |= {each.name: helper.make_tensor_type_proto(each.data_type, each.dims) for each in graph.initializer}
+    types |= _types_of(graph.initializer)
     nodes: list[NodeProto] = []
     for node in graph.node:
         for inner in subgraphs(node):
@@ -248,6 +247,7 @@ def _convert(
                 ) from None
         graph.initializer.extend(weights)
         constants |= {each.name: each for each in weights}
+        types |= _types_of(weights)
         for each in made:
             for name, type_ in _inferred(each, types, constants).items():
                 types.setdefault(name, type_)
@@ -255,6 +255,10 @@ def _convert(
     kept = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(kept)
+
+
+def _types_of(weights: Iterable[TensorProto]) -> dict[str, TypeProto]:
+    return {each.name: helper.make_tensor_type_proto(each.data_type, each.dims) for each in weights}
 
 
 def _converted(
