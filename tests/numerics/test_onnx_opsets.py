@@ -10,11 +10,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from models import model, save, value
+from models import fixed, model, save, value
 from onnx import helper, numpy_helper
 
 from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
+from tvmconv.network.read.onnx.partition import read_parts
 from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.runtime.networks.network import load_network
 
@@ -75,6 +76,19 @@ def test_a_depth_that_is_given_is_refused(tmp_path: Path) -> None:
     weights = [numpy_helper.from_array(np.array([0, 1], np.float32), "v")]
     with pytest.raises(SourceError, match="the depth of a OneHot is not fixed"):
         read_onnx(save(model([node], inputs, [value("y", None)], weights), tmp_path))
+
+
+def test_nodes_out_of_order(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["c"], ["y"]),
+        helper.make_node("Conv", ["n", "w"], ["c"]),
+        helper.make_node("Neg", ["x"], ["n"]),
+    ]
+    made = model(nodes, [value("x", (1, 2, 4, 4))], [value("y", (1, 3, 4, 4))], [fixed("w", 3, 2, 1, 1)])
+    x = np.random.default_rng(0).integers(-2, 3, (1, 2, 4, 4)).astype(np.float32)
+    right = np.maximum(np.einsum("ncyx,oc->noyx", -x, numpy_helper.to_array(made.graph.initializer[0])[:, :, 0, 0]), 0)
+    np.testing.assert_array_equal(compiled(made, tmp_path)(x=x)["y"], right)
+    assert len(read_parts(save(made, tmp_path))) == 1
 
 
 @pytest.mark.parametrize("opset", [*range(1, 8), 12, 13, 14, 19, 25])

@@ -29,13 +29,14 @@ def _sort(nodes: Any, source: str) -> None:
     makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
     waits = [{makers[name] for name in _read(node) if name in makers} for node in nodes]
     if any(max(each, default=-1) >= number for number, each in enumerate(waits)):
-        kept = [type(nodes[number]).FromString(nodes[number].SerializeToString()) for number in _order(waits)]
-        if len(kept) < len(nodes):
-            stuck = nodes[min(set(range(len(nodes))).difference(_order(waits)))]
+        order = _order(waits)
+        if len(order) < len(nodes):
+            stuck = nodes[_in_cycle(waits, set(range(len(nodes))).difference(order))]
             raise SourceError(
                 f"{source}: the graph is a cycle: the {stuck.op_type} node {stuck.name or ''.join(stuck.output[:1])!r} needs its"
                 " own output"
             )
+        kept = [type(nodes[number]).FromString(nodes[number].SerializeToString()) for number in order]
         del nodes[:]
         nodes.extend(kept)
     for node in nodes:
@@ -59,6 +60,15 @@ def _order(waits: list[set[int]]) -> list[int]:
             if not left[number]:
                 heapq.heappush(ready, number)
     return order
+
+
+def _in_cycle(waits: list[set[int]], stuck: set[int]) -> int:
+    """Return a node of a cycle; each that is stuck waits for one that is."""
+    number, seen = min(stuck), set[int]()
+    while number not in seen:
+        seen.add(number)
+        number = min(waits[number] & stuck)
+    return number
 
 
 def _read(node: NodeProto) -> set[str]:
