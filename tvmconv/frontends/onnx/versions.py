@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from ...errors import SourceError
 from .graph import OURS, attributes_of, subgraphs
@@ -230,7 +231,8 @@ def _convert(
     """Convert the nodes of a graph, in their order, by what is known of the tensors around it."""
     declared = (*graph.output, *graph.value_info, *graph.input)
     types = types | {each.name: each.type for each in declared if each.type.tensor_type.HasField("shape")}
-    constants = constants | {each.name: each for each in graph.initializer}
+    within = [each for each in graph.initializer if not uses_external_data(each)]
+    constants = constants | {each.name: each for each in within}
     types |= _types_of(graph.initializer)
     nodes: list[NodeProto] = []
     for node in graph.node:

@@ -17,15 +17,17 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 from onnx import helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from ....frontends.onnx.graph import attributes_of, used_names
+from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 Emit = Callable[[relax.Expr], relax.Expr]
 _FLOATS = ("float32", "float16", "float64")
@@ -92,6 +94,11 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._construct_nodes(graph)
             outputs = [self._nodes[each.name] for each in graph.output]
             return self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+
+    def _parse_array(self, tensor_proto: TensorProto) -> Any:
+        if uses_external_data(tensor_proto):
+            return tvm.runtime.tensor(np.array(array_of(tensor_proto)))
+        return super()._parse_array(tensor_proto)
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         convert = _CONVERTERS.get(op_name)
