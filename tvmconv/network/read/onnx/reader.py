@@ -102,7 +102,7 @@ def prepared(model: ModelProto, source: str) -> ModelProto:
     simple = simplified(model, source)
     if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
         raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
-    by_others = expanded(simple)
+    by_others = expanded(simple, source)
     if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
         # Of an operator that is written as others after onnxruntime has computed the constants.
         simple = simplified(by_others or simple, source)
