@@ -20,7 +20,7 @@ from tvmconv.frontends.onnx import weights
 from tvmconv.network.read.onnx import compare as compared
 from tvmconv.network.read.onnx.partition import read_parts
 from tvmconv.network.read.onnx.reader import fixed as read_fixed
-from tvmconv.onnxruntime.sessions import opened
+from tvmconv.onnxruntime.sessions import open_model
 from tvmconv.runtime.networks.network import load_network
 
 node = helper.make_node
@@ -79,7 +79,7 @@ def test_parts_sessions_and_convolutions(outside: Any) -> None:
     path, made, _ = outside
     assert len(read_parts(path, tvmconv.frontends.shapes.Bucket(batch=2))) == 1
     options = onnxruntime.SessionOptions()
-    session = opened(path, options, batch=2)
+    session = open_model(path, options, batch=2)
     assert session.get_inputs()[0].shape == [2, 4, 6, 6]
     x = np.random.default_rng(0).integers(-2, 3, (2, 4, 6, 6)).astype(np.float32)
     (right,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})

@@ -92,7 +92,7 @@ def session(
         chosen["networks"] = ",".join(map(str, networks))
     options.add_provider_for_devices(devices, chosen)
     given = shapes is not None or dims is not None or batch is not None
-    made = opened(path, options, shapes, dims, batch) if given else ort.InferenceSession(str(path), options)
+    made = open_model(path, options, shapes, dims, batch) if given else ort.InferenceSession(str(path), options)
     if claims == NETWORK and (refusal := _refusal(library)):
         raise InputError(f"{path} cannot be claimed as a network: {refusal}; export it again, or give another claims")
     return made
@@ -188,14 +188,14 @@ def with_shapes(
     """
     from onnx.external_data_helper import uses_external_data
 
-    shaped = _shaped(model, shapes, dims, batch)
+    shaped = _load_shaped(model, shapes, dims, batch)
     if any(map(uses_external_data, shaped.graph.initializer)):
         raise InputError(f"{as_path('model', model)} has too many weights for one file; give session() the shapes")
     content: bytes = shaped.SerializeToString()
     return content
 
 
-def opened(
+def open_model(
     model: str | os.PathLike[str],
     options: Any,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -205,10 +205,10 @@ def opened(
     """Return onnxruntime's session of a model with fixed shapes of its inputs; parameters and errors are those of :func:`session`."""
     from ..frontends.onnx.session import open_session
 
-    return open_session(_shaped(model, shapes, dims, batch), options=options)
+    return open_session(_load_shaped(model, shapes, dims, batch), options=options)
 
 
-def _shaped(
+def _load_shaped(
     model: str | os.PathLike[str],
     shapes: Mapping[str, Sequence[int]] | None,
     dims: Mapping[str, int] | None,

@@ -28,7 +28,7 @@ _OLDEST = 7
 _PASSED_OVER = {"GroupNormalization": 21, "Hardmax": 13}
 
 
-def inlined(model: ModelProto, source: str) -> ModelProto:
+def inline_functions(model: ModelProto, source: str) -> ModelProto:
     """Return a model without functions of its own; `model` is changed.
 
     Raises
@@ -78,10 +78,10 @@ class _Calls:
             if key in self._functions:
                 names = {each.name for each in node.attribute}
                 node.attribute.extend(e for e in self._functions[key].attribute_proto if e.name not in names)
-                node.op_type = self._called(key, {each.name for each in node.attribute})
+                node.op_type = self._specialise(key, {each.name for each in node.attribute})
                 node.ClearField("overload")
 
-    def _called(self, key: _Key, given: Collection[str]) -> str:
+    def _specialise(self, key: _Key, given: Collection[str]) -> str:
         """Return the name of a function for calls with these attributes."""
         if key in self._open:
             raise SourceError(f"{self._source}: the function {'.'.join(filter(None, key))} calls itself")

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from ...errors import SourceError
 from .graph import OURS, subgraphs
-from .inline import inlined
+from .inline import inline_functions
 from .order import sort_nodes
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def load(content: bytes, source: str, inline: bool = True) -> ModelProto:
             " it was exported, or write it again without those: graph_optimization_level ORT_ENABLE_BASIC, or ORT_DISABLE_ALL"
         )
     sort_nodes(model, source)
-    return inlined(model, source) if inline else model
+    return inline_functions(model, source) if inline else model
 
 
 def _optimized(graph: GraphProto) -> Iterator[str]:

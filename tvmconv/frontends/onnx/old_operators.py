@@ -55,7 +55,7 @@ class OldNode:
         self.weights.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
         return name
 
-    def converted(self, defaults: Mapping[str, Any]) -> NodeProto:
+    def convert(self, defaults: Mapping[str, Any]) -> NodeProto:
         """Return the node with what it takes now."""
         made = type(self.node).FromString(self.node.SerializeToString())
         kept = {each.name: each for each in made.attribute if self.given.get(each.name, made) is self._own[each.name]}

@@ -60,7 +60,7 @@ def _convert(
         weights: list[TensorProto] = []
         if node.domain in OURS:
             try:
-                made, weights = _converted(node, version, types, constants)
+                made, weights = _convert_node(node, version, types, constants)
             except ValueError as error:
                 raise SourceError(
                     f"{source}: the {node.op_type} node {node.name or ''.join(node.output[:1])!r} is of version {version} of ONNX's"
@@ -70,7 +70,7 @@ def _convert(
         constants |= {each.name: each for each in weights}
         types |= _types_of(weights)
         for each in made:
-            for name, type_ in _inferred(each, types, constants).items():
+            for name, type_ in _infer(each, types, constants).items():
                 types.setdefault(name, type_)
         nodes += made
     kept = [type(node).FromString(node.SerializeToString()) for node in nodes]
@@ -82,7 +82,7 @@ def _types_of(weights: Iterable[TensorProto]) -> dict[str, TypeProto]:
     return {each.name: helper.make_tensor_type_proto(each.data_type, each.dims) for each in weights}
 
 
-def _converted(
+def _convert_node(
     node: NodeProto, version: int, types: dict[str, TypeProto], constants: dict[str, TensorProto]
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """Return the nodes, and their constants, that compute in version 7 what a node does."""
@@ -106,10 +106,10 @@ def _converted(
         and name in new.attributes
         and each.default_value.SerializeToString() != new.attributes[name].default_value.SerializeToString()
     }
-    return [*its.before, its.converted(defaults)], its.weights
+    return [*its.before, its.convert(defaults)], its.weights
 
 
-def _inferred(node: NodeProto, types: dict[str, TypeProto], constants: dict[str, TensorProto]) -> dict[str, TypeProto]:
+def _infer(node: NodeProto, types: dict[str, TypeProto], constants: dict[str, TensorProto]) -> dict[str, TypeProto]:
     """Return the types of a node's outputs as far as ONNX's inference finds them."""
     if node.op_type == "Constant":  # of any type, though early versions have few
         value = attributes_of(node)["value"]

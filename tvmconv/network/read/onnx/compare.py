@@ -95,14 +95,14 @@ def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | N
     except Exception as refusal:  # noqa: BLE001 (its own have no other class)
         why = f"onnxruntime cannot run it on random inputs: {last_line(refusal)}"
         try:
-            found = _evaluated(model, arrays)
+            found = _evaluate(model, arrays)
         except InputError as error:
             raise InputError(f"{why}; {error}") from refusal
         warnings.warn(f"compared with ONNX's reference evaluator, for {why}", TvmconvWarning, stacklevel=2)
     return found
 
 
-def _evaluated(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
+def _evaluate(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
     if (work := _work(model)) > _MOST_WORK:
         raise InputError(f"ONNX's reference evaluator would take too long ({work:.1g} multiply-adds)")
     taken = {each.name for each in model.graph.input}

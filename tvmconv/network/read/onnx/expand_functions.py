@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from ....frontends.onnx.graph import used_names
-from ....frontends.onnx.inline import inlined
+from ....frontends.onnx.inline import inline_functions
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
@@ -40,7 +40,7 @@ def expanded(model: ModelProto, source: str) -> ModelProto | None:
     if not model.functions:
         return None
     model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
-    return inlined(model, source)
+    return inline_functions(model, source)
 
 
 def drop_empty(model: ModelProto) -> None:
