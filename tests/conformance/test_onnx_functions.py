@@ -71,3 +71,20 @@ def _compiled(model: onnx.ModelProto, folder: Path) -> Any:
     onnx.save(model, folder / "model.onnx")
     build(read_onnx(str(folder / "model.onnx")), folder / "network.so", progress=None)
     return load_network(folder / "network.so")
+
+
+@pytest.mark.parametrize(
+    "name", [f"test_onehot_{each}" for each in ("negative_indices", "with_axis", "with_negative_axis", "without_axis")]
+)
+def test_one_hot(name: str, tmp_path: Path) -> None:
+    """The depth is an input of these, which a network needs as a constant."""
+    case = _cases()[name]
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    model.ir_version, model.opset_import[0].version = 10, 11
+    ((given, expected),) = case.data_sets
+    names = [each.name for each in model.graph.input]
+    arrays = dict(zip(names, map(np.asarray, given), strict=True))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(arrays.pop("depth"), "depth"))
+    del model.graph.input[names.index("depth")]
+    for answer, right in zip(_compiled(model, tmp_path)(**arrays).values(), expected, strict=True):
+        np.testing.assert_array_equal(answer, right)

@@ -311,7 +311,42 @@ def test_inputs_that_onnxruntime_refuses(tmp_path: Path, capsys: pytest.CaptureF
     nodes = [helper.make_node("Gather", ["rows", "i"], ["y"])]
     proto = model(nodes, [value("i", [2], onnx.TensorProto.INT64)], weights=[weight("rows", 1, 4)])
     assert cli.main(["compile", save(proto, tmp_path), "-o", str(tmp_path / "network.so")]) == 0
-    assert "not compared with onnxruntime: it refuses random inputs: " in capsys.readouterr().err
+    refusal = "its answers were not compared with onnxruntime's: onnxruntime cannot run it on random inputs: "
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert refusal in said and "ONNX's reference evaluator neither: " in said
+    library = str(tmp_path / "network.so")
+    assert cli.main(["compile", "--require-comparison", save(proto, tmp_path), "-o", library]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].endswith("; --require-comparison asks for it")
+    folder = str(tmp_path / "folder")
+    assert cli.main(["compile", "--require-comparison", "--format", "c", save(proto, tmp_path), "-o", folder]) == 1
+    assert "was written without a test" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_model_too_large_for_the_evaluator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = onnx.TensorProto.BFLOAT16
+    proto = model([helper.make_node("Neg", ["x"], ["y"])], [value("x", [4, 5], kind)], [value("y", None, kind)])
+    command = ["compile", "--require-comparison", save(proto, tmp_path), "-o", str(tmp_path / "network.so")]
+    assert cli.main(command) == 0
+    assert "compared with ONNX's reference evaluator, for onnxruntime cannot run it" in capsys.readouterr().err
+    monkeypatch.setattr(compared, "_MOST_WORK", 19)
+    assert cli.main(command) == 1
+    assert "ONNX's reference evaluator would take too long (2e+01 multiply-adds)" in capsys.readouterr().err
+
+
+def test_a_function_is_compared_with_the_file_as_it_came(tmp_path: Path) -> None:
+    """An inliner that loses a default, as ONNX's own does, shows."""
+    text = """<ir_version: 10, opset_import: ["": 18, "my": 1]> graph (float[4] x) => (float[4] y) { y = my.f (x) }
+    <domain: "my", opset_import: ["": 18]> f <a: float = 0.3>(x) => (y) { y = LeakyRelu <alpha: float = @a>(x) }"""
+    source = save(onnx.parser.parse_model(text), tmp_path)
+    made = fixed(source)
+    assert compared.differences(made, loaded(source, tmp_path), compared.as_it_came(source, made)) == []
+    del made.graph.node[0].attribute[:]
+    onnx.save(made, tmp_path / "lost.onnx")
+    network = loaded(str(tmp_path / "lost.onnx"), tmp_path)
+    assert compared.differences(made, network) == []
+    assert compared.differences(made, network, compared.as_it_came(source, made))[0].startswith("y by ")
 
 
 @pytest.mark.parametrize(
@@ -369,7 +404,8 @@ def test_a_model_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     source, library = save(made, tmp_path), str(tmp_path / "network.so")
     assert cli.main(["compile", source, "--batch", "1", "-o", library]) == 0
     out = capsys.readouterr().err
-    assert "2 of 2 convolutions and products by our kernels" in out and "not compared with onnxruntime" in out
+    assert "2 of 2 convolutions and products by our kernels" in out
+    assert "compared with ONNX's reference evaluator, for onnxruntime cannot run it" in out
     network = load_network(library)
     x = RNG.standard_normal((1, 3, 8, 8)).astype(bfloat16)
     wide = {name: each.astype(bfloat16).astype(np.float64) for name, each in arrays.items()}

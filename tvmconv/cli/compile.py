@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checks import MEMORIES
-from ..errors import InputError, SourceError, UnsupportedMachineError, VerificationError, missing_extra
+from ..errors import InputError, SourceError, TvmconvWarning, UnsupportedMachineError, VerificationError, missing_extra
 from .output import check_output, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, add_records, unsigned
 from .sources import parse_dim, parse_shape
@@ -92,6 +93,12 @@ def add_parser(subparsers: Subparsers) -> None:
         help="small: no transforms, as with --math strict, and no joined filters that are larger than what they are of"
         " (default: %(default)s)",
     )
+    parser.add_argument(
+        "--require-comparison",
+        action="store_true",
+        help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, or those of ONNX's reference evaluator; with"
+        " --format c: if the test has none to compare with",
+    )
     add_math(parser)
     add_records(parser)
     add_json(parser)
@@ -104,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     from ..network.compile import export, export_part
     from ..network.passes import use_kernels
+    from ..network.read.onnx.compare import as_it_came
     from ..network.read.onnx.reader import as_relax, fixed
     from ..network.report import report, rewrites
     from ..runtime.networks.file import read_file
@@ -111,7 +119,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
     model = fixed(arguments.model, bucket, arguments.cut)
+    came = as_it_came(arguments.model, model, bucket, arguments.cut)
     module = as_relax(model, arguments.model)
+    lacking = ""
     with progress_bar("compiling") as progress:
         module = use_kernels(
             module,
@@ -123,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
             memory=arguments.memory,
         )
     if arguments.format == "c":
-        _export_c(arguments, model, export_part(module, arguments.target))
+        lacking = _export_c(arguments, model, came, export_part(module, arguments.target))
     else:
         export(module, arguments.output, arguments.target)
     rows = report(module)
@@ -146,7 +156,11 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(arguments.output)
     if arguments.format != "c":  # whose test does it
-        _compare(arguments, model)
+        lacking = _compare(arguments, model, came)
+    if lacking and arguments.require_comparison:
+        raise VerificationError(f"{lacking}; --require-comparison asks for it")
+    if lacking:
+        warnings.warn(lacking, TvmconvWarning, stacklevel=1)
     return 0
 
 
@@ -169,36 +183,38 @@ def _check(arguments: argparse.Namespace) -> None:
         check_output(Path(arguments.output), "network.so")
 
 
-def _export_c(arguments: argparse.Namespace, model: ModelProto, part: NetworkPart) -> None:
-    """Write the folder; its test is on random inputs, with onnxruntime's answers."""
+def _export_c(arguments: argparse.Namespace, model: ModelProto, came: ModelProto, part: NetworkPart) -> str:
+    """Write the folder; its test is on random inputs, with onnxruntime's answers. Return why it has none."""
     from ..exporting.network_exporter import export_network
     from ..network.lower import check_target
     from ..network.read.onnx.compare import answers
     from ..runtime.networks.tensors import random_arrays, tensors_of
 
     arrays = random_arrays(tensors_of(part.description, "inputs"))
+    lacking = ""
     try:
-        examples = (list(arrays.values()), answers(model, arrays))
+        examples = (list(arrays.values()), answers(model, arrays, came))
     except InputError as error:
-        print(f"  without a test, for onnxruntime has no answers: {error}", file=sys.stderr)
+        lacking = f"{arguments.output} was written without a test, so its answers are not compared with onnxruntime's: {error}"
         examples = None
     isa = check_target(arguments.target).isa
     export_network(part, isa, Path(arguments.model).name, arguments.output, arguments.name, examples)
+    return lacking
 
 
-def _compare(arguments: argparse.Namespace, model: ModelProto) -> None:
-    """Compare the library's answers with onnxruntime's where this machine can run it."""
+def _compare(arguments: argparse.Namespace, model: ModelProto, came: ModelProto) -> str:
+    """Compare the library's answers with onnxruntime's; return why that cannot be."""
     from ..network.read.onnx.compare import differences
     from ..runtime.networks.network import load_network
 
     try:
-        found = differences(model, load_network(arguments.output))
+        found = differences(model, load_network(arguments.output), came)
     except (UnsupportedMachineError, InputError) as error:
-        print(f"  not compared with onnxruntime: {error}", file=sys.stderr)
-        return
+        return f"{arguments.output} was written, but its answers were not compared with onnxruntime's: {error}"
     if found:
         raise VerificationError(
             f"{arguments.output} was written, but on random inputs its answers are not onnxruntime's (relative L2 error):"
             f" {', '.join(found)}. TVM's frontend may have an operator wrong, unless one of the network's jumps (top-k,"
             f" rounding); the convolutions alone can be built: tvmconv build {arguments.model}"
         )
+    return ""

@@ -18,7 +18,7 @@ from ..accuracy import NETWORK_ERROR, network_error
 from ..errors import InputError, TvmconvError, last_line
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..measuring.timing import time_call
-from .sessions import open_library, register, session, with_shapes
+from .sessions import open_library, open_model, register, session
 
 _TURNS = 5
 _TURN_SECONDS = 0.12
@@ -94,7 +94,7 @@ def graph_of(
     ends = {"inputs": "\n".join(inputs), "outputs": "\n".join(outputs)} if outputs else {}
     options.add_provider_for_devices(devices, {"claims": "nothing", **ends})
     try:
-        ort.InferenceSession(with_shapes(model, shapes, dims, batch), options)
+        open_model(model, options, shapes, dims, batch)
     except TvmconvError:
         raise
     except Exception as error:  # of onnxruntime's own classes
@@ -148,7 +148,7 @@ def race(
     refused, unchecked = "", False
     register(provider)
     try:
-        sessions = {"nothing": ort.InferenceSession(with_shapes(model, **fixed_shapes), options())}
+        sessions = {"nothing": open_model(model, options(), **fixed_shapes)}
         _graphs(provider)
         for each in claims:
             if each not in ("nothing", NETWORK):

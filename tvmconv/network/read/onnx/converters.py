@@ -1,7 +1,8 @@
 """TVM's ONNX frontend with conversions of our own: of operators that it (0.27) takes for others.
 
-It knows ThresholdedRelu, ReduceLogSumExp and IsInf of finite numbers alone, takes what a OneHot gives for f64 or i64, an exponent for a
-number of the type of its base, and reads no attributes of a Slice.
+It knows ThresholdedRelu, ReduceLogSumExp and IsInf of finite numbers alone, an exponent as a number of the type of its base, and OneHot
+of integers with fixed values; it reads no attributes of a Slice, and takes the input of a TopK of opset 10 for the attribute of
+earlier ones.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 from onnx import helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from ....frontends.onnx.graph import attributes_of, used_names
+from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 Emit = Callable[[relax.Expr], relax.Expr]
 _FLOATS = ("float32", "float16", "float64")
@@ -92,6 +95,11 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             outputs = [self._nodes[each.name] for each in graph.output]
             return self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
 
+    def _parse_array(self, tensor_proto: TensorProto) -> Any:
+        if uses_external_data(tensor_proto):
+            return tvm.runtime.tensor(np.array(array_of(tensor_proto)))
+        return super()._parse_array(tensor_proto)
+
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         convert = _CONVERTERS.get(op_name)
         made = None if convert is None else convert(self.bb.emit, inputs, attrs)
@@ -99,8 +107,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(made)
         if op_name == "Pow":
             inputs[1] = _as_base(*inputs)
-        made = super()._convert_operator(op_name, inputs, attrs, opset)
-        return self.bb.normalize(relax.op.astype(made, _dtype(inputs[2]))) if op_name == "OneHot" else made
+        if op_name == "TopK" and len(inputs) > 1:
+            opset = max(opset, 11)
+        return super()._convert_operator(op_name, inputs, attrs, opset)
 
 
 def _numbers_of(expr: relax.Expr) -> npt.NDArray[Any] | None:
@@ -172,10 +181,25 @@ def _alone(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Ex
     return inputs[0] if of_inference else None  # no tuple, which ConvertLayout does not take
 
 
+def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr:
+    """Return a OneHot as a comparison with each index and, as negative ones count from the end, each less the depth."""
+    depth = constant(inputs[1])
+    if depth is None:
+        raise ValueError("the depth of a OneHot is not fixed")
+    rank = inputs[0].ty.ndim + 1
+    axis = given.get("axis", -1) % rank
+    rows = np.arange(int(depth.item()), dtype=np.int64).reshape(-1, *[1] * (rank - 1 - axis))
+    indices = emit(relax.op.expand_dims(relax.op.astype(inputs[0], "int64"), axis))
+    chosen = (relax.op.equal(indices, relax.const(each)) for each in (rows, rows - len(rows)))
+    off, on = (relax.op.take(inputs[2], relax.const(each, "int64"), 0) for each in (0, 1))
+    return relax.op.where(relax.op.logical_or(*map(emit, chosen)), emit(on), emit(off))
+
+
 # None of these: the frontend's own.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
     "Dropout": _alone,
     "IsInf": _infinite,
+    "OneHot": _one_hot,
     "ReduceLogSumExp": _log_sum_exp,
     "Slice": _sliced,
     "ThresholdedRelu": _thresholded,

@@ -20,11 +20,13 @@ from ....frontends.onnx.graph import (
     declared_inputs,
     inputs_of,
     keep_used,
-    load,
     with_inputs,
 )
+from ....frontends.onnx.load import load
 from ....frontends.onnx.rules import OP_TYPES
 from ....frontends.onnx.session import open_session
+from ....frontends.onnx.versions import with_known_versions
+from ....frontends.onnx.weights import fill, hollow, load_weights
 from ....frontends.shapes import Bucket, bind, left_free
 from ...lower import OUTPUT_NAMES
 from .expand_functions import drop_empty, expanded
@@ -100,7 +102,7 @@ def prepared(model: ModelProto, source: str) -> ModelProto:
     simple = simplified(model, source)
     if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
         raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
-    by_others = expanded(simple)
+    by_others = expanded(simple, source)
     if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
         # Of an operator that is written as others after onnxruntime has computed the constants.
         simple = simplified(by_others or simple, source)
@@ -116,7 +118,7 @@ def is_foreign(node: NodeProto) -> bool:
 
 
 def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True) -> ModelProto:
-    """Return an ONNX model with the shapes of its inputs fixed, its weights within.
+    """Return an ONNX model with the shapes of its inputs fixed, its weights within, unless they are too many for protobuf.
 
     An input that has a default, an initializer of its name, is that constant and no input: files of IR 3 list all of their weights
     so. What is to be given in each call has no initializer.
@@ -150,11 +152,11 @@ def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), in
             raise SourceError(
                 f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
             )
-    model = _without_weights_as_inputs(with_inputs(model, bound))
+    model = _without_weights_as_inputs(with_known_versions(with_inputs(model, bound), source))
     if cut:
         _cut(model, cut, source)
     try:
-        onnx.load_external_data_for_model(model, str(path.parent))
+        load_weights(model, path.parent)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
     return model
@@ -185,14 +187,15 @@ def _cut(model: ModelProto, names: Sequence[str], source: str) -> None:
 
 
 def simplified(model: ModelProto, source: str) -> ModelProto:
-    """Return a model with its constants computed by onnxruntime, in ONNX's own operators."""
+    """Return a model with its constants computed by onnxruntime, in ONNX's own operators; nothing of weights that stay in files."""
+    model, apart = hollow(model)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         optimized = str(Path(folder) / "model.onnx")
         try:
             open_session(model, "ORT_ENABLE_BASIC", optimized)
         except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
             # It lacks a kernel, as those of most operators in bf16, which the network does not need.
-            return folded(model, source)
+            return fill(folded(model, source), apart)
         except Exception as error:  # its own have no other class
             raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error
-        return onnx.load(optimized)
+        return fill(onnx.load(optimized), apart)

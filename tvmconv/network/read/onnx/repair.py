@@ -81,6 +81,8 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     given = attributes_of(node)
     if node.op_type == "BatchNormalization" and given.get("training_mode"):
         raise ValueError("is in training mode (export for inference)")
+    if node.op_type == "BatchNormalization" and not given.get("spatial", 1):  # before version 9
+        raise ValueError("has numbers of its own for each pixel (spatial is 0)")
     if node.op_type == "ConvTranspose":
         if "output_shape" in given:
             _give_pads(node, given, shapes)
