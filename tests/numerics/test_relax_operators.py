@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import relax_modules
 import tvm
-from relax_modules import relax_module
 from tvm import relax
 
 from tvmconv.epilogue import Step
@@ -22,13 +22,12 @@ Array = np.ndarray[Any, Any]
 def module(make: Callable[..., relax.Expr], *arrays: Array) -> tvm.IRModule:
     """Return a module of what `make` makes of tensors."""
     shapes, dtypes = [each.shape for each in arrays], [str(each.dtype) for each in arrays]
-    return relax_module(lambda builder, *given: make(builder.emit, *given), shapes, dtypes)
+    return relax_modules.relax_module(lambda builder, *given: make(builder.emit, *given), shapes, dtypes)
 
 
 def computed(make: Callable[..., relax.Expr], *arrays: Array) -> Array:
     """Return what such a module computes."""
-    machine = relax.VirtualMachine(tvmconv.relax.build(module(make, *arrays), layout="NCX"), tvm.cpu())
-    answer: Array = machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+    (answer,) = relax_modules.computed(module(make, *arrays), *arrays, layout="NCX")
     return answer
 
 

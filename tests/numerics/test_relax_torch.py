@@ -17,7 +17,7 @@ from tvmconv.epilogue import format_epilogue  # noqa: E402
 from tvmconv.network.compile import export  # noqa: E402
 from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
-from tvmconv.network.report import report  # noqa: E402
+from tvmconv.network.report import Row, report  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 
@@ -39,7 +39,7 @@ class Few(nn.Module):
         return [torch.softmax(self.linear(self.norm(x)), 1), x.max(1)[0]]
 
 
-def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[tvmconv.relax.Row]:
+def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[Row]:
     """Compile a network in a type, compare its answers with PyTorch's in f32, and return the report."""
     with torch.no_grad():
         expected = network(*given)
