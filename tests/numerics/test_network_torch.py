@@ -15,9 +15,10 @@ from torch_models import All, Residual, networks, settled  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.epilogue import format_epilogue  # noqa: E402
 from tvmconv.network.compile import export  # noqa: E402
+from tvmconv.network.kernels.replace import Row  # noqa: E402
 from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
-from tvmconv.network.report import Row, report  # noqa: E402
+from tvmconv.network.report import report  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 
