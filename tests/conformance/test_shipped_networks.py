@@ -20,7 +20,7 @@ from tvmconv.signature import parse_signature
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
-# `pytest -m slow tests/conformance` runs it after a change to the frontends or to tvmconv/relax: it takes minutes.
+# `pytest -m slow tests/conformance` runs it after a change to the frontends or to tvmconv/network: it takes minutes.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["classifier", "detector", "yolov8n"])
 def test_a_shipped_network_compiled_whole_is_right(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ NETWORKS = {
 ALLOWED = {torch.float32: 1e-5, torch.bfloat16: 0.1}
 
 
-# A minute or several each; for changes to tvmconv/relax, as tests/conformance/test_shipped_networks.py is.
+# A minute or several each; for changes to tvmconv/network, as tests/conformance/test_shipped_networks.py is.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),

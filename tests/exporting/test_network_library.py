@@ -130,7 +130,6 @@ def test_an_earlier_export_is_replaced_and_nothing_else(file: str, tmp_path: Pat
         (["--format", "c", "--name", "1st"], "must be an identifier of C"),
         (["--format", "c", "--name", "stdio"], "is a header of the system's"),
         (["--name", "net"], "--name is what functions for C are called: give --format c, too"),
-        (["--format", "c", "--bundle", "b.bundle"], "--bundle is for TVM's virtual machine"),
     ],
 )
 def test_refusals(more: list[str], why: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

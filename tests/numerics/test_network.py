@@ -331,6 +331,17 @@ def test_what_is_no_network(tmp_path: Path) -> None:
         load_network(tmp_path / "text.so")
 
 
+def test_a_network_of_the_former_format_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    former = tmp_path / "former.so"
+    former.write_bytes(b"\x7fELF" + bytes(1000) + b"tvmconv_describe\0" + bytes(1000))
+    with pytest.raises(
+        BundleError, match=r"TVM's virtual machine .* compile the model again: tvmconv compile MODEL.onnx -o"
+    ):
+        load_network(former)
+    assert cli.main(["run", str(former)]) == 2
+    assert "compile the model again" in capsys.readouterr().err
+
+
 def test_features_that_this_machine_lacks(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tvmconv.runtime.networks.network.missing_features", lambda features: ("amx_tile",))
     with pytest.raises(UnsupportedMachineError, match="this machine's CPU lacks amx_tile"):
@@ -347,8 +358,6 @@ def test_shapes_that_are_not_fixed(tmp_path: Path) -> None:
 def test_run_shows_what_a_network_gives(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", str(library)]) == 0
     assert "output0  1x8x9x7" in capsys.readouterr().out
-    assert cli.main(["run", str(library), "--bundle", "some.bundle"]) == 2
-    assert "calls no kernel of a bundle" in capsys.readouterr().err
 
 
 def test_networks_are_freed(library: Path) -> None:

@@ -351,7 +351,7 @@ def test_examples_of_several_kinds(bundle: Path) -> None:
 def test_a_folder_serves_without_the_compiler(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network, fast, given = optimized(bundle)
     before = (bundle / INDEX).read_text()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tvm" or name.startswith("tvmconv.relax")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tvm" or name.startswith("tvmconv.network")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tvm", None)
     other = tvmconv.torch.optimize(copy.deepcopy(network), given, bundle=bundle, progress=None)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
-import tvm  # noqa: E402
-from tvm import relax  # noqa: E402
-from tvm_ffi import structural_equal  # noqa: E402
+import tvm
+from tvm import relax
+from tvm_ffi import structural_equal
 
-from tvmconv.accuracy import NETWORK_ERROR, network_error  # noqa: E402
-from tvmconv.errors import TvmconvError  # noqa: E402
-from tvmconv.network.options import Options  # noqa: E402
-from tvmconv.network.passes import PASSES, Rewritten, check_pass, listing, run  # noqa: E402
+from tvmconv.accuracy import NETWORK_ERROR, network_error
+from tvmconv.errors import TvmconvError
+from tvmconv.network.options import Options
+from tvmconv.network.passes import PASSES, Rewritten, check_pass, listing, run
 
 op, nn = relax.op, relax.op.nn
 RNG = np.random.default_rng(0)

@@ -13,13 +13,13 @@ from onnx import helper, numpy_helper
 
 from tvmconv import cli
 from tvmconv.accuracy import network_error
-from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
+from tvmconv.errors import SourceError
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.compile import build
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import fixed, read_onnx
 from tvmconv.network.report import report
-from tvmconv.runtime.networks.network import load_network
+from tvmconv.runtime.networks.network import Network, load_network
 
 pytest.importorskip("onnxruntime")
 from tvmconv.network.read.onnx import compare as compared
@@ -37,7 +37,7 @@ def numbers(name: str, *values: float) -> onnx.TensorProto:
     return numpy_helper.from_array(np.array(values, np.float32), name)
 
 
-def loaded(source: str, folder: Path) -> tvmconv.relax.Network:
+def loaded(source: str, folder: Path) -> Network:
     """Return the network of an ONNX file."""
     build(read_onnx(source), folder / "network.so")
     return load_network(folder / "network.so")
@@ -215,28 +215,6 @@ def test_a_sum_of_exponentials(axis: int, tmp_path: Path) -> None:
     assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
 
 
-def test_an_if_keeps_its_layout(tmp_path: Path) -> None:
-    branches = {
-        f"{name}_branch": helper.make_graph(
-            [helper.make_node("Conv", ["x", name], [f"{name}_y"])], name, [], [value(f"{name}_y", None)]
-        )
-        for name in ("then", "else")
-    }
-    node = helper.make_node("If", ["choice"], ["y"], **branches)
-    inputs = [value("x", [1, 3, 8, 8]), value("choice", [], onnx.TensorProto.BOOL)]
-    weights = [weight("then", 5, 3, 3, 3), weight("else", 5, 3, 3, 3)]
-    source = save(model([node], inputs, weights=weights), tmp_path)
-    module = read_onnx(source)
-    with pytest.raises(TvmconvError, match=r"the branches of an If .* --layout NCX"):
-        use_kernels(module, layout="NXC")
-    with pytest.warns(TvmconvWarning, match=r"the network keeps its layout, NCX, .* the branches of an If"):
-        executable = tvmconv.relax.build(module)
-    tvmconv.relax.export(executable, tmp_path / "network.so")
-    assert compared.differences(fixed(source), tvmconv.relax.load(tmp_path / "network.so")) == []
-    with pytest.raises(SourceError, match=r"--format relax"):
-        build(module, tmp_path / "network.so", layout="NCX")
-
-
 def test_a_resize_with_empty_scales(tmp_path: Path) -> None:
     node = helper.make_node("Resize", ["x", "scales", "scales", "sizes"], ["y"], mode="linear")
     weights = [numbers("scales"), numpy_helper.from_array(np.array([1, 3, 9, 4]), "sizes")]
@@ -368,7 +346,7 @@ def test_a_shape_that_numbers_decide_is_refused(tmp_path: Path) -> None:
     proto = model([helper.make_node("NonZero", ["x"], ["y"])], [value("x", [3, 4])])
     proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
     with pytest.raises(SourceError, match=r"y of the network has no fixed shape: .*cut the network before it"):
-        tvmconv.relax.build(read_onnx(save(proto, tmp_path)))
+        build(read_onnx(save(proto, tmp_path)), tmp_path / "network.so")
 
 
 def test_a_model_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

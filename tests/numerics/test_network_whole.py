@@ -8,19 +8,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import tvm
 from models import model, save, value
 from onnx import helper, numpy_helper
+from relax_modules import computed
 from toys import run_python
-from tvm import relax
 
 from tvmconv import cli
 from tvmconv.accuracy import relative_error
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import SourceError
+from tvmconv.network.compile import build
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.network.report import report
+from tvmconv.runtime.networks.network import load_network
 from tvmconv.signature import parse_signature
 
 ort = pytest.importorskip("onnxruntime")
@@ -170,11 +171,10 @@ def test_a_transposed_convolution_is_told_its_outputs_shape(
 ) -> None:
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[3, 3], output_shape=shape, **more)
     source = save(model([node], [value("x", [1, 4, 6, 6])], weights=[filter_("w", 4, 6, 4, 4)]), tmp_path)
-    module = use_kernels(read_onnx(source), "host")
-    machine = relax.VirtualMachine(tvmconv.relax.compile_module(module), tvm.cpu())
     data = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
     (expected,) = ort.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, {"x": data})
-    assert relative_error(machine["main"](tvm.runtime.tensor(data)).numpy(), expected) < 2e-5
+    (answer,) = computed(read_onnx(source), data)
+    assert relative_error(answer, expected) < 2e-5
 
 
 def test_bounds_by_the_greatest_and_least_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,8 +192,8 @@ def test_bounds_by_the_greatest_and_least_of_several(tmp_path: Path, capsys: pyt
 def test_a_network_that_replaces_a_loaded_one(tmp_path: Path) -> None:
     for name in ("Neg", "Abs"):
         module = read_onnx(save(model([helper.make_node(name, ["x"], ["y"])], [value("x", [3])]), tmp_path))
-        tvmconv.relax.export(tvmconv.relax.build(module), tmp_path / "network.so")
-        answer = tvmconv.relax.load(tmp_path / "network.so")(x=np.float32([-1, 0, 2]))["y"]
+        build(module, tmp_path / "network.so")
+        answer = load_network(tmp_path / "network.so")(x=np.float32([-1, 0, 2]))["y"]
         assert answer.tolist() == ([1, 0, -2] if name == "Neg" else [1, 0, 2])
 
 
@@ -205,22 +205,17 @@ def test_batch_normalization_in_training_mode_is_refused(tmp_path: Path) -> None
         read_onnx(source)
 
 
-def test_a_pass_among_others_leaves_to_tvm_what_no_kernel_covers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_kernel_covers_is_left_to_tvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     node = helper.make_node
     nodes = [node("Conv", ["x", "w"], ["y"]), node("ConvTranspose", ["y", "v"], ["z"], strides=[2, 2])]
     inputs = [value("x", [1, 4, 8, 8]), value("v", [8, 2, 2, 2])]
     source = save(model(nodes, inputs, weights=[filter_("w", 8, 4, 3, 3)]), tmp_path)
-    passes = [relax.transform.CanonicalizeBindings(), tvmconv.relax.UseKernels("host"), relax.transform.LegalizeOps()]
-    module = tvm.transform.Sequential(passes)(read_onnx(source))
+    module = use_kernels(read_onnx(source))
     ours, theirs = sorted(report(module), key=lambda row: row.why)
     assert ours.signature and "its filter is not fixed" in theirs.why
-    executable = tvmconv.relax.compile_module(module)
     data, weights = RNG.standard_normal((1, 4, 8, 8)), RNG.standard_normal((8, 2, 2, 2))
     arrays = {"x": data.astype(np.float32), "v": weights.astype(np.float32)}
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    answer = machine["main"](*map(tvm.runtime.tensor, arrays.values())).numpy()
+    (answer,) = computed(read_onnx(source), *arrays.values())
     (expected,) = ort.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, arrays)
     assert relative_error(answer, expected) < 2e-5

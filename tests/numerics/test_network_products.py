@@ -13,7 +13,7 @@ pytest.importorskip("tvm")
 from tvm import relax
 
 from tests.numerics.test_network import module
-from tests.numerics.test_relax_transposes import called
+from tests.numerics.test_network_transposes import called
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.report import report
 

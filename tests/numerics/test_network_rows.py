@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from tests.numerics.test_network import module
-from tests.numerics.test_relax_transposes import called
+from tests.numerics.test_network_transposes import called
 from tvmconv.network.lower import scheduled
 from tvmconv.targets.target import Target
 
