@@ -18,9 +18,10 @@ from ..targets.target import CpuTarget
 from .emit.library import part, write
 from .emit.memory_plan import OWN, NetworkPlan, needs_runtime, plan
 from .emit.prefetch_filters import prefetch_next
+from .ir.graph import MAIN
 from .kernels.build import WORKSPACE
 from .kernels.replace import Row
-from .lower import MAIN, check_target, described, scheduled, tvm_errors
+from .lower import check_target, described, scheduled, tvm_errors
 from .passes import use_kernels
 from .report import report
 

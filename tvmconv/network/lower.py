@@ -16,6 +16,7 @@ from ..errors import BuildError, SourceError, TargetError, TvmconvError, last_li
 from ..targets.target import CpuTarget, Target
 from ..version import __version__
 from .ir.constants import static_shape
+from .ir.graph import MAIN, OUTPUT_NAMES
 from .operators.attention import with_attention
 from .operators.elementwise import FUNCTIONS
 from .operators.gather import take
@@ -33,11 +34,6 @@ from .operators.sort import SORTS
 from .operators.transcendental import ELEMENTARY
 from .report import model_bytes, report, rewrites
 from .schedule.rules import schedule_others
-
-# The function that a network is called by.
-MAIN = "main"
-# Attribute of a module's function `main`: what its outputs are called. Without it they have numbers.
-OUTPUT_NAMES = "tvmconv.output_names"
 
 
 def check_target(target: str) -> CpuTarget:

@@ -21,7 +21,7 @@ from tvm_ffi.structural import structural_equal
 from ...lowering.common.rewrites import substitute
 from ...lowering.cpu.rewrites.padding import uses
 from ...lowering.cpu.rewrites.transposing import loads_of, runs
-from ..operators.minmax import greater, less
+from ..ir.ordering import greater, less
 from .loops import loop, with_loops
 from .stages import LEAST_PARALLEL, TASKS, are_last, inlined, is_fixed, schedule
 

@@ -28,7 +28,7 @@ from ....frontends.onnx.session import open_session
 from ....frontends.onnx.versions import with_known_versions
 from ....frontends.onnx.weights import fill, hollow, load_weights
 from ....frontends.shapes import Bucket, bind, left_free
-from ...lower import OUTPUT_NAMES
+from ...ir.graph import OUTPUT_NAMES
 from .expand_functions import drop_empty, expanded
 from .fold_constants import folded
 from .join_pads import join_pads
