@@ -1,4 +1,4 @@
-"""What TVM's ONNX frontend (0.27) reads as something else: written as it reads it rightly, or refused."""
+"""Rewrite nodes that TVM's ONNX frontend (0.27) misreads, or refuse them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAMES = {
     "RoiAlign",
     "Upsample",
 }
-# Whose outputs after the first are optional.
+# Operators whose outputs after the first are optional.
 _OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
 
