@@ -99,7 +99,7 @@ class Join:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the join, in words."""
         return describe_gain(self.count, self.saved)
 
 

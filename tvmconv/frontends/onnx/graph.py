@@ -30,6 +30,12 @@ OTHER_OP_TYPES = {
     "QLinearConv": "it computes in integers; kernels compute in f32, f16 or bf16",
     "DeformConv": "each of its taps reads where another tensor says; kernels read at fixed distances",
 }
+<<<<<<< HEAD
+=======
+# Operators that onnxruntime's optimizations make of convolutions, for its own kernels: in these domains any, and these.
+_OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+_OPTIMIZED = ("FusedConv", "NhwcFusedConv")
+>>>>>>> h-words
 # The domains of ONNX's own operators.
 OURS = ("", "ai.onnx")
 # Names that some exporters give to every free dimension.
@@ -152,12 +158,12 @@ def _walk(
 
 
 def is_convolution(node: NodeProto) -> bool:
-    """Whether kernels compute what a node does."""
+    """Return whether kernels compute a node."""
     return node.op_type in OP_TYPES and node.domain in OURS
 
 
 def is_other_convolution(node: NodeProto) -> bool:
-    """Whether a node is a convolution of another kind."""
+    """Return whether a node is a convolution of another kind."""
     return node.op_type in OTHER_OP_TYPES and node.domain in (*OURS, "com.microsoft")
 
 

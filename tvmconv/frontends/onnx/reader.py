@@ -215,7 +215,7 @@ class _UnknownShapeError(SourceError):
 
 
 class _Unknown(str):
-    """Why a convolution's shape is not known; a run may show it."""
+    """Reason why a convolution's shape is not known; a run may show it."""
 
     def __new__(cls, reason: object) -> _Unknown:
         return super().__new__(cls, str(reason))

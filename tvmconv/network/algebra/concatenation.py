@@ -62,7 +62,7 @@ class Split:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         moved = sum(isinstance(each, Upsampled) for each in self.terms)
         of = f", {moved} of them transposed in the place of upsampling" if moved else ""
         return f"a concatenation and its convolution, {len(self.terms)} convolutions{of}"
@@ -86,7 +86,7 @@ class Gathered:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         return f"{self.count} slices, their concatenation and its convolution, one kernel"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
@@ -159,7 +159,7 @@ def _split(
 
 
 def _rounds_more(terms: Sequence[Part | Upsampled], whole: LinearMap, dtype: str) -> bool:
-    """Whether a sum loses more by rounding filters, and all outputs but the last, which is added to, than one convolution."""
+    """Return whether a sum loses more by rounding filters, and all outputs but the last, than one convolution."""
     if dtype == "f32":
         return False
     after = sum(each.lost(dtype) for each in terms) + relative_error(dtype) * sum(each.power for each in terms[:-1])

@@ -18,11 +18,11 @@ from .reading import fixed
 
 
 class Transposed(Protocol):
-    """What a rule has found."""
+    """Transposed convolution that a rule has found."""
 
     @property
     def source(self) -> Any:
-        """What it reads."""
+        """Data that it reads."""
 
     @property
     def map(self) -> LinearMap:
@@ -30,7 +30,7 @@ class Transposed(Protocol):
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """Its strides."""
+        """Strides along the axes."""
 
     @property
     def filter(self) -> Array:
@@ -38,7 +38,7 @@ class Transposed(Protocol):
 
     @property
     def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """At the beginnings and ends of axes."""
+        """Pads at the beginnings and ends of axes."""
 
 
 def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...], target: CpuTarget) -> float:

@@ -23,14 +23,14 @@ from ..ir.branches import branches_of
 from ..ir.constants import constant, content, static_shape
 
 COPY = "tvmconv_copy"
-# Of a step that passes over others: what calls none of the module's functions.
+# Name of a step that passes over others: it calls none of the module's functions.
 IF = "tvmconv_if"
 OWN = {COPY, IF}
 _BITS = {"bool": 8}
 
 
 class Region(IntEnum):
-    """Where an array lies, as `native/executor.h` numbers them."""
+    """Region of an array, as `native/executor.h` numbers them."""
 
     INPUT = 0
     OUTPUT = 1
@@ -70,7 +70,7 @@ class Array:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Number of its bytes."""
         return prod(self.shape) * item_bytes(self.dtype)
 
 
@@ -101,7 +101,7 @@ class Step:
 
     @property
     def given(self) -> tuple[Array, ...]:
-        """What the function is called with."""
+        """Arguments that the function is called with."""
         return self.arguments if self.following is None else (*self.arguments[:-1], self.following, self.arguments[-1])
 
 

@@ -25,7 +25,7 @@ from .memory_plan import Array, NetworkPlan, Region, Step
 
 # Smaller filters are not prefetched: what that spares is no more than what it takes.
 LEAST_BYTES = 100_000
-# Of L3, the largest part of a filter that is prefetched. Two threads of a Zen 4, wide_resnet50_2, ms: nothing 79.2, an eighth 77.6,
+# Part of L3 that a prefetched filter may have. Two threads of a Zen 4, wide_resnet50_2, ms: nothing 79.2, an eighth 77.6,
 # a quarter 75.5, all of filters of up to 38 MB 77.9.
 SHARE_OF_L3 = 4
 # Lines in each step. Two took 76.8 ms there, four 75.5.

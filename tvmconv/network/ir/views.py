@@ -19,7 +19,7 @@ from .moves import RESHAPES, order_of
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]
-# What each of an axis has in one tensor or more, by its name: a stride.
+# Strides of an axis in one tensor or more, by the tensors' names.
 Row = tuple[int, Mapping[str, int]]
 FLOATS = ("float32", "bfloat16")
 

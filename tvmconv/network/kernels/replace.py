@@ -23,7 +23,7 @@ from .fuse_epilogue import Chain, Followed
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one convolution of a module.
+    """Report on one convolution of a module.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Replacing(Rebinding):
         self._filters: Mapping[Any, Any] = {}
         # By their problems and names.
         self._functions: dict[tuple[Problem, str], Any] = {}
-        # What kernels compute, by the variables whose values they are as the module has them.
+        # Outputs of kernels, by the variables whose values they are in the module.
         self._outputs: dict[Any, relax.Var] = {}
 
     def replace(self, variable: Any, chains: Mapping[Any, Followed]) -> None:

@@ -192,7 +192,7 @@ def _attention(
 
 @dataclass(frozen=True)
 class _Operand:
-    """What a product reads of queries, keys or values: its strides beside the scores'; those of the axis that is not theirs."""
+    """Operand of a product, from queries, keys or values: its strides beside the scores', and those of its own axis."""
 
     view: View
     rows: list[Row]

@@ -77,7 +77,7 @@ def axes_of(call: relax.Call, first: int) -> list[Axis]:
 
 
 def all_meet(axes: Sequence[Axis]) -> bool:
-    """Whether each output meets an input, as the function needs it."""
+    """Return whether each output meets an input, as the function needs it."""
     return all(
         any(0 <= output * stride - pad + tap * dilation < inputs for tap in range(taps))
         for inputs, outputs, taps, stride, pad, dilation in axes

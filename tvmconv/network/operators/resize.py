@@ -19,7 +19,7 @@ from .elementwise import FLOATS, OUT_FUSABLE
 from .separable import TYPES, Kind, Windows, made
 
 Array = npt.NDArray[Any]
-# By which TVM moves coordinates off whole numbers before it rounds them down, or up.
+# Distance by which TVM moves coordinates off whole numbers before it rounds them down, or up.
 _EPSILON = np.float32(1e-5)
 _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "round": lambda x: np.round(x),

@@ -87,7 +87,7 @@ def _scanned(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Leg
     return legalize
 
 
-# By the name of the operator.
+# Functions by the operators' names.
 SCANS = {
     "relax.cumsum": _scanned(lambda x, y: x + y, 0, "cumsum"),
     "relax.cumprod": _scanned(lambda x, y: x * y, 1, "cumprod"),

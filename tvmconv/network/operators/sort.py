@@ -87,5 +87,5 @@ def _keys(data: te.Tensor) -> te.Tensor:
     return te.compute(data.shape, key, "keys", tag=topi.tag.ELEMWISE)
 
 
-# By the name of the operator.
+# Functions by the operators' names.
 SORTS: dict[str, Legalize] = {f"relax.{make.__name__}": make for make in (argsort, sort, topk)}

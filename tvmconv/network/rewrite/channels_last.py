@@ -15,7 +15,7 @@ from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
 
-# What ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
+# Layouts that ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
 _CHANNELS_LAST = {
     "relax.nn.conv1d": ["NWC", "OIW"],
     "relax.nn.conv2d": ["NHWC", "OIHW"],
@@ -33,7 +33,7 @@ if _SOFTPLUS.get_attr(_LAYOUTS) is None:
     _SOFTPLUS.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
 
 
-# Whose layout is that of their first argument, and whose arguments may change places.
+# Operators whose layout is that of their first argument, and whose arguments may change places.
 _COMMUTATIVE = {f"relax.{name}" for name in ("add", "multiply", "maximum", "minimum")}
 
 
@@ -99,7 +99,7 @@ def _exchanged(function: relax.Function) -> set[relax.Var]:
 
 
 def _is_changed(value: Any) -> bool:
-    """Whether a variable's value is a convolution that ConvertLayout brings to NXC."""
+    """Return whether a variable's value is a convolution that ConvertLayout brings to NXC."""
     return isinstance(value, relax.Call) and is_convolution(value) and _layout_of(value) == _asked(value)
 
 

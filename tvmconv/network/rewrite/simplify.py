@@ -20,7 +20,7 @@ from ..ir.constants import Array, constant, static_shape
 from ..ir.mutator import each_function, tidied
 from ..ir.operators import BINARY
 
-# Of the arguments, the operator's attributes and the shape of what it computes.
+# Functions of the arguments, the operator's attributes and the shape of its result.
 _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.reshape": lambda arrays, attrs, shape: arrays[0].reshape(shape),
     "relax.expand_dims": lambda arrays, attrs, shape: arrays[0].reshape(shape),
@@ -53,9 +53,9 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.divide": lambda arrays, attrs, shape: arrays[0] / arrays[1],
     "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
 }
-# Whose integers NumPy rounds otherwise, or refuses.
+# Operators whose integers NumPy rounds otherwise, or refuses.
 _OF_FLOATS = ("relax.divide", "relax.power", "relax.sqrt")
-# Of a take that NumPy computes alike.
+# Modes of a take that NumPy computes alike.
 _NUMPY_MODES = ("wrap", "clip")
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 

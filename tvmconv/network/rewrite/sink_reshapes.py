@@ -119,7 +119,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
         return call
 
     def _computed(self, data: relax.Expr) -> bool:
-        """Whether a kernel computes a value, or it is computed element by element of what one does."""
+        """Return whether a value is a kernel's, or computed element by element from one."""
         if not isinstance(data, relax.Var):
             return False
         if data not in self._known:

@@ -1,4 +1,4 @@
-"""What TVM's ONNX frontend (0.27) reads as something else: written as it reads it rightly, or refused."""
+"""Rewrite nodes that TVM's ONNX frontend (0.27) misreads, or refuse them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _NAMES = {
     "RoiAlign",
     "Upsample",
 }
-# Whose outputs have as many elements as numbers decide, and which inputs these are computed of.
+# Operators whose outputs have as many elements as numbers decide, and how many of their inputs decide it.
 _COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
-# Whose outputs after the first are optional.
+# Operators whose outputs after the first are optional.
 _OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
 

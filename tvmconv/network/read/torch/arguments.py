@@ -1,4 +1,4 @@
-"""What a node of an exported program gives its conversion: arguments by the operator's own names, and the type of its answer."""
+"""Read a node's arguments by the operator's own names, and the type of its answer, for its conversion."""
 
 from __future__ import annotations
 
