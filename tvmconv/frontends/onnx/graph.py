@@ -30,12 +30,6 @@ OTHER_OP_TYPES = {
     "QLinearConv": "it computes in integers; kernels compute in f32, f16 or bf16",
     "DeformConv": "each of its taps reads where another tensor says; kernels read at fixed distances",
 }
-<<<<<<< HEAD
-=======
-# Operators that onnxruntime's optimizations make of convolutions, for its own kernels: in these domains any, and these.
-_OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
-_OPTIMIZED = ("FusedConv", "NhwcFusedConv")
->>>>>>> h-words
 # The domains of ONNX's own operators.
 OURS = ("", "ai.onnx")
 # Names that some exporters give to every free dimension.
