@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,8 @@ def optimized(bundle: Path, **options: Any) -> Optimized:
     return network, tvmconv.torch.optimize(network, given, bundle=bundle, progress=None, **options), given
 
 
-def alike(given: Any, expected: Any) -> None:
-    """Compare answers of the networks here: of two layers of 3x3 taps of 16 channels at most, a few of one, and what follows."""
-    assert_near(given, expected, summed=2 * 16 * 9, layers=8)
+# Of two layers of 3x3 taps of 16 channels at most, a few of one tap, and what follows.
+alike = partial(assert_near, summed=2 * 16 * 9, layers=8)
 
 
 def refused(fast: nn.Module, path: str = "") -> list[str]:
@@ -369,11 +369,10 @@ def test_networks_for_other_targets(tmp_path: Path) -> None:
     kept = Store(tmp_path / "b")._read()
     assert {each.target for each in kept} == set(targets) and len({each.key for each in kept}) == 1
     (row,) = {row.by for row in tvmconv.torch.report(fast)}
-    assert targets[1] in row
+    assert max(targets, key=lambda name: len(Target.parse(name).features)) in row
     index = tmp_path / "b" / INDEX
-    for each in kept:
-        if each.target != targets[0]:
-            index.write_text(index.read_text().replace(f'"{each.target}"', '"another"'))
+    for each in {each.target for each in kept} - {targets[0]}:
+        index.write_text(index.read_text().replace(f'"{each}"', '"another"'))
     with pytest.raises(tvmconv.errors.TargetError, match="CPUs alone"):
         tvmconv.torch.optimize(network, data, tmp_path / "b", target="cuda:sm_80", progress=None)
 
