@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
@@ -27,11 +28,24 @@ from typing import Any
 # What starts the process with which others begin; TVM imports PyTorch where it is not kept from doing so.
 START = "import sys; sys.modules['torch'] = None; from warm_workers import serve_forks; serve_forks(int(sys.argv[1]))"
 SMALL, CPUS = "conv1d-n1-i8x8-o8x8-k1-s1-d1-p0_0-g1-NXC-XIO-f32", {"x86_64": "x86-64-v3", "aarch64": "neoverse-n1"}
+# Set in the environment of workers for whose kernels LLVM optimizes nothing.
+UNOPTIMIZED = "TVMCONV_TESTS_UNOPTIMIZED"
 LARGEST = 1 << 17  # bytes of an environment
 NUMBER = struct.Struct("q")
 # The loader reads it when a process starts: one that is to find other libraries, such as a fake driver, is no fork.
 LIBRARY_PATH = os.environ.get("LD_LIBRARY_PATH", "")
 HAS_TVM = find_spec("tvm") is not None
+
+
+def unoptimized(full: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what stands in for a target's method `tvm`: LLVM optimizes nothing."""
+
+    def tvm_target(target: Any) -> Any:
+        import tvm
+
+        return tvm.target.Target({**full(target).export(), "opt-level": 0})
+
+    return tvm_target
 
 
 class Forked:
@@ -163,6 +177,10 @@ def _work(given: bytes, streams: list[int]) -> None:
     os.environ.update(environment)
     os.chdir(folder)
     os.sched_setaffinity(0, cores)
+    if UNOPTIMIZED in os.environ:
+        from tvmconv.targets.target import CpuTarget
+
+        CpuTarget.tvm = unoptimized(CpuTarget.tvm)  # type: ignore[method-assign]
     sys.path[:] = dict.fromkeys([*environment["PYTHONPATH"].split(os.pathsep), *sys.path])
     try:
         exec(code, {"__name__": "__main__"})

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tvm
+import warm_workers
 from campaign import check
 from campaign.check import Batch, Case, Outcome
 from toys import compile_bundle, small_problem
@@ -28,20 +27,16 @@ _OPTIMIZED = {"attention", "elementary", "halves", "kernels", "normalizations", 
 
 @pytest.fixture(scope="module", autouse=True)
 def graphs_are_not_optimized_by_llvm(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where a test is of what a graph becomes: a third of its time, and nothing that this project does.
+    """Compile faster where a test is of what a graph becomes: LLVM takes a third of its time, and two thirds of a kernel's.
 
-    Networks of `tests/conformance` are compiled as they ship.
+    It leaves out nothing that this project does. Networks of `tests/conformance` and `test_networks.py` are compiled as they ship.
     """
+    name = request.module.__name__
     with pytest.MonkeyPatch.context() as patch:
-        name = request.module.__name__.removeprefix("test_network_")
-        if name != request.module.__name__ and name not in _OPTIMIZED:
-            full = CpuTarget.tvm
-            patch.setattr(CpuTarget, "tvm", lambda target: _unoptimized(full(target)))
+        if name.startswith(("test_network_", "test_torch")) and name.removeprefix("test_network_") not in _OPTIMIZED:
+            patch.setattr(CpuTarget, "tvm", warm_workers.unoptimized(CpuTarget.tvm))
+            patch.setenv(warm_workers.UNOPTIMIZED, "1")
         yield
-
-
-def _unoptimized(target: Any) -> Any:
-    return tvm.target.Target({**target.export(), "opt-level": 0})
 
 
 @pytest.fixture(scope="session")
