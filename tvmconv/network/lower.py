@@ -43,6 +43,7 @@ from .operators.softmax import log_softmax, softmax
 from .operators.sort import sorting
 from .operators.transcendental import ELEMENTARY
 from .passes import model_bytes, report, rewrites, use_kernels
+from .rewrite.bound_fusion import bounded
 from .rewrite.simplify import static_shape
 from .schedule.rules import schedule_others
 from .virtual_machine import DESCRIBE, MAIN
@@ -132,6 +133,7 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget, planned: bool) -> tvm.IRModu
                 relax.transform.LegalizeOps(_LEGALIZATIONS | table | {"relax.matmul": matmul_of(target)}),
                 relax.transform.RewriteDataflowReshape(),
                 relax.transform.AnnotateTIROpPattern(),
+                tvm.transform.module_pass(lambda given, _: bounded(given), opt_level=0, name="tvmconv.Bounded"),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
                 relax.transform.DeadCodeElimination(),
