@@ -43,6 +43,7 @@ from .operators.softmax import log_softmax, softmax
 from .operators.sort import sorting
 from .operators.transcendental import ELEMENTARY
 from .passes import model_bytes, report, rewrites, use_kernels
+from .rewrite.block_sums import by_blocks
 from .rewrite.bound_fusion import bounded
 from .rewrite.simplify import static_shape
 from .schedule.rules import schedule_others
@@ -125,7 +126,7 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget, planned: bool) -> tvm.IRModu
             f"relax.nn.{name}_pool{rank}d": partial(each, planned)
             for name, each in (("max", max_pool), ("avg", mean_pool))
         }
-    mod = narrow_groups(resampled(with_attention(mod)) if planned else mod)
+    mod = by_blocks(narrow_groups(resampled(with_attention(mod)) if planned else mod))
     with target.tvm():
         return tvm.transform.Sequential(
             [
