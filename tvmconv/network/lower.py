@@ -18,6 +18,8 @@ from ..version import __version__
 from .ir.constants import static_shape
 from .ir.graph import MAIN, OUTPUT_NAMES
 from .operators.attention import with_attention
+from .operators.block_sums import by_blocks
+from .operators.bound_fusion import bounded
 from .operators.elementwise import FUNCTIONS
 from .operators.gather import take
 from .operators.matmul import matmul_of
@@ -52,7 +54,7 @@ def check_target(target: str) -> CpuTarget:
 
 def scheduled(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
     """Return a module whose operators are functions, joined where one element needs few others, and scheduled."""
-    mod = narrow_groups(resampled(with_attention(mod)))
+    mod = by_blocks(narrow_groups(resampled(with_attention(mod))))
     with target.tvm():
         return tvm.transform.Sequential(
             [
@@ -60,6 +62,7 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
                 relax.transform.LegalizeOps(_LEGALIZATIONS | {"relax.matmul": matmul_of(target)}),
                 relax.transform.RewriteDataflowReshape(),
                 relax.transform.AnnotateTIROpPattern(),
+                tvm.transform.module_pass(lambda given, _: bounded(given), opt_level=0, name="tvmconv.Bounded"),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
                 relax.transform.DeadCodeElimination(),
