@@ -12,9 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
-from tests.numerics.test_network_special import Operator, check  # noqa: E402
-from tests.numerics.test_relax_torch_operators import wrong  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+
+from tests.numerics.test_network_special import Operator, check  # noqa: E402
+from tests.numerics.test_network_torch_operators import wrong  # noqa: E402
 
 INF, NAN, MOST, LEAST = float("inf"), float("nan"), float(np.finfo(np.float32).max), 1e-40
 # Of which rows are drawn: one alone, or some.
