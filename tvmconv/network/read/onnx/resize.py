@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from ....frontends.onnx.graph import attributes_of
+from ....frontends.onnx.graph import OURS, attributes_of
 from .constants import add_constant, computed
 
 if TYPE_CHECKING:
@@ -172,12 +172,16 @@ def _matrix(
     sizes[axis] = to
     identity = np.eye(size, dtype=np.float32).reshape(shape)
     inputs: list[npt.NDArray[Any] | None]
+    version = next(each.version for each in model.opset_import if each.domain in OURS)
+    nothing = (
+        None if version >= 13 else np.zeros(0, np.float32)
+    )  # before, the region and the scales may not be left out
     if scale is None:
-        inputs = [identity, None, None, np.array(sizes, np.int64)]
+        inputs = [identity, nothing, nothing, np.array(sizes, np.int64)]
     else:
         factors = np.ones(rank, np.float32)
         factors[axis] = scale
-        inputs = [identity, None, factors] if len(node.input) > 2 else [identity, factors]
+        inputs = [identity, nothing, factors] if len(node.input) > 2 else [identity, factors]
         if "scales" in given:  # of opset 7
             inputs, given = [identity], given | {"scales": factors.tolist()}
     given = {name: each for name, each in given.items() if name != "axes"}
