@@ -180,7 +180,7 @@ def _index(reducer: Callable[..., Any], name: str) -> Legalize:
     return _of_floats(make)
 
 
-# By the name of the operator.
+# Functions by the operators' names.
 EXTREMES = {
     "relax.argmax": _index(greatest, "argmax"),
     "relax.argmin": _index(_least, "argmin"),

@@ -63,7 +63,7 @@ class _Axis:
 
     @property
     def extent(self) -> int:
-        """Its elements."""
+        """Number of its elements."""
         return prod(extent for _, extent in self.variables)
 
     def places(self, index: Any) -> dict[Any, Any]:
@@ -211,7 +211,7 @@ def _operation(store: Any) -> _Operation | None:
 
 
 def _together(load: Any, last: Sequence[tuple[Any, int]]) -> bool:
-    """Whether what is read depends on none of some variables, or lies together along them: they are its last indices."""
+    """Return whether a load depends on none of some variables, or lies together along them, its last indices."""
     if not any(uses(index, *(variable for variable, _ in last)) for index in load.indices):
         return True
     pairs = zip(load.indices, load.source.shape, strict=True)
