@@ -18,7 +18,7 @@ from ..linear.rounding import rounds_more
 
 
 @dataclass(frozen=True)
-class Step:
+class LinearStep:
     """An operation that is a map of what it reads.
 
     Attributes
@@ -40,7 +40,7 @@ class Step:
     convolves: bool = False
 
 
-class Operations(Protocol):
+class JoinableOperations(Protocol):
     """A model's graph."""
 
     def tensors(self) -> Sequence[str]:
@@ -58,7 +58,7 @@ class Operations(Protocol):
     def terms(self, tensor: str) -> tuple[str, ...]:
         """Return what is added to give a tensor, all of its shape and type, and none of them fixed; nothing if it is no such sum."""
 
-    def step(self, tensor: str) -> Step | None:
+    def step(self, tensor: str) -> LinearStep | None:
         """Return the operation that computes a tensor as a map of another; None if it is another."""
 
     def name(self, tensor: str) -> str:
@@ -109,10 +109,10 @@ class _Level:
 
     source: str
     map: LinearMap
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LinearStep, ...] = ()
 
 
-def find_joins(graph: Operations) -> list[Join]:
+def find_joins(graph: JoinableOperations) -> list[Join]:
     """Return what can be joined in a model, none of it a part of another."""
     found: list[Join] = []
     inside: set[str] = set()
@@ -129,7 +129,7 @@ def find_joins(graph: Operations) -> list[Join]:
     return found
 
 
-def _flattened(tensor: str, graph: Operations, sums: list[str]) -> list[str]:
+def _flattened(tensor: str, graph: JoinableOperations, sums: list[str]) -> list[str]:
     """Return what is added to give a tensor, and add to `sums` the sums that are a part of it alone."""
     found = []
     for term in graph.terms(tensor) or (tensor,):
@@ -140,7 +140,7 @@ def _flattened(tensor: str, graph: Operations, sums: list[str]) -> list[str]:
     return found
 
 
-def _best(tensor: str, terms: list[str], sums: list[str], graph: Operations) -> Join | None:
+def _best(tensor: str, terms: list[str], sums: list[str], graph: JoinableOperations) -> Join | None:
     """Return what saves most multiplications; None: nothing does."""
     best: Join | None = None
     alone = terms == [tensor]
@@ -155,7 +155,7 @@ def _best(tensor: str, terms: list[str], sums: list[str], graph: Operations) -> 
     return best
 
 
-def _levels(tensor: str, graph: Operations, goes_on: bool) -> list[_Level]:
+def _levels(tensor: str, graph: JoinableOperations, goes_on: bool) -> list[_Level]:
     """Return a tensor as maps of what it is computed of, itself first; that alone if something else reads it, too."""
     channels, rank = graph.shape(tensor) or (0, 0)
     found = [_Level(tensor, identity(channels, rank))]
@@ -170,7 +170,7 @@ def _levels(tensor: str, graph: Operations, goes_on: bool) -> list[_Level]:
 
 
 def _joined(
-    tensor: str, source: str, taken: list[_Level], graph: Operations, sums: list[str], others: tuple[str, ...]
+    tensor: str, source: str, taken: list[_Level], graph: JoinableOperations, sums: list[str], others: tuple[str, ...]
 ) -> Join | None:
     """Return levels of one source as a convolution of it; None: that is none, or multiplies more often, or rounds more."""
     merged = add([level.map for level in taken])

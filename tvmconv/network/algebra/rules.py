@@ -46,10 +46,10 @@ def simplified(mod: tvm.IRModule, target: CpuTarget, small: bool = False) -> tup
 
         def rewriting(
             new: tvm.IRModule, function: relax.Function, find: Callable[[Graph, CpuTarget, bool], Found] = find
-        ) -> _Rewriting:
+        ) -> _Binding:
             found = find(Graph(function), target, small)
             lines.extend(f"{variable.name}: {rewrite.said}" for variable, rewrite in found.items())
-            return _Rewriting(new, found)
+            return _Binding(new, found)
 
         mod = tidied(each_function(mod, rewriting, with_bindings=True))
     return mod, lines
@@ -73,7 +73,7 @@ def _moved(graph: Graph, target: CpuTarget, small: bool) -> Found:
 
 
 @mutator
-class _Rewriting(Rebinding):
+class _Binding(Rebinding):
     def __init__(self, mod: tvm.IRModule, found: Found) -> None:
         super().__init__(mod)
         self._found = found

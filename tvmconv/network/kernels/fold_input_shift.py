@@ -14,12 +14,12 @@ from tvm import relax
 
 from ..ir.graph import Graph, by_channel
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
-from .fuse_epilogue import Chain
+from .fuse_epilogue import EpilogueChain
 
 Vector = npt.NDArray[np.float64]
 
 
-def take_shift(chain: Chain, graph: Graph) -> None:
+def take_shift(chain: EpilogueChain, graph: Graph) -> None:
     """Take fixed numbers that are added to a chain's data into its bias, if no other than such convolutions need the sum."""
     total = graph.call(chain.data, "relax.add") if isinstance(chain.data, relax.Var) else None
     if total is None or not all(_unpadded(reader, chain.data, graph) for reader in graph.readers(chain.data)):

@@ -16,9 +16,9 @@ from ...signature import format_signature
 from ..ir.constants import static_shape
 from ..ir.mutator import Rebinding
 from ..ir.problem_of import elements
-from .build import Kernel
+from .build import NetworkKernel
 from .data_matmul import DataProduct
-from .fuse_epilogue import Chain, Followed
+from .fuse_epilogue import EpilogueChain, Followed
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Row:
 
 
 @mutator
-class Replacing(Rebinding):
+class KernelReplacing(Rebinding):
     """Binds the outputs of chains to calls of their kernels."""
 
     def __init__(
         self,
         mod: tvm.IRModule,
-        kernels: Mapping[Problem, Kernel],
-        of_data: Mapping[Problem, Kernel],
+        kernels: Mapping[Problem, NetworkKernel],
+        of_data: Mapping[Problem, NetworkKernel],
     ) -> None:
         super().__init__(mod)
         self._mod, self._kernels, self._of_data = mod, kernels, of_data
@@ -71,11 +71,11 @@ class Replacing(Rebinding):
         self._filters = {
             output: self._kernels[chain.problem].packed(chain.filter)
             for output, chain in self._chains.items()
-            if isinstance(chain, Chain)
+            if isinstance(chain, EpilogueChain)
         }
         self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
 
-    def _kernel(self, chain: Followed) -> Kernel | None:
+    def _kernel(self, chain: Followed) -> NetworkKernel | None:
         return (self._of_data if isinstance(chain, DataProduct) else self._kernels).get(chain.problem)
 
     def module(self) -> tvm.IRModule:

@@ -35,7 +35,7 @@ _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Normalization:
+class RowsNormalization:
     """A normalization by the mean and the variance of rows, or by their root mean square.
 
     Attributes
@@ -66,7 +66,7 @@ class _Value:
     order: tuple[int, ...]
 
 
-def find_normalization(variable: relax.Var, graph: Graph) -> Normalization | None:
+def find_normalization(variable: relax.Var, graph: Graph) -> RowsNormalization | None:
     """Return the normalization that begins with a mean, a sum or a variance, or with that of squares; None: none does."""
     call = graph.call(variable)
     if call is None or call.op.name not in _ALONG or call.attrs.axis is None or len(call.attrs.axis) != 1:
@@ -85,7 +85,7 @@ def find_normalization(variable: relax.Var, graph: Graph) -> Normalization | Non
     return _of(data, axis, variable, graph)
 
 
-def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> Normalization | None:
+def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> RowsNormalization | None:
     """Return the normalization of a variable that a row of operators computes, of which one is given."""
     shape = static_shape(data.ty)
     if shape is None or not isinstance(data, relax.Var):
@@ -99,7 +99,7 @@ def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> Normalization |
                 made = _computed(each, known, graph)
                 found = None if made is None else _recognised(made.array, rows, axis)
                 if found is not None and made is not None and each.ty.dtype == data.ty.dtype:
-                    return Normalization(data, axis, made.order, *found, each)
+                    return RowsNormalization(data, axis, made.order, *found, each)
             front = {reader for each in front if known[each] is not None for reader in graph.readers(each)}
             front -= {None, *known}
     return None
