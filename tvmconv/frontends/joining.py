@@ -120,7 +120,7 @@ def find_joins(graph: JoinableOperations) -> list[Join]:
         if tensor in inside or graph.shape(tensor) is None or graph.dtype(tensor) is None:
             continue
         sums = [tensor]
-        terms = _flattened(tensor, graph, sums)
+        terms = _flatten(tensor, graph, sums)
         inside.update(sums[1:])
         join = _best(tensor, terms, sums, graph)
         if join is not None:
@@ -129,14 +129,14 @@ def find_joins(graph: JoinableOperations) -> list[Join]:
     return found
 
 
-def _flattened(tensor: str, graph: JoinableOperations, sums: list[str]) -> list[str]:
+def _flatten(tensor: str, graph: JoinableOperations, sums: list[str]) -> list[str]:
     """Return what is added to give a tensor, and add to `sums` the sums that are a part of it alone."""
     found = []
     for term in graph.terms(tensor) or (tensor,):
         inner = graph.terms(term) if term != tensor and graph.times_read(term) == 1 else ()
         if inner:
             sums.append(term)
-        found += _flattened(term, graph, sums) if inner else [term]
+        found += _flatten(term, graph, sums) if inner else [term]
     return found
 
 
@@ -149,7 +149,7 @@ def _best(tensor: str, terms: list[str], sums: list[str], graph: JoinableOperati
         chosen = [next((level for level in levels if level.source == source), None) for levels in reached]
         others = tuple(term for term, level in zip(terms, chosen, strict=True) if level is None)
         if len(terms) - len(others) > (not alone):
-            join = _joined(tensor, source, [level for level in chosen if level is not None], graph, sums, others)
+            join = _join(tensor, source, [level for level in chosen if level is not None], graph, sums, others)
             if join is not None and (best is None or join.saved > best.saved):
                 best = join
     return best
@@ -169,7 +169,7 @@ def _levels(tensor: str, graph: JoinableOperations, goes_on: bool) -> list[_Leve
     return found
 
 
-def _joined(
+def _join(
     tensor: str, source: str, taken: list[_Level], graph: JoinableOperations, sums: list[str], others: tuple[str, ...]
 ) -> Join | None:
     """Return levels of one source as a convolution of it; None: that is none, or multiplies more often, or rounds more."""

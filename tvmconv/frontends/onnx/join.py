@@ -40,7 +40,7 @@ def joined(model: ModelProto, inferred: ModelProto, folder: Path) -> tuple[Model
         return model, []
     graph = _OnnxGraph(inferred, Tensors(inferred, places[0], folder), {id(each.node): each.name for each in places})
     joins = find_joins(graph)
-    return (_written(model, joins, graph) if joins else model), joins
+    return (_write(model, joins, graph) if joins else model), joins
 
 
 class _OnnxGraph:
@@ -172,7 +172,7 @@ def _pool(node: NodeProto, channels: int, rank: int) -> tuple[str, LinearMap] | 
     return node.input[0], average(channels, taps, strides, pads[:rank], pads[rank:])
 
 
-def _written(model: ModelProto, joins: Sequence[Join], graph: _OnnxGraph) -> ModelProto:
+def _write(model: ModelProto, joins: Sequence[Join], graph: _OnnxGraph) -> ModelProto:
     """Return a copy of a model with these joins."""
     copy: ModelProto = type(model)()
     copy.CopyFrom(model)

@@ -22,7 +22,7 @@ from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, outputs, part_cycles, pass_cycles
 from .reading import filters, levels, written
-from .upsampling import Upsampled, is_cheaper, repeating_cycles, upsampled
+from .upsampling import Upsampled, find_upsampling, is_cheaper, repeating_cycles
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ def find_split(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, ChannelSp
         pieces = [replace(level.map, filter=part, bias=None) for part in np.split(level.map.filter, ends, 1)]
         dtype, shape = DTYPES[str(variable.ty.dtype)], _joined_shape(fields)
         before = map_cycles(level.map, shape, dtype, target) + pass_cycles(shape, dtype, 2, target)
-        found: ChannelSplit | Gathered | None = _gathered(fields, pieces, level.map, before, graph, target)
+        found: ChannelSplit | Gathered | None = _gather(fields, pieces, level.map, before, graph, target)
         found = found or _split(fields, pieces, level.map, before, graph, target)
         if found is not None:
             yield variable, found
 
 
-def _gathered(
+def _gather(
     fields: Sequence[Any], pieces: Sequence[LinearMap], whole: LinearMap, before: float, graph: Graph, target: CpuTarget
 ) -> Gathered | None:
     maps, dtype = [], DTYPES[str(fields[0].ty.dtype)]
@@ -137,7 +137,7 @@ def _split(
 ) -> ChannelSplit | None:
     """Return the sum that costs least; None: the concatenation does."""
     dtype = DTYPES[str(fields[0].ty.dtype)]
-    moved = {at: upsampled(piece, fields[at], graph) for at, piece in enumerate(pieces)}
+    moved = {at: find_upsampling(piece, fields[at], graph) for at, piece in enumerate(pieces)}
     transposed = {at: each for at, each in moved.items() if each is not None and is_cheaper(each, target)}
     before += sum(repeating_cycles(each, target) for each in transposed.values())
     made = (int(fields[0].ty.shape[0]), whole.outputs, *outputs(whole, _joined_shape(fields)))

@@ -24,7 +24,7 @@ from .recognise_normalization import RowsNormalization, find_normalization
 Shape = tuple[int, ...]
 
 
-def joined(mod: tvm.IRModule) -> tvm.IRModule:
+def fuse(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module with one operator for what was several."""
     return tidied(each_function(mod, _PatternFusing, with_bindings=True))
 

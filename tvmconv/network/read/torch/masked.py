@@ -42,10 +42,10 @@ def _rewrite(program: ExportedProgram) -> None:
             continue
         if name_of(node) == "index.Tensor":
             if (mask := _mask_of(node)) is not None:
-                rows[node] = _chosen(nodes, node, mask)
+                rows[node] = _choose(nodes, node, mask)
         elif name_of(node) == "index_put.default":
             if (mask := _mask_of(node)) is not None and (found := rows.get(node.args[2])) and _same(found.mask, mask):
-                written = _written(nodes, node, found)
+                written = _write(nodes, node, found)
                 if written is not None:
                     node.replace_all_uses_with(written)
         elif (made := _each(nodes, node, rows)) is not None:
@@ -78,7 +78,7 @@ def _same(one: Any, other: Any) -> bool:
     )
 
 
-def _chosen(nodes: Nodes, node: fx.Node, mask: fx.Node) -> _MaskedRows:
+def _choose(nodes: Nodes, node: fx.Node, mask: fx.Node) -> _MaskedRows:
     data, indices = node.args[:2]
     shape, first, rank = nodes.shape(data), len(indices) - 1, mask.meta["val"].dim()
     wanted = [*shape[:first], prod(shape[first : first + rank]), *shape[first + rank :]]
@@ -104,7 +104,7 @@ def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _MaskedRows]) -> _Mas
     return _MaskedRows(mask, axis, nodes.call(node.target, *args, **kwargs))
 
 
-def _written(nodes: Nodes, node: fx.Node, rows: _MaskedRows) -> fx.Node | None:
+def _write(nodes: Nodes, node: fx.Node, rows: _MaskedRows) -> fx.Node | None:
     """Return data with rows where their mask is true."""
     data, indices = node.args[:2]
     shape, extents = nodes.shape(data), nodes.shape(rows.mask)
