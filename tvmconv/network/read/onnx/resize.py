@@ -30,7 +30,7 @@ FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOU
 _ZERO = 1e-7
 
 
-def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: ModelProto) -> list[NodeProto]:
+def resize(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: ModelProto) -> list[NodeProto]:
     """Return the nodes for a Resize or an Upsample; their constants are added to the model.
 
     Parameters
@@ -71,7 +71,7 @@ def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: 
     if fractional or less or channels or given.get("antialias") or mode == "half_pixel_symmetric":
         if mode == "tf_crop_and_resize":
             raise ValueError("crops by a scale that makes no whole size, or crops channels")
-        return list(_weighted(node, given, data, output, scales, elem_type, model))
+        return list(_weigh(node, given, data, output, scales, elem_type, model))
     if not early and "axes" not in given:
         return [node]
     if early:
@@ -96,7 +96,7 @@ def _scales(node: NodeProto, given: dict[str, Any], rank: int, model: ModelProto
     return [by_axis.get(axis, 1.0) for axis in range(rank)]
 
 
-def _weighted(
+def _weigh(
     node: NodeProto,
     given: dict[str, Any],
     data: Shape,
