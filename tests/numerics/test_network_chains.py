@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
-from tvm import relax, tirx  # noqa: E402
-from tvm.ir import Expr  # noqa: E402
+from tvm import relax, tirx
+from tvm.ir import Expr
 
-from tests.relax_modules import relax_module  # noqa: E402
-from tvmconv.lowering.common.rewrites import found  # noqa: E402
-from tvmconv.network.compile import build  # noqa: E402
-from tvmconv.network.lower import check_target, scheduled  # noqa: E402
-from tvmconv.network.passes import use_kernels  # noqa: E402
-from tvmconv.network.rewrite.bound_fusion import MOST  # noqa: E402
-from tvmconv.runtime.networks.network import load_network  # noqa: E402
+from tests.relax_modules import relax_module
+from tvmconv.lowering.common.rewrites import found
+from tvmconv.network.compile import build
+from tvmconv.network.lower import check_target, scheduled
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.rewrite.bound_fusion import MOST
+from tvmconv.runtime.networks.network import load_network
 
 op = relax.op
 SHAPE = (1, 2, 4, 16)

@@ -43,7 +43,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
     return {name: each.copy() if type(each) in (dict, list) else each for name, each in found}
 
 
-class _Seen(TorchFunctionMode):
+class _Seen(TorchFunctionMode):  # type: ignore[misc]
     """Does to ``Tensor.data`` what code does by operators, which torch.export traces, and nothing else."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
