@@ -15,11 +15,11 @@ from tvm import relax, tirx
 from tvm.ir import Expr
 
 from tests.relax_modules import relax_module
-from tvmconv.lowering.common.rewrites import found
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.network.compile import build
 from tvmconv.network.lower import check_target, scheduled
+from tvmconv.network.operators.bound_fusion import MOST
 from tvmconv.network.passes import use_kernels
-from tvmconv.network.rewrite.bound_fusion import MOST
 from tvmconv.runtime.networks.network import load_network
 
 op = relax.op
@@ -71,7 +71,7 @@ def chain(step: Any, count: int) -> Any:
 def measured(step: Any, count: int, whole: bool = True) -> tuple[int, int, int]:
     """Return the calls of our functions while a chain is lowered, the expressions of its functions, and the statements of `main`.
 
-    If it is to be the `whole` way, passes before that are counted, too.
+    If it is not to be the `whole` way, neither calls are counted, which takes long, nor are there passes before.
     """
     calls = 0
 
@@ -80,16 +80,16 @@ def measured(step: Any, count: int, whole: bool = True) -> tuple[int, int, int]:
         calls += event == "call" and "tvmconv" in frame.f_code.co_filename
 
     module = chain(step, count)
-    sys.setprofile(note)
+    sys.setprofile(note if whole else None)
     try:
         rewritten = use_kernels(module, layout="NCX") if whole else module
-        lowered = scheduled(rewritten, check_target("host"), planned=True)
+        lowered = scheduled(rewritten, check_target("host"))
     finally:
         sys.setprofile(None)
     functions = {name: each for name, each in lowered.functions_items() if isinstance(each, tirx.PrimFunc)}
     bindings = [each.value for block in lowered["main"].body.blocks for each in block.bindings]
     called = [each for each in bindings if isinstance(each, relax.Call) and each.op.name == "relax.call_tir"]
-    sizes = {name: len(found(each.body, Expr)) for name, each in functions.items()}
+    sizes = {name: len(find_all(each.body, Expr)) for name, each in functions.items()}
     assert max(sizes.values()) <= 4 * MOST
     return calls, sum(sizes[each.args[0]] for each in called), len(bindings)
 

@@ -61,6 +61,7 @@ def along(axis: Any) -> dict[str, Callable[[Any], Any]]:
 
 
 ALONE: dict[str, Callable[[Any], Any]] = {
+    "differs": lambda x: x != 0,
     "clamp": lambda x: x.clamp(-1, 1),
     "clamp_min": lambda x: x.clamp(min=-INF),
     "relu6": F.relu6,

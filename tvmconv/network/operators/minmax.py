@@ -180,6 +180,19 @@ def _index(reducer: Callable[..., Any], name: str) -> Legalize:
     return _of_floats(make)
 
 
+def _unequal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return whether numbers differ, as what is not a number does from all; LLVM's comparison, as TVM asks for it, is false of it."""
+
+    def computed(left: te.Tensor, right: te.Tensor, shape: Sequence[int]) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            x, y = broadcast(left, at), broadcast(right, at)
+            return tirx.any(tirx.isnan(x), tirx.isnan(y), x < y, x > y)
+
+        return te.compute(shape, element, "not_equal", tag=topi.tag.BROADCAST)
+
+    return builder.call_te(computed, *call.args, static_shape(call.ty) or (), primfunc_name_hint="not_equal")
+
+
 # Functions by the operators' names.
 EXTREMES = {
     "relax.argmax": _index(greatest, "argmax"),
@@ -189,6 +202,7 @@ EXTREMES = {
     "relax.min": _reduce(_least, "min"),
     "relax.minimum": _of_two(less, "minimum"),
     "relax.multiply": _product,
+    "relax.not_equal": _of_floats(_unequal),
     "relax.nn.leakyrelu": _of_floats(_leaky),
     "relax.nn.relu": _elementwise(_relu, "relu"),
     "relax.sign": _elementwise(_sign, "sign"),
