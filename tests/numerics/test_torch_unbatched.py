@@ -1,4 +1,4 @@
-"""Networks of images alone, of no batch: convolutions, transposed ones, pools and norms of one to three dimensions."""
+"""Networks of images alone, of no batch: convolutions, transposed ones and norms of one to three dimensions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ class Alone(nn.Module):
         super().__init__()
         self.parts = nn.ModuleList()
         for rank in (1, 2, 3):
-            conv, up, *pools = (
-                getattr(nn, f"{name}{rank}d")
-                for name in ("Conv", "ConvTranspose", "MaxPool", "AvgPool", "AdaptiveAvgPool", "InstanceNorm")
-            )
+            conv, up, norm = (getattr(nn, f"{name}{rank}d") for name in ("Conv", "ConvTranspose", "InstanceNorm"))
             self.parts.append(
                 nn.Sequential(
-                    conv(4, 8, 3, padding=1), nn.ReLU(), pools[0](2), up(8, 4, 2, 2, groups=2), pools[1](2),
-                    conv(4, 4, 3, padding="same", padding_mode="circular"), pools[3](4, affine=True), pools[2](2), conv(4, 2, 1),
+                    conv(4, 8, 3, padding=1), nn.ReLU(), up(8, 4, 2, 2, groups=2),
+                    conv(4, 4, 3, padding="same", padding_mode="circular"), norm(4, affine=True), conv(4, 2, 1),
                 )
             )  # fmt: skip
 
