@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tvm.ir import Expr
 
 from tests.relax_modules import relax_module
-from tvmconv.lowering.common.rewrites import found
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.network.compile import build
 from tvmconv.network.lower import check_target, scheduled
 from tvmconv.network.passes import use_kernels
@@ -90,7 +90,7 @@ def measured(step: Any, count: int, whole: bool = True) -> tuple[int, int, int]:
     functions = {name: each for name, each in lowered.functions_items() if isinstance(each, tirx.PrimFunc)}
     bindings = [each.value for block in lowered["main"].body.blocks for each in block.bindings]
     called = [each for each in bindings if isinstance(each, relax.Call) and each.op.name == "relax.call_tir"]
-    sizes = {name: len(found(each.body, Expr)) for name, each in functions.items()}
+    sizes = {name: len(find_all(each.body, Expr)) for name, each in functions.items()}
     assert max(sizes.values()) <= 4 * MOST
     return calls, sum(sizes[each.args[0]] for each in called), len(bindings)
 
