@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from models import fixed, model, save, value
+from near import assert_near
 from onnx import helper, numpy_helper
 
 from tvmconv.errors import SourceError
@@ -113,10 +114,10 @@ def test_broadcasts_of_every_opset(opset: int, tmp_path: Path) -> None:
     if opset >= 7:
         session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
         for answer, each in zip(session.run(None, {"x": x}), right.values(), strict=True):
-            np.testing.assert_allclose(answer, each, rtol=1e-5)
+            assert_near(answer, each)
     answers = compiled(made, tmp_path)(x=x)
     for name, each in right.items():
-        np.testing.assert_allclose(answers[name], each, rtol=1e-5, err_msg=f"{name} of opset {opset}")
+        assert_near(answers[name], each, layers=2)
 
 
 X = np.random.default_rng(7).uniform(-1, 1, (2, 4, 5, 5)).astype(np.float32)
@@ -177,4 +178,4 @@ def test_operators_that_a_version_changed(opset: int, tmp_path: Path) -> None:
     right = session.run(None, {"x": X})
     answers = compiled(made, tmp_path)(x=X)
     for name, each in zip(outputs, right, strict=True):
-        np.testing.assert_allclose(answers[name], each, rtol=1e-5, atol=1e-6, err_msg=f"{name} of opset {opset}")
+        assert_near(answers[name], each, summed=100, layers=4)
