@@ -25,7 +25,6 @@ LEFT = [
     "tvmconv/frontends/torch/memory.py",
     "tvmconv/network/read/onnx/compare.py",
     "tvmconv/network/read/onnx/partition.py",
-    "tvmconv/network/read/torch/constants.py",
     "tvmconv/runtime/networks",
 ]
 # Packages whose functions are not all verbs yet, and whose classes have names of others.
