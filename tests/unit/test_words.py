@@ -23,12 +23,8 @@ LEFT = [
     "tvmconv/frontends/onnx/weights.py",
     "tvmconv/frontends/torch/effects.py",
     "tvmconv/frontends/torch/memory.py",
-    "tvmconv/network/algebra/branches.py",
-    "tvmconv/network/algebra/reading.py",
-    "tvmconv/network/operators/resampling.py",
     "tvmconv/network/read/onnx/compare.py",
     "tvmconv/network/read/onnx/partition.py",
-    "tvmconv/network/read/torch/constants.py",
     "tvmconv/runtime/networks",
 ]
 # Packages whose functions are not all verbs yet, and whose classes have names of others.

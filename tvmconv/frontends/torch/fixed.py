@@ -1,4 +1,4 @@
-"""What an exported program computes of its parameters alone: once, by PyTorch, for all readers of programs.
+"""Compute once, by PyTorch, the part of an exported program that depends on its parameters alone, for all readers.
 
 Filters that are computed in each call are fixed then, and get kernels: those that a norm of weights gives, or standardized ones as of
 networks without a normalization. Of eca_nfnet_l0 TVM computed all of these convolutions, in seconds.

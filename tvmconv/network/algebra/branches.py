@@ -25,7 +25,7 @@ from .reading import Level, is_rows, levels, pixels, written
 
 @dataclass(frozen=True)
 class Merge:
-    """What a variable is bound to instead: a map of a source, and other summands.
+    """Replacement of a variable: a map of a source, and other summands.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Merge:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the merge, in words."""
         return describe_gain(self.count, self.saved)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
@@ -111,7 +111,7 @@ class Branches:
         return summands, sums
 
     def _is_sum(self, variable: Any) -> bool:
-        """Whether a variable is the sum of two of its shape."""
+        """Return whether a variable is the sum of two of its shape."""
         call = self.graph.call(variable, "relax.add")
         if call is None or not all(isinstance(each, relax.Var) for each in call.args):
             return False
@@ -157,7 +157,7 @@ class Branches:
         return None if best is None else best[1]
 
     def _is_product(self, variable: Any) -> bool:
-        """Whether a summand comes from a Linear, by way of numbers that are added to it."""
+        """Return whether a summand comes from a Linear, by way of numbers that are added to it."""
         call = self.graph.call(variable)
         while (
             call is not None and call.op.name in ("relax.add", "relax.multiply") and isinstance(call.args[0], relax.Var)

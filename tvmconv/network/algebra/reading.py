@@ -50,7 +50,7 @@ class Level:
 
 
 def is_rows(variable: Any, graph: Graph) -> bool:
-    """Whether what a variable is computed by takes its channels last."""
+    """Return whether the operator that computes a variable takes its channels last."""
     call = graph.call(variable)
     return call is not None and (
         call.op.name == "relax.matmul" or (call.op.name == "relax.add" and variable.ty.ndim == 2)

@@ -114,6 +114,6 @@ class _Blocks(PyExprMutator):  # type: ignore[misc]
 
 
 def _is_long(shape: tuple[int, ...], axes: list[int]) -> bool:
-    """Whether a sum along axes has more numbers than its accumulators take."""
+    """Return whether a sum along axes has more numbers than its accumulators take."""
     in_vectors = axes and axes[-1] == len(shape) - 1 and shape[-1] >= LANES
     return prod(shape[axis] for axis in axes) > MOST * (LANES if in_vectors else 1)

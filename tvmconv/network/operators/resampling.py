@@ -82,12 +82,12 @@ def _axes_of(variable: Any, graph: Graph, known: _Known) -> list[_Along]:
     while along := _along(at, graph, known):
         if along.axis < rank - _AXES or any(each.axis == along.axis for each in found):
             break
-        # What something else reads, too, is computed by itself.
+        # A value that something else reads, too, is computed by itself.
         if found and not set(graph.readers(at)) <= found[-1].variables:
             break
         found.append(along)
         at = along.data
-    # What lies side by side is copied as such.
+    # Elements that lie side by side are copied as they are.
     last = next((each.windows for each in found if each.axis == rank - 1), None)
     if last is None or (last.taps == 1 and parts_of(last.places[:, 0])):
         return []
@@ -173,7 +173,7 @@ def _is_conversion(call: relax.Call) -> bool:
 
 
 def _is_gather(call: relax.Call) -> bool:
-    """Whether a call takes elements along an axis and stays within the data."""
+    """Return whether a call takes elements along an axis and stays within the data."""
     return call.op.name == "relax.take" and call.attrs.axis is not None and str(call.attrs.mode) in ("clip", "fast")
 
 
