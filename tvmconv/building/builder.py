@@ -31,7 +31,8 @@ from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, w
 from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
 from ..signature import format_signature
-from ..support.folders import link_or_copy, locked, move_into_place, staging
+from ..support.files import LEFT
+from ..support.folders import followed, link_or_copy, locked, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
@@ -121,8 +122,9 @@ def build(
     records = records_of(chosen["records"], written=bool(chosen["trials"] or chosen["seconds"]))
     if chosen["trials"] or chosen["seconds"]:
         tune_for(targets, given, chosen["trials"], chosen["seconds"], records, math, network=chosen["network"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with staging(path) as folder:
+    place = followed(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with staging(place) as folder:
         work = []
         for each in targets:
             ranked = algorithms_of(problems, each, math, chosen["network"], chosen["room"], records)
@@ -140,7 +142,7 @@ def build(
             _check_complete(outcomes, path, fallback=False)
         entries = [each.entry for each in outcomes if each.entry is not None]
         if entries:
-            _finish(folder, path, targets, entries)
+            _finish(folder, place, targets, entries)
     _check_complete(outcomes, path, fallback=True)
     return path
 
@@ -240,7 +242,8 @@ def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> 
 
 
 def _check_replaceable(path: Path) -> None:
-    """Refuse a path that holds anything but a whole bundle or an empty folder."""
+    """Refuse a path that holds anything but a whole bundle or an empty folder, or a link to them."""
+    path = followed(path)
     if path.is_dir() and not path.is_symlink():
         if (path / MANIFEST).is_file():
             read_bundle(path)  # which is to be added to
@@ -255,7 +258,7 @@ def _check_replaceable(path: Path) -> None:
 def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[Entry]) -> None:
     """Write the manifest in `folder`, with what a bundle at `path` holds besides, and put it at `path`."""
     bundle = _bundle(folder, targets, entries)
-    for left in folder.glob("*/.link-*"):  # by a process that died while it linked
+    for left in folder.glob(f"*/{LEFT}*"):  # by a process that died while it linked
         shutil.rmtree(left)
     # Another build may add to the same bundle meanwhile.
     with locked(path.parent):

@@ -21,7 +21,7 @@ from ..runtime.packed import plain_layout
 from ..runtime.selection import BACKENDS
 from ..signature import format_signature, parse_signature
 from ..support.files import write_whole
-from ..support.folders import link_or_copy, locked
+from ..support.folders import followed, link_or_copy, locked
 
 
 def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
@@ -50,7 +50,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
     SourceError
         If no node of the models has a fixed filter and a kernel in the bundle, or two of them are called alike.
     """
-    path = Path(path).absolute()
+    path = followed(Path(path).absolute())
     with locked(path.parent):
         bundle = read_bundle(path)
         nodes = [

@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from ..checks import as_path
-from ..errors import BundleError, InputError
+from ..errors import BundleError
 from ..isa import Isa
 from ..runtime.bundle import read_bundle
 from ..runtime.networks.file import append
+from ..support.files import check_file, whole_file
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, named, write_sources
@@ -80,8 +81,7 @@ def export_provider(
         If the C compiler or binutils are missing, or fail.
     """
     path = as_path("path", path).absolute()
-    if path.is_dir():
-        raise InputError(f"path is {path}, a folder; give the file of the library to write, such as provider.so")
+    check_file(path, mapped=True)
     by_graph = {graph: sorted(parts, key=_fitness) for graph, parts in (networks or {}).items()}
     planned = with_targets(
         _planned(bundle, targets, data_formats),
@@ -93,14 +93,14 @@ def export_provider(
     )
     check_tools(planned.isa)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        work = Path(folder)
+    with whole_file(path, mapped=True) as library:
+        work = library.parent
         (work / "tables.c").write_text(named(planned, tables_source(planned, decisions or {}, by_graph)))
         parts = [each for found in by_graph.values() for each in found]
         _link(planned, work, [_network_object(planned, each, number, work) for number, each in enumerate(parts)])
         for each in parts:
             append(work / "provider.so", each.weights, dict(each.description), each.identity)
-        os.replace(work / "provider.so", path)
+        os.replace(work / "provider.so", library)
     return path
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -21,6 +19,7 @@ from ..checks import as_path
 from ..errors import BuildError, InputError, SourceError, TargetError, TvmconvError, last_line
 from ..isa import native
 from ..lowering.cpu.linker import link_objects, runtime_objects
+from ..support.files import whole_file
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget, Target
@@ -243,9 +242,10 @@ def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None
     find_compiler()
     path = as_path("path", path).absolute()
 
-    def link(_: str, objects: list[str], **options: Any) -> None:
-        link_objects(work, (*objects, *runtime_objects(work)), path, _EXPORTS)
+    with whole_file(path, mapped=True) as library:
+        work = library.parent
 
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
-        work = Path(folder)
-        executable.export_library(str(path), fcompile=link, workspace_dir=folder)
+        def link(_: str, objects: list[str], **options: Any) -> None:
+            link_objects(work, (*objects, *runtime_objects(work)), library, _EXPORTS)
+
+        executable.export_library(str(library), fcompile=link, workspace_dir=str(work))

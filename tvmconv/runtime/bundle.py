@@ -43,6 +43,7 @@ from ..checks import as_path
 from ..errors import BundleError, SignatureError
 from ..signature import parse_signature
 from ..support import schema
+from ..support.files import write_whole
 from .node_entries import NodeEntry, described, parse_nodes
 
 FORMAT = "tvmconv-bundle"
@@ -216,9 +217,7 @@ def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None
 
 def _write(folder: Path, document: dict[str, Any]) -> None:
     text = json.dumps(document, indent=1, allow_nan=False) + "\n"
-    temporary = folder / f".{MANIFEST}.new"  # of one name: what a killed process left is written over
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, folder / MANIFEST)
+    write_whole(folder / MANIFEST, text.encode())
 
 
 def _content(path: Path) -> bytes:

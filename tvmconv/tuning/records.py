@@ -253,7 +253,7 @@ def records_of(given: Records | str | os.PathLike[str] | None, written: bool = F
     if isinstance(given, Records):
         return given
     folder = None if given is None else as_path("records", given)
-    if folder is not None and not written and not folder.is_dir():
+    if folder is not None and not folder.is_dir() and (folder.exists() or not written):
         raise InputError(
             f"records is {str(folder)!r}, and there is no such folder; give the one that tvmconv tune --records wrote"
         )
