@@ -127,7 +127,7 @@ def test_a_network_without_its_bundle_says_so(built: Path, tmp_path: Path) -> No
 def test_a_truncated_network_is_refused(part: float, built: Path, tmp_path: Path) -> None:
     content, library = (built / "network.so").read_bytes(), tmp_path / "network.so"
     library.write_bytes(content[: int(len(content) * part)])
-    with pytest.raises(BundleError, match=r"network.so is no network.*(truncated|too short)"):
+    with pytest.raises(BundleError, match=r"network.so is no network.*(cut off|too short)"):
         tvmconv.relax.load(library, built / "kernels.bundle")
 
 

@@ -13,15 +13,14 @@ if TYPE_CHECKING:
 
 def load_network(path: str, bundle: str | None = None) -> CompiledNetwork:
     """Return the network in a library that ``tvmconv compile`` wrote; what `bundle` has, one of TVM's virtual machine calls."""
-    from ..runtime.networks.file import is_network
-
-    if not is_network(Path(path)):
-        if Path(path).is_file():
-            from ..network.virtual_machine import load as load_relax
-
-            return load_relax(path, bundle)
-    elif bundle is not None:
-        raise InputError(f"{path} calls no kernel of a bundle, its own are part of it; leave {bundle} out")
+    from ..runtime.networks.file import RELAX, is_network
     from ..runtime.networks.network import Network
 
-    return Network(path)
+    if is_network(Path(path), RELAX):
+        from ..network.virtual_machine import load as load_relax
+
+        return load_relax(path, bundle)
+    network = Network(path)
+    if bundle is not None:
+        raise InputError(f"{path} calls no kernel of a bundle, its own are part of it; leave {bundle} out")
+    return network

@@ -13,11 +13,13 @@ from ..checks import as_path
 from ..errors import BundleError
 from ..isa import Isa
 from ..runtime.bundle import read_bundle
-from ..runtime.networks.file import append
+from ..runtime.networks.file import KIND, NO_IDENTITY, append
+from ..runtime.networks.file import PROVIDER as KIND_OF_PROVIDER
 from ..support.files import check_file, whole_file
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, named, write_sources
+from .elf import move_segments
 from .filters import Blobs
 from .header import header
 from .network_part import LACKING, SHARED, NetworkPart
@@ -100,6 +102,7 @@ def export_provider(
         _link(planned, work, [_network_object(planned, each, number, work) for number, each in enumerate(parts)])
         for each in parts:
             append(work / "provider.so", each.weights, dict(each.description), each.identity)
+        append(work / "provider.so", (), {KIND: KIND_OF_PROVIDER}, NO_IDENTITY)
         os.replace(work / "provider.so", library)
     return path
 
@@ -145,6 +148,7 @@ def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
     link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
     files = (*_OWN, *_compiled(plan.isa), *objects, f"lib{_NAME}.a")
     run_compiler((*flags, *files, "-lm", *link), work, plan.isa)
+    move_segments(work / "provider.so")
 
 
 def _write_sources(plan: Plan, work: Path) -> None:

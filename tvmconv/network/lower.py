@@ -19,6 +19,7 @@ from ..checks import as_path
 from ..errors import BuildError, InputError, SourceError, TargetError, TvmconvError, last_line
 from ..isa import native
 from ..lowering.cpu.linker import link_objects, runtime_objects
+from ..runtime.networks.file import KIND, NO_IDENTITY, RELAX, append
 from ..support.files import whole_file
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
@@ -249,3 +250,4 @@ def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None
             link_objects(work, (*objects, *runtime_objects(work)), library, _EXPORTS)
 
         executable.export_library(str(library), fcompile=link, workspace_dir=str(work))
+        append(library, (), {KIND: RELAX}, NO_IDENTITY)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..errors import BundleError, missing_extra
 from ..runtime.library import open_library
 from ..runtime.networks.base import LEAST_CALLS, Array, CompiledNetwork, Operator, library_path
+from ..runtime.networks.file import RELAX, read_file
 from ..runtime.processors import kernel_threads
 from .kernels.calls import register_calls
 
@@ -61,7 +62,7 @@ class Network(CompiledNetwork):
     """
 
     def __init__(self, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> None:
-        path = library_path(path)
+        path = read_file(library_path(path), RELAX).path
         # Of operators that TVM's runtime has, such as sorting; it reads this when it starts them.
         os.environ.setdefault("TVM_NUM_THREADS", str(kernel_threads()))
         try:
