@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 import subprocess
 import sys
 from pathlib import Path

@@ -23,7 +23,7 @@ from toys import compile_bundle, small_problem
 
 import tvmconv.onnxruntime
 from tvmconv import cli
-from tvmconv.errors import BundleError, InputError, UnsupportedMachineError
+from tvmconv.errors import BundleError, InputError
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends import read_source
 from tvmconv.measuring.timing import Timing

@@ -142,7 +142,7 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert place.read_text() == "old" and os.listdir(tmp_path) == ["place"]
     (tmp_path / "loop").symlink_to("loop")
     for path in (tmp_path / "no" / "place", place / "below", tmp_path / "loop"):
-        with pytest.raises(OSError) as caught:  # noqa: PT011 - of several kinds
+        with pytest.raises(OSError) as caught:
             files.write_whole(path, b"content")
         assert caught.value.filename == str(path)
 

@@ -13,8 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-import numpy.typing as npt
-
 from ..errors import BundleError, missing_extra
 from ..runtime.library import open_library
 from ..runtime.networks.base import LEAST_CALLS, Array, CompiledNetwork, Operator, library_path
@@ -75,29 +73,29 @@ class Network(CompiledNetwork):
         self._describe(path, description)
         self._main = self._machine[MAIN]
 
-    def __call__(self, **arrays: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, **arrays: Any) -> dict[str, Array]:
         """Return the outputs by name.
 
         Parameters
         ----------
         **arrays
-            The inputs by name, in their shapes and types.
+            The inputs by name, in their shapes and types: NumPy arrays, torch CPU tensors, or arrays with ``__dlpack__``.
 
         Raises
         ------
         InputError
-            If an input is missing, too many, or of another shape or type.
+            If an input is missing, too many, of another shape or type, or no array that kernels take.
         """
         found = self._main(*self._tensors(arrays))
         results = [found] if isinstance(found, tvm.runtime.Tensor) else list(found)
         return {each.name: result.numpy() for each, result in zip(self.outputs, results, strict=True)}
 
-    def call(self, arrays: Mapping[str, npt.ArrayLike]) -> Any:
+    def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
         tensors = self._tensors(arrays)
         return lambda: self._main(*tensors)
 
-    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
+    def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first.
 
         The clock costs a microsecond a call. By how much they take longer together than a call of the network without it is
@@ -138,8 +136,9 @@ class Network(CompiledNetwork):
         ]
         return sorted(found, key=lambda each: -each.seconds)
 
-    def _tensors(self, arrays: Mapping[str, npt.ArrayLike]) -> list[Any]:
-        return [tvm.runtime.tensor(array) for array in self._checked(arrays)]
+    def _tensors(self, arrays: Mapping[str, Any]) -> list[Any]:
+        given = zip(self._checked(arrays), self.inputs, strict=True)
+        return [tvm.runtime.tensor(array.view(each.numpy)) for array, each in given]
 
 
 def load(path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> Network:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ...checks import as_path
 from ...errors import BundleError, InputError, UnsupportedMachineError
 from ...isa.machine import missing_features
+from ..arrays import any_view
 
 Array = npt.NDArray[Any]
 # How often an operator is timed at the least.
@@ -81,15 +82,15 @@ class CompiledNetwork(ABC):
     description: dict[str, Any]
 
     @abstractmethod
-    def __call__(self, **arrays: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, **arrays: Any) -> dict[str, Array]:
         """Return the outputs by name."""
 
     @abstractmethod
-    def call(self, arrays: Mapping[str, npt.ArrayLike]) -> Any:
+    def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
 
     @abstractmethod
-    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> Sequence[Operator]:
+    def operators(self, arrays: Mapping[str, Any], seconds: float) -> Sequence[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
 
     def random_inputs(self) -> dict[str, Array]:
@@ -110,19 +111,20 @@ class CompiledNetwork(ABC):
         """Return what a function of the library is called outside, and whether it is a kernel."""
         return self._names.get(function, function), function in self._names
 
-    def _checked(self, arrays: Mapping[str, npt.ArrayLike]) -> list[Array]:
-        """Return the inputs in their order, C-contiguous; raise InputError if they are not what the network takes."""
-        wanted = ", ".join(map(str, self.inputs))
-        if sorted(arrays) != sorted(each.name for each in self.inputs):
-            raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {wanted}")
-        found = []
-        for each in self.inputs:
-            array = np.asarray(arrays[each.name])
-            if array.shape != each.shape or str(array.dtype) != each.dtype:
-                given = Tensor(each.name, array.shape, str(array.dtype))
-                raise InputError(f"given is {given}; the network takes {wanted}")
-            found.append(np.ascontiguousarray(array).reshape(each.shape))  # a number has become an array of one
-        return found
+    def _checked(self, arrays: Mapping[str, Any]) -> list[Array]:
+        """Return the inputs in their order, C-contiguous, of bf16 the bits; raise InputError if the network does not take them."""
+        if len(arrays) != len(self.inputs) or not all(each.name in arrays for each in self.inputs):
+            raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {self._wanted()}")
+        return [self._taken(each, arrays[each.name]) for each in self.inputs]
+
+    def _taken(self, wanted: Tensor, value: Any) -> Array:
+        array, dtype = any_view(wanted.name, np.asarray(value) if isinstance(value, np.generic) else value)
+        if array.shape != wanted.shape or dtype != wanted.dtype:
+            raise InputError(f"given is {Tensor(wanted.name, array.shape, dtype)}; the network takes {self._wanted()}")
+        return np.ascontiguousarray(array).reshape(wanted.shape)  # a number has become an array of one
+
+    def _wanted(self) -> str:
+        return ", ".join(map(str, self.inputs))
 
 
 def tensors_of(description: Mapping[str, Any], which: str) -> tuple[Tensor, ...]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import BundleError
 from ..arrays import LINE_BYTES
@@ -79,18 +78,18 @@ class Network(CompiledNetwork):
         """Nothing of it changes, so it is its own copy."""
         return self
 
-    def __call__(self, **arrays: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, **arrays: Any) -> dict[str, Array]:
         """Return the outputs by name.
 
         Parameters
         ----------
         **arrays
-            The inputs by name, in their shapes and types.
+            The inputs by name, in their shapes and types: NumPy arrays, torch CPU tensors, or arrays with ``__dlpack__``.
 
         Raises
         ------
         InputError
-            If an input is missing, too many, or of another shape or type.
+            If an input is missing, too many, of another shape or type, or no array that kernels take.
         """
         given = self._checked(arrays)
         made = [_empty(each) for each in self.outputs]
@@ -115,7 +114,7 @@ class Network(CompiledNetwork):
         else:
             self._run(self._handle, 0, *inputs, *outputs)
 
-    def call(self, arrays: Mapping[str, npt.ArrayLike]) -> Any:
+    def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
         given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
         addresses = [each.ctypes.data for each in (*given, *made)]
@@ -127,7 +126,7 @@ class Network(CompiledNetwork):
         compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
         return compute
 
-    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[PlannedOperator]:
+    def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[PlannedOperator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
         given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
         addresses = [each.ctypes.data for each in (*given, *made)]
