@@ -110,7 +110,7 @@ def build(
     chosen = completed(options)
     math, progress = chosen["math"], chosen["progress"]
     check_math(math)
-    path = as_path("path", path).absolute()
+    path = as_path("path", path)
     check_name(path)
     _check_replaceable(path)
     jobs = None if chosen["jobs"] is None else integer("jobs", chosen["jobs"], 1)

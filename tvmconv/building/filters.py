@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..checks import as_path
 from ..errors import SourceError
 from ..fills import numpy_dtype
 from ..frontends.model import Constants, Model, Node
@@ -50,7 +51,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
     SourceError
         If no node of the models has a fixed filter and a kernel in the bundle, or two of them are called alike.
     """
-    path = followed(Path(path).absolute())
+    path = followed(as_path("path", path))
     with locked(path.parent):
         bundle = read_bundle(path)
         nodes = [

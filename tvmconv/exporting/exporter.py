@@ -85,7 +85,7 @@ def export_c(
         if value not in allowed:
             raise InputError(f"{what} is {value!r}; allowed: {', '.join(allowed)}")
     source = read_bundle(bundle)
-    path = as_path("path", path).absolute()
+    path = as_path("path", path)
     check_path(path)
     name = library_name(Path(os.path.abspath(source.path)).name) if name is None else check_name(name)
     check_replaceable(path)

@@ -82,7 +82,7 @@ def export_provider(
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
-    path = as_path("path", path).absolute()
+    path = as_path("path", path)
     check_file(path, mapped=True)
     by_graph = {graph: sorted(parts, key=_fitness) for graph, parts in (networks or {}).items()}
     planned = with_targets(

@@ -241,7 +241,7 @@ def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None
     if not isinstance(executable, relax.VMExecutable):
         raise InputError(f"executable is a {type(executable).__name__}; give what tvmconv.relax.build returned")
     find_compiler()
-    path = as_path("path", path).absolute()
+    path = as_path("path", path)
 
     with whole_file(path, mapped=True) as library:
         work = library.parent

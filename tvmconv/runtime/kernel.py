@@ -231,6 +231,10 @@ class Kernel:
             )
         return filter.array
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies in other processes load the library."""
+        return {**self.__dict__, "_functions": {}}
+
     def __repr__(self) -> str:
         return f"<tvmconv.Kernel {self.info.signature} ({self.info.algorithm}, {self.info.target})>"
 

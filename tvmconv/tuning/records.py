@@ -125,7 +125,7 @@ class Records:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, shipped: bool = True) -> None:
-        self.folder = user_folder() if folder is None else Path(folder)
+        self.folder = user_folder() if folder is None else as_path("records", folder)
         self._shipped = shipped
         self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
 

@@ -68,7 +68,7 @@ class Network(CompiledNetwork):
 
     def __reduce__(self) -> tuple[type[Network], tuple[str]]:
         """Copies in other processes load the file."""
-        return type(self), (str(self.file.path.absolute()),)
+        return type(self), (str(self.file.path),)
 
     def __copy__(self) -> Network:
         """Nothing of it changes, so it is its own copy."""

@@ -1,11 +1,13 @@
-"""Files that were cut, or of which bytes are others: an error that says so, or the right answer; the process never ends."""
+"""What was written is used: after a change of folder as before; damaged, with an error that says so, or the right answer."""
 
 from __future__ import annotations
 
+import pickle
 import secrets
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from models import model, save, value
 from onnx import helper, numpy_helper
 
 from tvmconv import cli
+from tvmconv.tuning.records import Records
 
 pytest.importorskip("onnxruntime")
-CASES = 6  # of each file
+CASES = 3  # of each file
 # Calls what is in a folder and was damaged, each time in a child of a process that has imported everything.
 PROGRAM = """
 import json, os, shutil, sys, warnings
@@ -133,3 +136,38 @@ def test_files_that_were_cut_or_changed(written: Path, tmp_path: Path) -> None:
     arguments = (str(written), str(CASES), str(seed), str(tmp_path))
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], text=True, capture_output=True, check=False)
     assert done.returncode == 0, (seed, done.stdout, done.stderr)
+
+
+def twice(each: Any) -> list[Any]:
+    """Return it, and what a pickle makes of it."""
+    return [each, pickle.loads(pickle.dumps(each))]
+
+
+def test_paths_hold_when_the_folder_changes(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    import tvmconv.torch
+
+    data = np.random.default_rng(0).integers(-3, 4, (1, 16, 9, 9)).astype(np.float32)
+    expected = tvmconv.load(written / "m.bundle").node("first")(data)
+    monkeypatch.chdir(written)
+    registry, network, records = tvmconv.load("m.bundle"), tvmconv.load_network("network.so"), Records("records")
+    kernels, node = [registry[each] for each in registry], registry.node("first")
+    model, given = torch.nn.Linear(8, 8).eval(), torch.ones(2, 8)
+    (tmp_path / "models").mkdir()
+    monkeypatch.chdir(tmp_path / "models")
+    modules = [tvmconv.torch.compile(model, (given,), path="m.so"), tvmconv.torch.optimize(model, (given,), bundle="m")]
+    monkeypatch.chdir(tmp_path)
+    assert records.folder == written / "records"
+    for _ in range(2):  # unused, and used
+        for each in twice(registry):
+            np.testing.assert_array_equal(each.node("first")(data), expected)
+        for each in twice(node):
+            np.testing.assert_array_equal(each(data), expected)
+        for each in twice(network):
+            np.testing.assert_array_equal(each(x=data)["y"], expected)
+        for kernel in kernels:
+            zeros = [np.zeros(shape, np.float32) for shape, _ in kernel.problem.operands.values()]
+            assert not any(each(*zeros).any() for each in twice(kernel))
+        with torch.no_grad():
+            for each in (each for module in modules for each in twice(module)):
+                torch.testing.assert_close(each(given), model(given))
