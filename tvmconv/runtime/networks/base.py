@@ -7,11 +7,13 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy import ndarray
 
 from ...checks import as_path
 from ...errors import BundleError, InputError, UnsupportedMachineError
@@ -105,6 +107,7 @@ class CompiledNetwork(ABC):
                 f"{path} is for {description['target']}; this machine's CPU lacks {', '.join(missing)}"
             )
         self.inputs, self.outputs = (tensors_of(description, which) for which in ("inputs", "outputs"))
+        self._input_names = [each.name for each in self.inputs]
         self._names = {row["function"]: row["signature"] for row in description["report"] if row["function"]}
 
     def _named(self, function: str) -> tuple[str, bool]:
@@ -113,11 +116,21 @@ class CompiledNetwork(ABC):
 
     def _checked(self, arrays: Mapping[str, Any]) -> list[Array]:
         """Return the inputs in their order, C-contiguous, of bf16 the bits; raise InputError if the network does not take them."""
-        if len(arrays) != len(self.inputs) or not all(each.name in arrays for each in self.inputs):
+        if len(arrays) != len(self.inputs) or not all(map(arrays.__contains__, self._input_names)):
             raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {self._wanted()}")
-        return [self._taken(each, arrays[each.name]) for each in self.inputs]
+        found = []
+        for name, shape, dtype in self._usual:  # which is told in little time
+            value = arrays[name]
+            usual = type(value) is ndarray and value.dtype == dtype and value.shape == shape
+            found.append(value if usual and value.flags.c_contiguous else self._taken(len(found), value))
+        return found
 
-    def _taken(self, wanted: Tensor, value: Any) -> Array:
+    @cached_property
+    def _usual(self) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+        return [(each.name, each.shape, each.numpy) for each in self.inputs]
+
+    def _taken(self, number: int, value: Any) -> Array:
+        wanted = self.inputs[number]
         array, dtype = any_view(wanted.name, np.asarray(value) if isinstance(value, np.generic) else value)
         if array.shape != wanted.shape or dtype != wanted.dtype:
             raise InputError(f"given is {Tensor(wanted.name, array.shape, dtype)}; the network takes {self._wanted()}")

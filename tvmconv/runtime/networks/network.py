@@ -8,16 +8,21 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...errors import BundleError
-from ..arrays import LINE_BYTES
+from ..arrays import address, aligned_empty
 from ..processors import kernel_threads
-from .base import LEAST_CALLS, Array, CompiledNetwork, Operator, Tensor, library_path
+from .base import LEAST_CALLS, Array, CompiledNetwork, Operator, library_path
 from .file import read_file
 from .library import NativeLibrary
+
+# An output of so many bytes is copied from where the network writes it in less time than one that begins at a cache line is made.
+_COPIED = 4096
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,9 @@ class Network(CompiledNetwork):
             If an input is missing, too many, of another shape or type, or no array that kernels take.
         """
         given = self._checked(arrays)
-        made = [_empty(each) for each in self.outputs]
-        self.run([each.ctypes.data for each in given], [each.ctypes.data for each in made])
-        return {each.name: array for each, array in zip(self.outputs, made, strict=True)}
+        made = self._made()
+        self._run(self._handle, 0, *map(address, given), *map(address, made))
+        return dict(zip(self._output_names, made))  # noqa: B905 - as many: it would take as long again to look
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int], threads: int = 0, openmp: bool = False) -> None:
         """Compute from addresses to addresses, of arrays that are as :attr:`inputs` and :attr:`outputs` say, C-contiguous.
@@ -116,8 +121,8 @@ class Network(CompiledNetwork):
 
     def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
-        given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
-        addresses = [each.ctypes.data for each in (*given, *made)]
+        given, made = self._checked(arrays), self._made()
+        addresses = [*map(address, given), *map(address, made)]
 
         def compute() -> list[Array]:
             self._run(self._handle, 0, *addresses)
@@ -126,10 +131,26 @@ class Network(CompiledNetwork):
         compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
         return compute
 
+    def _made(self) -> list[Array]:
+        """Return arrays for the outputs."""
+        return [make(shape, dtype) for make, shape, dtype in self._makers]
+
+    @cached_property
+    def _makers(self) -> list[tuple[Any, tuple[int, ...], np.dtype[Any]]]:
+        kinds = [(each.shape, each.numpy) for each in self.outputs]
+        return [
+            (np.empty if prod(shape) * dtype.itemsize <= _COPIED else aligned_empty, shape, dtype)
+            for shape, dtype in kinds
+        ]
+
+    @cached_property
+    def _output_names(self) -> list[str]:
+        return [each.name for each in self.outputs]
+
     def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[PlannedOperator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
-        given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
-        addresses = [each.ctypes.data for each in (*given, *made)]
+        given, made = self._checked(arrays), self._made()
+        addresses = [*map(address, given), *map(address, made)]
         times = np.zeros(max(len(self._steps), 1))
         least = np.full_like(times, np.inf)
         calls, end = 0, time.perf_counter() + seconds
@@ -145,15 +166,6 @@ class Network(CompiledNetwork):
         count = Counter(step["function"] for step in self._steps)
         found = [PlannedOperator(*self._named(name), count[name], taken[name], moved[name]) for name in taken]
         return sorted(found, key=lambda each: -each.seconds)
-
-
-def _empty(tensor: Tensor) -> Array:
-    """Return an array that begins at a cache line."""
-    dtype = tensor.numpy
-    size = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
-    memory = np.empty(size + LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % LINE_BYTES
-    return memory[start : start + size].view(dtype).reshape(tensor.shape)
 
 
 def load_network(path: str | os.PathLike[str]) -> Network:
