@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
@@ -11,7 +12,7 @@ from math import log2
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from ..errors import TargetError
+from ..errors import TargetError, TvmconvError, TvmconvWarning
 from ..support.files import write_whole
 from ..support.user import user_folder
 from .costs import Amx, Costs, Elements, Lanes, Lines, Points, Step, Structures
@@ -61,15 +62,26 @@ def all_rows() -> dict[str, Costs]:
 
 
 def kept() -> dict[str, Costs]:
-    """Return the rows that `tvmconv calibrate` kept for this user, by names of targets.
+    """Return the rows that `tvmconv calibrate` kept for this user, by names of targets; none, with a warning, of a file that cannot be read.
 
     Raises
     ------
     TargetError
         If the file is damaged.
     """
-    path = _kept_at()
-    return rows_in(path.read_text(), str(path)) if path.exists() else {}
+    try:
+        path = _kept_at()
+    except TvmconvError:  # a user without a home has kept nothing
+        return {}
+    try:
+        return rows_in(path.read_text(), str(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        warnings.warn(
+            f"what tvmconv calibrate kept is not used: {path}: {error.strerror}", TvmconvWarning, stacklevel=2
+        )
+        return {}
 
 
 def keep(name: str, row: Costs) -> Path:

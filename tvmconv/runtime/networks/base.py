@@ -118,7 +118,7 @@ class CompiledNetwork(ABC):
         """Return the inputs in their order, C-contiguous, of bf16 the bits; raise InputError if the network does not take them."""
         if len(arrays) != len(self.inputs) or not all(map(arrays.__contains__, self._input_names)):
             raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {self._wanted()}")
-        found = []
+        found: list[Array] = []
         for name, shape, dtype in self._usual:  # which is told in little time
             value = arrays[name]
             usual = type(value) is ndarray and value.dtype == dtype and value.shape == shape

@@ -197,10 +197,10 @@ def _checksum(file: BinaryIO, size: int, text: bytes) -> int:
     Sums of words both ways find any change of one, and two that were exchanged, at the speed of reading.
     """
     words, result = np.empty((_CHUNK // _WORDS // 8, _WORDS), np.uint64), 0
+    content = words.reshape(-1).view(np.uint8)
     file.seek(0)
     for start in range(0, size, _CHUNK):
-        count = file.readinto(memoryview(words).cast("B")[: size - start])  # type: ignore[attr-defined]
-        words.reshape(-1).view(np.uint8)[count:] = 0
+        content[file.readinto(content[: size - start]) :] = 0  # type: ignore[attr-defined]
         for axis in (0, 1):
             result = zlib.crc32(words.sum(axis), result)
     return zlib.crc32(text, result)
