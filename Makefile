@@ -19,9 +19,9 @@ help:
 	@echo "make golden     write the golden files of scheduled IR again"
 	@echo "make bench      compare with PyTorch, onnxruntime and OpenVINO on all suites in f32"
 	@echo "make results    do so in all types and layouts, and write the tables in README.md and docs, and the pictures"
-	@echo "make further    compare on layers that no suite has, by default schedules, and write docs/further.md"
-	@echo "make filters    compare on layers whose filter is the work, and write docs/filters.md"
-	@echo "make reported   compare on shapes of bug reports, by default schedules, and write docs/reported.md"
+	@echo "make further    compare on layers that no suite has, by default schedules, and write benchmarks/results/further.md"
+	@echo "make filters    compare on layers whose filter is the work, and write benchmarks/results/filters.md"
+	@echo "make reported   compare on shapes of bug reports, by default schedules, and write benchmarks/results/reported.md"
 	@echo "make docs       build the pages of docs and of the API into build/site, and check their links"
 	@echo "make clean      remove what these made"
 
@@ -87,7 +87,7 @@ results: venv
 	$(BIN)/python -m benchmarks.compare --dtype f16 --peer onnxruntime --peer openvino_nxc --peer openvino_ncx \
 		--output $(SUITES)/f16-nxc.json
 	$(BIN)/python -m benchmarks.compare --target x86-64-v3 --output $(SUITES)/f32-nxc-x86-64-v3.json
-	$(BIN)/python -m benchmarks.report benchmarks/results/suites/*/*.json --headline README.md --update docs/performance.md
+	$(BIN)/python -m benchmarks.report benchmarks/results/suites/*/*.json --headline README.md --update benchmarks/results/suites.md
 	$(BIN)/python -m benchmarks.report $(SUITES)/*.json --plots >/dev/null
 	# Whole networks, about a quarter of an hour each line. Results are resumed, so old ones go first.
 	rm -f $(NETWORKS)/*.json; mkdir -p $(NETWORKS)
@@ -95,8 +95,7 @@ results: venv
 	$(BIN)/python -m benchmarks.networks --batch 8 --output $(NETWORKS)/f32-batch8.json
 	$(BIN)/python -m benchmarks.networks --dtype bf16 --output $(NETWORKS)/bf16-batch1.json
 	$(BIN)/python -m benchmarks.networks --dtype bf16 --batch 8 --output $(NETWORKS)/bf16-batch8.json
-	$(BIN)/python -m benchmarks.network_report benchmarks/results/networks/*/*.json --update docs/networks.md \
-		--plot benchmarks/results/networks/networks.png
+	$(BIN)/python -m benchmarks.network_report benchmarks/results/networks/*/*.json --update benchmarks/results/networks.md
 
 further: FURTHER = $(BIN)/python -m benchmarks.compare further/vision further/generative further/sequences \
 	further/volumes --untuned
@@ -108,7 +107,7 @@ further: venv
 	$(FURTHER) --threads 1 --output $(OUTPUT)/f32-one-thread.json
 	$(FURTHER) --dtype bf16 --output $(OUTPUT)/bf16.json
 	$(FURTHER) --dtype bf16 --threads 1 --output $(OUTPUT)/bf16-one-thread.json
-	$(BIN)/python -m benchmarks.report benchmarks/results/further/*/*.json --update docs/further.md
+	$(BIN)/python -m benchmarks.report benchmarks/results/further/*/*.json --update benchmarks/results/further.md
 
 reported: OUTPUT = benchmarks/results/reported/$(CPU)
 filters: OUTPUT = benchmarks/results/filters/$(CPU)
@@ -119,7 +118,7 @@ reported filters: venv
 	$(BIN)/python -m benchmarks.compare $@ --untuned --output $(OUTPUT)/f32-nxc.json
 	$(BIN)/python -m benchmarks.compare $@ --untuned --layout ncx --output $(OUTPUT)/f32-ncx.json
 	$(BF16)
-	$(BIN)/python -m benchmarks.report benchmarks/results/$@/*/*.json --update docs/$@.md
+	$(BIN)/python -m benchmarks.report benchmarks/results/$@/*/*.json --update benchmarks/results/$@.md
 
 docs: venv
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -34,7 +34,7 @@ LIBRARY_BYTES = 64 * 1024
 SPACE = Space("direct", 1, "exact", (Sketch((tuple(range(64)),) * 3, (0, 0, 0)),))
 
 
-class Simulated(session.Session):
+class Simulated(session.ServerSession):
     """A session that answers after a delay."""
 
     delay = 0.0
@@ -68,7 +68,7 @@ def work(seconds: float, task: Describe | Compile) -> Any:
 def servers(count: int, delay: float) -> Iterator[str]:
     """Start a tracker and so many servers, as forks of this process; yield the tracker's address, and end them."""
     Target.parse("host")  # for all forks
-    session.Session, Simulated.delay = Simulated, delay  # type: ignore[misc]
+    session.ServerSession, Simulated.delay = Simulated, delay  # type: ignore[misc]
     ready, ends = os.pipe()
     processes = [_fork(partial(_track, ends))]
     tracker = os.read(ready, 100).decode()

@@ -6,13 +6,15 @@ import gc
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 import warm_workers
 from hypothesis import settings
 
-from tvmconv.isa.machine import missing_features
+from tvmconv.errors import TvmconvError
+from tvmconv.isa.machine import HIDDEN, cpu_features, missing_features
 from tvmconv.support import workers
 
 # Several test processes share the cores, of which they may have fewer than they see: a thread that waits for another
@@ -31,6 +33,36 @@ settings.load_profile("fixed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files of scheduled IR again")
+    parser.addoption("--as-cpu", metavar="NAME", help="hide what this CPU has and NAME, such as x86-64-v3, has not")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide features from this process and from those that it starts."""
+    name = config.getoption("--as-cpu")
+    if name is None:
+        return
+    from tvmconv.targets.target import Target
+
+    try:
+        wanted = Target.parse(name)
+    except TvmconvError as error:
+        raise pytest.UsageError(f"--as-cpu: {error}") from None
+    if wanted.kind != "cpu":
+        raise pytest.UsageError(f"--as-cpu is {name}, which is no CPU; allowed: an LLVM CPU name such as x86-64-v3")
+    if missing := missing_features(wanted.features):
+        raise pytest.UsageError(
+            f"--as-cpu is {name}, and this machine lacks its {', '.join(missing)}; "
+            "allowed: a CPU with no more features than this machine's, such as x86-64-v3"
+        )
+    used = {wanted.isa.linux_name(each) for each in wanted.isa.used}
+    if hidden := (cpu_features() & used) - set(wanted.features):
+        os.environ[HIDDEN] = " ".join(sorted({*os.environ.get(HIDDEN, "").split(), *hidden}))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which CPU this one is taken for."""
+    name = config.getoption("--as-cpu")
+    return f"as {name}, hidden: {os.environ.get(HIDDEN) or 'nothing that this CPU has'}" if name else None
 
 
 def pytest_collection_finish() -> None:
@@ -60,22 +92,19 @@ def fresh_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "subprocess", subprocess)
 
 
-LACKING = "lacking"
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what runs instructions that this CPU lacks, and write down which."""
+    """Skip what runs instructions that this CPU lacks."""
     needed = {feature for mark in item.iter_markers("isa") for feature in mark.args}
     if missing := missing_features(needed):
-        item.user_properties.append((LACKING, " ".join(missing)))
         pytest.skip(f"this CPU has no {', '.join(missing)}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say last what could not be tested here."""
-    # A file that is skipped whole, for a package that is not there, has a report of another kind.
-    tests = [each for each in terminalreporter.getreports("skipped") if isinstance(each, pytest.TestReport)]
-    skipped = [dict(report.user_properties).get(LACKING) for report in tests]
-    if lacking := [features for features in skipped if features]:
-        features = sorted(set(" ".join(lacking).split()))
-        terminalreporter.write_line(f"not tested: {len(lacking)} tests of {', '.join(features)}, which this CPU lacks")
+    """Say last what could not be tested here, by reason."""
+    reports = terminalreporter.getreports("skipped")
+    # Of a skip the report has the file, the line and the reason; of a test that is known to fail, another text.
+    reasons = Counter(
+        each.longrepr[2].removeprefix("Skipped: ") for each in reports if isinstance(each.longrepr, tuple)
+    )
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"not tested: {count} skipped: {reason}")

@@ -1,11 +1,14 @@
-"""What tests of kernels for 64-bit ARM share: QEMU, and the cross compiler whose C library it takes."""
+"""What tests of emulated kernels share: QEMU, for 64-bit ARM and the cross compiler whose C library it takes, and for x86-64."""
 
 from __future__ import annotations
 
 import shutil
+from functools import cache
 
 import pytest
 
+from tvmconv.isa import native
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.runtime.bundle import BundleTarget
 from tvmconv.runtime.emulation import Emulator, find_emulator
 from tvmconv.targets.target import CpuTarget, Target
@@ -29,4 +32,16 @@ def emulator_of(name: str) -> Emulator | None:
 needs_emulator = pytest.mark.skipif(
     shutil.which("qemu-aarch64-static") is None or emulator_of(V1) is None,
     reason="no qemu-aarch64-static, or no aarch64-linux-gnu-gcc that it would take the C library of",
+)
+
+
+@cache
+def haswell() -> Emulator | None:
+    """Return what runs programs of this machine's as a CPU that has x86-64-v3's instructions and no more; None: nothing does."""
+    program = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
+    return Emulator(X86, program, "Haswell", "qemu-x86_64 -cpu Haswell") if program and native() is X86 else None
+
+
+needs_haswell = pytest.mark.skipif(
+    haswell() is None, reason="no qemu-x86_64-static (Debian, Ubuntu: apt install qemu-user-static), or no x86-64 CPU"
 )

@@ -19,7 +19,7 @@ from tvm.rpc.tracker import PopenTrackerServerState
 
 from tvmconv.errors import UnsupportedMachineError
 from tvmconv.fleet import server, session
-from tvmconv.fleet.session import Session
+from tvmconv.fleet.session import ServerSession
 from tvmconv.measuring.measure import Check, Measured
 from tvmconv.support.parents import end_with_parent
 from tvmconv.tuning.machine import TuningMachine
@@ -42,9 +42,9 @@ def start(kind: str, key: str, tracker: str) -> None:
     label = "another machine" if kind == "other" else fake.MACHINE
     session.tuning_machine = lambda target: TuningMachine(label, 1, measure)  # type: ignore[assignment]
     if kind == "old":
-        Session.describe = lambda *_: json.dumps({"protocol": 0, "tvmconv": "0.0.1"})  # type: ignore[method-assign]
+        ServerSession.describe = lambda *_: json.dumps({"protocol": 0, "tvmconv": "0.0.1"})  # type: ignore[method-assign]
     if kind == "liar":
-        Session.measure = lambda *_: json.dumps({"ok": -1.0})  # type: ignore[method-assign]
+        ServerSession.measure = lambda *_: json.dumps({"ok": -1.0})  # type: ignore[method-assign]
     if kind == "lesser":
 
         def lacks(target: Any) -> Any:

@@ -11,9 +11,10 @@ import tvm
 from torch.nn import functional
 from tvm import relax
 
+from tvmconv.accuracy import tolerance
+from tvmconv.network.ir.constants import constant
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.ir.operators import AVERAGE_POOLS, CONVOLUTIONS
-from tvmconv.network.rewrite.simplify import constant
 
 RESIZES = {2: relax.op.image.resize2d, 3: relax.op.image.resize3d}
 
@@ -25,8 +26,7 @@ def agree(before: tvm.IRModule, after: tvm.IRModule, seed: int = 0) -> None:
     right, answer = evaluated(before, data), evaluated(after, data)
     assert answer.shape == right.shape
     # Filters are of the size of 1: what they give may be less, where it cancels out, but not what two numbers of that size round to.
-    bound = max(3e-6 * float(np.abs(right).max()), 2.0**-22)
-    np.testing.assert_allclose(answer, right, rtol=0, atol=bound)
+    np.testing.assert_allclose(answer, right, **tolerance(right, summed=9, magnitude=0.2, dtype="float32"))
 
 
 def evaluated(module: tvm.IRModule, data: np.ndarray) -> np.ndarray:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
+
+from tvmconv.network.compile import build
+from tvmconv.runtime.networks.network import load_network
 
 
 def relax_module(
@@ -22,3 +28,11 @@ def relax_module(
             output = builder.emit_output(make(builder, *given))
         builder.emit_func_output(output)
     return builder.finalize()
+
+
+def computed(module: tvm.IRModule, *arrays: np.ndarray, **options: Any) -> list[np.ndarray]:
+    """Return what the network of a module computes of its inputs in their order; options are those of `build`."""
+    with tempfile.TemporaryDirectory() as folder:
+        build(module, Path(folder) / "network.so", **options)
+        network = load_network(Path(folder) / "network.so")  # which keeps what it needs of the file
+    return list(network(**{each.name: array for each, array in zip(network.inputs, arrays, strict=True)}).values())

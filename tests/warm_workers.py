@@ -9,25 +9,43 @@ import atexit
 import gc
 import os
 import pickle
+import platform
 import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 # What starts the process with which others begin; TVM imports PyTorch where it is not kept from doing so.
 START = "import sys; sys.modules['torch'] = None; from warm_workers import serve_forks; serve_forks(int(sys.argv[1]))"
+SMALL, CPUS = "conv1d-n1-i8x8-o8x8-k1-s1-d1-p0_0-g1-NXC-XIO-f32", {"x86_64": "x86-64-v3", "aarch64": "neoverse-n1"}
+# Set in the environment of workers for whose kernels LLVM optimizes nothing.
+UNOPTIMIZED = "TVMCONV_TESTS_UNOPTIMIZED"
 LARGEST = 1 << 17  # bytes of an environment
 NUMBER = struct.Struct("q")
 # The loader reads it when a process starts: one that is to find other libraries, such as a fake driver, is no fork.
 LIBRARY_PATH = os.environ.get("LD_LIBRARY_PATH", "")
 HAS_TVM = find_spec("tvm") is not None
+
+
+def unoptimized(full: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what stands in for a target's method `tvm`: LLVM optimizes nothing."""
+
+    def tvm_target(target: Any) -> Any:
+        import tvm
+
+        return tvm.target.Target({**full(target).export(), "opt-level": 0})
+
+    return tvm_target
 
 
 class Forked:
@@ -98,9 +116,9 @@ def forking_process() -> socket.socket:
 def serve_forks(connection: int) -> None:
     """Fork for each request, until the other end closes."""
     import tvmconv.building.fallbacks
-    import tvmconv.lowering.compiler
     import tvmconv.tuning.evaluate  # noqa: F401
 
+    _compile_once()
     gc.freeze()  # looking for garbage would copy the pages that processes share
     # A thread that is not forked would hold its locks for ever.
     assert len(os.listdir("/proc/self/task")) == 1
@@ -117,6 +135,19 @@ def serve_forks(connection: int) -> None:
             _wait_for_worker(given, files)
         for each in files:
             os.close(each)
+
+
+def _compile_once() -> None:
+    """Compile a kernel, so that no worker has to find what all of them need: modules, LLVM's tables, run-time services in C.
+
+    It is for a CPU of a name, of which nothing is asked that a worker's environment decides.
+    """
+    from tvmconv.lowering.compiler import compile_problem
+    from tvmconv.signature import parse_signature
+    from tvmconv.targets.target import Target
+
+    with tempfile.TemporaryDirectory() as folder:
+        compile_problem(parse_signature(SMALL), Target.parse(CPUS[platform.machine()]), Path(folder) / "kernel.so")
 
 
 def _wait_for_worker(given: bytes, files: list[int]) -> None:
@@ -146,6 +177,10 @@ def _work(given: bytes, streams: list[int]) -> None:
     os.environ.update(environment)
     os.chdir(folder)
     os.sched_setaffinity(0, cores)
+    if UNOPTIMIZED in os.environ:
+        from tvmconv.targets.target import CpuTarget
+
+        CpuTarget.tvm = unoptimized(CpuTarget.tvm)  # type: ignore[method-assign]
     sys.path[:] = dict.fromkeys([*environment["PYTHONPATH"].split(os.pathsep), *sys.path])
     try:
         exec(code, {"__name__": "__main__"})

@@ -1,4 +1,4 @@
-"""How a kernel's answer may differ from the reference, by its numerical class."""
+"""Tolerances of a kernel's answer against the reference, by its numerical class."""
 
 from __future__ import annotations
 
@@ -14,12 +14,21 @@ from .problem import Problem
 TF32_ERROR = 2.0**-10
 # Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
 TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
-# Of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
+# Error of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
 APPROXIMATED_ERROR = {"f32": 1e-6, "f16": 2.0**-10, "bf16": 2.0**-7}
-# And in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
+# Error in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
 APPROXIMATED_FLOOR = {"f32": 2.0**-126, "f16": 2.0**-24, "bf16": 2.0**-126}
 
-# Of a network's output in relative L2, or of its integers the share that differs. Rounding stays far below it; on random inputs
+# Half, for each type, of the distance between 1 and the next number: what one rounding may add.
+UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+UNIT |= {"complex64": UNIT["float32"], "complex128": UNIT["float64"]}
+# Error of one layer beside its sum: its result is rounded, and a step that is approximated errs, in f64 as much more finely as f64 is.
+_LAYER_ERROR = {"float64": 1e-6 * 2.0**-29, "float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_LAYER_ERROR |= {"complex64": _LAYER_ERROR["float32"], "complex128": _LAYER_ERROR["float64"]}
+# Roundings of a sum add up like steps in either direction, of which this many standard deviations are never left.
+_DEVIATIONS = 8.0
+
+# Error of a network's output in relative L2, or of its integers the share that differs. Rounding stays far below it; on random inputs
 # another operator is of the order of 1: Resize by a scale that gives no whole size 0.7 to 1.9, a LayerNorm of several axes 2.
 NETWORK_ERROR = 1e-2
 # Outputs that are less than this in the mean are compared as if they were so large: of a text detector's probabilities on noise,
@@ -58,6 +67,57 @@ def inaccuracy(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
         return ""
     what = "TF32" if numerical_class == "tf32" else f"a {dtype} transform"
     return f"the relative L2 error is {error:.2g}; {what} may have {most:.2g}"
+
+
+def rounding(dtype: Any, summed: int = 1, layers: int = 1) -> float:
+    """Return how two correct answers may differ, as a part of the largest number that either had on its way.
+
+    Parameters
+    ----------
+    dtype
+        Of the answers, NumPy's or PyTorch's or its name: ``float32``. Types of 16 bits are summed in f32.
+    summed
+        Products that are added to one output, in any order: of all layers on the longest way to it.
+    layers
+        Layers that round, or approximate, one after the other.
+    """
+    name = str(dtype).removeprefix("torch.")
+    unit = min(UNIT[name], UNIT["float32"])
+    return _DEVIATIONS * float(summed) ** 0.5 * unit + layers * _LAYER_ERROR[name]
+
+
+def tolerance(
+    expected: Any,
+    summed: int = 1,
+    layers: int = 1,
+    magnitude: float = 0.0,
+    dtype: Any = None,
+    numerical_class: str = "exact",
+) -> dict[str, float]:
+    """Return `rtol` and `atol` for a comparison of all numbers of an answer.
+
+    Sums that cancel err by what was added, not by what is left: so each may differ by `rounding` of the largest.
+
+    Parameters
+    ----------
+    expected
+        An array of NumPy's, or a tensor of PyTorch's.
+    summed, layers
+        As for `rounding`.
+    magnitude
+        The largest number on the way to the answer, where the answer's own are smaller, as after a softmax or a difference.
+    dtype
+        The type that is computed in, where it is not that of `expected`.
+    numerical_class
+        ``"transform"`` where Winograd may be taken: its L2 error is a part of the root mean square, and a single number of
+        thousands may have several times as much, as the largest is several times as large.
+    """
+    sizes = abs(expected)
+    finite = sizes[(sizes == sizes) & (sizes != float("inf"))]
+    largest = max(magnitude, float(finite.max()) if len(finite) else 0.0)
+    kind = expected.dtype if dtype is None else dtype
+    transform = 2 * layers * TRANSFORM_ERROR["f32"] if numerical_class == "transform" else 0.0
+    return {"rtol": 0.0, "atol": (rounding(kind, summed, layers) + transform) * largest}
 
 
 def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:

@@ -12,7 +12,7 @@ from .errors import InputError, InvalidProblemError
 
 # Kernels index with 32-bit integers; a larger array or extent would wrap around.
 LARGEST = 2**31 - 1
-# What callers may ask of a network's memory.
+# Choices of a network's memory.
 MEMORIES = ("default", "small")
 
 

@@ -37,7 +37,7 @@ STEPS: dict[str, tuple[str, ...]] = {
 OPERANDS = {"scale": "scale", "prelu": "slope", "add": "residual"}
 # Steps that are approximated by polynomials; all others have one right answer.
 APPROXIMATED = ("elu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")
-# Of these, those with less arithmetic where the value is rounded to 16 bits at once.
+# Steps of these with less arithmetic where the value is rounded to 16 bits at once.
 SHORT = ("sigmoid", "silu", "gelu", "gelu_tanh")
 # Steps after which large sums are alike.
 SATURATING = ("clip", "sigmoid", "tanh", "hardsigmoid", "hardswish")
@@ -79,7 +79,7 @@ def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
         if not isinstance(step, Step):
             raise InvalidProblemError(f"epilogue has {step!r}; it takes a text such as 'add-relu'")
     canonical: list[Step] = []
-    for step in map(_checked, steps):
+    for step in map(_check, steps):
         bounds, before = _bounds(step), _bounds(canonical[-1]) if canonical else None
         if bounds is not None:
             lo, hi = bounds
@@ -103,7 +103,7 @@ def format_epilogue(steps: Iterable[Step]) -> str:
 
 
 def is_exact(steps: Iterable[Step]) -> bool:
-    """Whether every step has one right answer."""
+    """Return whether every step has one right answer."""
     return all(step.name not in APPROXIMATED for step in steps)
 
 
@@ -122,7 +122,7 @@ def _split(text: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _checked(step: Step) -> Step:
+def _check(step: Step) -> Step:
     """Return a step with its numbers rounded to f32, if it is one."""
     names = STEPS.get(step.name)
     if names is None:

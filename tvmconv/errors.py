@@ -88,7 +88,7 @@ class RewriteError(TvmconvError, RuntimeError):
 
 
 class TvmconvWarning(UserWarning):
-    """What tvmconv warns about: it carries on, but somebody should look."""
+    """Warning of tvmconv: work goes on, but somebody should look."""
 
 
 class MissingExtraError(TvmconvError, ImportError):

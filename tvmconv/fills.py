@@ -26,11 +26,11 @@ _RANGES = {
     "bf16": (4, (4, 8), (16, 8)),
     "f16": (4, (2, 2), (256, 256)),
 }
-# Of the bias and the residual.
+# Range of the bias and the residual.
 ADDED_RANGE = 8
 # Powers of two, so that products stay exact.
 FACTORS = (-1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
-# Of a sum that a bound or its like ends: products of -1, 0 and 1, so few that the sum's standard deviation is about 3.
+# Products of a sum that a bound or its like ends: of -1, 0 and 1, so few that the sum's standard deviation is about 3.
 _SATURATING = (1, (1, 1), (20, 20))
 # Draws before an all-zero output is taken for the problem's own (its windows see only padding).
 _DRAWS = 8

@@ -1,4 +1,4 @@
-"""For users of TVM: the spaces as tasks of MetaSchedule, to run with components of their own, and what they found.
+"""Offer the spaces as tasks of MetaSchedule to users of TVM, with components of their own, and take what they found.
 
 docs/tuning.md has a whole example::
 
@@ -24,7 +24,7 @@ from .algorithms.table import worth_trying
 from .fills import numpy_dtype, random_fill
 from .lowering.code_generator import generator_of
 from .lowering.compiler import sketches_of
-from .problem import Problem, listed
+from .problem import Problem, list_of
 from .signature import format_signature, parse_signature
 from .targets.target import Target
 from .tuning.contexts import Sketches, tune_context, workload_in, workload_of
@@ -76,7 +76,7 @@ def tasks(
             task_name=f"{format_signature(problem)} {algorithm.name}",
             seed=seed,
         )
-        for problem in listed(problems)
+        for problem in list_of(problems)
         for algorithm in worth_trying(problem, target, math)
     ]
 
@@ -109,7 +109,7 @@ def build(module: tvm.IRModule, target: tvm.target.Target, params: Any = None) -
 
 
 class Arguments:
-    """What built tasks are called with: an ``f_alloc_argument`` for ``LocalRunner``.
+    """Arguments that built tasks are called with: an ``f_alloc_argument`` for ``LocalRunner``.
 
     MetaSchedule takes the arguments of a task's module, whose shapes are those of the definition, not of the problem.
 

@@ -24,7 +24,7 @@ BACKPROP_SAME_RULES = ("default", "attribute_text", "keep_pads")
 
 
 class ConvolutionAttributes(TypedDict, total=False):
-    """What every function that computes a Convolution takes by name; :func:`convolution` explains each."""
+    """Named arguments of every function that computes a Convolution; :func:`convolution` explains each."""
 
     strides: Required[Sequence[int]]
     dilations: Required[Sequence[int]]
@@ -40,7 +40,7 @@ class ConvolutionAttributes(TypedDict, total=False):
 
 
 class BackpropDataAttributes(ConvolutionAttributes, total=False):
-    """And what every function takes that computes a ConvolutionBackpropData."""
+    """Named arguments of every function that computes a ConvolutionBackpropData, besides."""
 
     output_padding: Sequence[int] | None
 

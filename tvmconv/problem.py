@@ -194,7 +194,7 @@ class Problem:
 
     @property
     def output_padding(self) -> tuple[int, ...]:
-        """Of a transposed convolution: outputs of each spatial axis beyond those that the other numbers give."""
+        """Outputs of a transposed convolution along each spatial axis beyond those that the other numbers give."""
         sizes = zip(self.in_spatial, self.kernel, self.strides, self.dilations, strict=True)
         whole = (s * (x - 1) + d * (k - 1) + 1 for x, k, s, d in sizes)
         kept = zip(self.out_spatial, whole, self.pads_begin, self.pads_end, strict=True)
@@ -267,17 +267,17 @@ class Problem:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the output has no element (batch 0 or no output channel)."""
+        """Return whether the output has no element (batch 0 or no output channel)."""
         return self.batch == 0 or self.out_channels == 0
 
     @property
     def is_constant(self) -> bool:
-        """Whether every sum is zero: no input channel, an empty window, or taps that meet padding alone."""
+        """Return whether every sum is zero: no input channel, an empty window, or taps that meet padding alone."""
         return self.in_channels == 0 or not all(map(self._meets_data, range(self.rank)))
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each group reads one channel of data."""
+        """Return whether each group reads one channel of data."""
         return self.groups > 1 and self.in_channels == self.groups
 
     def with_(self, **changes: object) -> Problem:
@@ -285,7 +285,7 @@ class Problem:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def _meets_data(self, axis: int) -> bool:
-        """Whether along an axis some tap of some output is data."""
+        """Return whether some tap of some output along an axis is data."""
         counts, limits = self.out_spatial, self.in_spatial
         if self.op != "convolution":
             counts, limits = limits, counts
@@ -295,7 +295,7 @@ class Problem:
         return any(max(0, -(start // stride)) < min(count, -((start - limit) // stride)) for start in starts)
 
 
-def listed(problems: object) -> list[Problem]:
+def list_of(problems: object) -> list[Problem]:
     """Return what a caller gave as problems as a list of them.
 
     Raises

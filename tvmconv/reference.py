@@ -136,7 +136,7 @@ def compute(
             is_given = "none" if array is None else "one"
             raise InputError(f"the problem has {'a' if name in operands else 'no'} {name}, but {is_given} was given")
     given |= {"data": data, "filter": filter}
-    arrays = {name: _checked(name, given[name], shape) for name, (shape, _) in operands.items()}
+    arrays = {name: _check(name, given[name], shape) for name, (shape, _) in operands.items()}
     x, w = arrays["data"], arrays["filter"]
     if problem.data_format == "NCX":
         x = np.moveaxis(x, 1, -1)
@@ -202,7 +202,7 @@ def _f32(x: Float64Array) -> Float64Array:
     return x.astype(np.float32).astype(np.float64)
 
 
-def _checked(name: str, array: npt.ArrayLike, shape: tuple[int, ...]) -> Float64Array:
+def _check(name: str, array: npt.ArrayLike, shape: tuple[int, ...]) -> Float64Array:
     values = np.asarray(array, dtype=np.float64)
     if values.shape != shape:
         raise InputError(f"{name} has shape {list(values.shape)}; the problem's is {list(shape)}")
@@ -218,7 +218,7 @@ def _convolution(p: Problem, x: Float64Array, w: Float64Array) -> Float64Array:
     taps = np.moveaxis(w.reshape(*p.kernel, inputs, groups, outputs), -2, -3)
     total = np.zeros((groups, p.batch * int(np.prod(p.out_spatial)), outputs))
     for tap in product(*map(range, p.kernel)):
-        window = (slice(None), slice(None), *_strided(tap, p.dilations, p.strides, p.out_spatial))
+        window = (slice(None), slice(None), *_slices(tap, p.dilations, p.strides, p.out_spatial))
         total += padded[window].reshape(groups, -1, inputs) @ taps[tap]
     y = total.reshape(groups, p.batch, *p.out_spatial, outputs)
     return np.moveaxis(y, 0, -2).reshape(p.batch, *p.out_spatial, p.out_channels)
@@ -239,14 +239,14 @@ def _backprop_data(p: Problem, x: Float64Array, w: Float64Array) -> Float64Array
     ]
     full = np.zeros((groups, p.batch, *extents, outputs))
     for tap in product(*map(range, p.kernel)):
-        places = (slice(None), slice(None), *_strided(tap, p.dilations, p.strides, p.in_spatial))
+        places = (slice(None), slice(None), *_slices(tap, p.dilations, p.strides, p.in_spatial))
         full[places] += (columns @ taps[tap]).reshape(groups, p.batch, *p.in_spatial, outputs)
     ranges = (slice(begin, begin + y) for begin, y in zip(p.pads_begin, p.out_spatial, strict=True))
     kept = (slice(None), slice(None), *ranges)
     return np.moveaxis(full[kept], 0, -2).reshape(p.batch, *p.out_spatial, p.out_channels)
 
 
-def _strided(
+def _slices(
     tap: tuple[int, ...], dilations: tuple[int, ...], strides: tuple[int, ...], counts: tuple[int, ...]
 ) -> list[slice]:
     """Slices that pick, per axis, the `count` places d*tap, d*tap + s, d*tap + 2s, ..."""

@@ -23,7 +23,7 @@ _OP = {prefix: op for op, prefix in _PREFIX.items()}
 _EXAMPLE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _NUMBERS = rf"({_NUMBER}(?:x{_NUMBER})*)"
-# What each field says, its pattern and an example, in order; tails follow.
+# Fields with their meaning, pattern and an example, in order; tails follow.
 _FIELDS = (
     ("the operation and its spatial rank", rf"({'|'.join(_OP)})([123])d", "conv2d or backprop2d (1d, 2d, 3d)"),
     ("the batch", f"n({_NUMBER})", "n1"),

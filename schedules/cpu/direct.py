@@ -18,7 +18,7 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import APART, PREFETCH, PREFETCH_NEXT
-from tvmconv.algorithms.cpu.windows.plan import Plan
+from tvmconv.algorithms.cpu.windows.plan import DirectPlan
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, stage_name
@@ -30,10 +30,10 @@ from tvmconv.targets.target import CpuTarget
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each plan of the windows, the default first."""
-    return steps.planned(sch, definition, target, _schedule)
+    return steps.schedule_plans(sch, definition, target, _schedule)
 
 
-def _schedule(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
+def _schedule(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
     if window.by_parts:
         reduce_by_parts(sch, window, plan, target)
     elif plan.tap_by_tap:
@@ -42,7 +42,7 @@ def _schedule(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> N
         _reduce_in_registers(sch, window, plan, target)
 
 
-def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
+def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
     """A task is some of the output channels: for a few of them at a time, all rows of one tap, then of the next."""
     i, lanes, rank, vectors = window.index, window.lanes, len(window.axes), plan.vectors
 
@@ -80,7 +80,7 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: Plan, target: CpuTar
         import_bf16(sch, task, lanes, target)
 
 
-def _reduce_in_registers(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
+def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
     """A task is some rows of some output channels, or a part of the only row: a tile's sums stay in registers until they are whole."""
     i, lanes, rank, vectors = window.index, window.lanes, len(window.axes), plan.vectors
 

@@ -16,7 +16,7 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
 from tvmconv.algorithms.cpu.model.tasks import vector_counts
 from tvmconv.algorithms.cpu.windows.filter_parts import channels_of_part, taps_together
-from tvmconv.algorithms.cpu.windows.plan import Options, Plan
+from tvmconv.algorithms.cpu.windows.plan import DirectPlan, Options
 from tvmconv.algorithms.cpu.windows.tile import widths
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.shapes import divisors
@@ -27,7 +27,7 @@ from tvmconv.schedules.cpu.direct_rows import inner_loops, sum_whole_rows
 from tvmconv.targets.target import CpuTarget
 
 
-def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
+def reduce_by_parts(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
     """Schedule a window by tasks of all pixels and a part of the output channels.
 
     Some choices are made for prepacked filters alone, so that both have the same: the pixels of a task, where theirs have one, and all
@@ -59,7 +59,7 @@ def sum_by_parts(
 ) -> LoopRV:
     """Schedule a window's sums, and return the loop within a task around all of its sums.
 
-    `choices` are the chunks, tiles, unrolls and pixels of a task, as in Plan.
+    `choices` are the chunks, tiles, unrolls and pixels of a task, as in DirectPlan.
     """
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     chunks, (tiles, width), (unrolls, most), pixels = choices

@@ -36,7 +36,7 @@ from tvmconv.targets.target import CpuTarget
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each plan of the windows, the default first."""
-    return steps.planned(sch, definition, target, _schedule)
+    return steps.schedule_plans(sch, definition, target, _schedule)
 
 
 def _schedule(sch: Schedule, window: Window, plan: GroupedPlan, target: CpuTarget) -> None:

@@ -25,7 +25,7 @@ from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
-# Of output channels. A thread's part of the filter is so many runs of rows.
+# Chunks of output channels. A thread's part of the filter is so many runs of rows.
 MOST_CHUNKS = 64
 
 
@@ -43,8 +43,8 @@ def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> N
     prefetches = parts > 1 and steps_of_part > 1
     unrolls = [count for count in divisors(steps_of_part, 4) if count < steps_of_part or not prefetches]
     chunks = part_counts(window.outputs // outputs, MOST_CHUNKS, TASKS)
-    most = max(_turned(window.outputs // count) for count in chunks)
-    chunks = [count for count in chunks if _turned(window.outputs // count) == most]
+    most = max(_lanes_of(window.outputs // count) for count in chunks)
+    chunks = [count for count in chunks if _lanes_of(window.outputs // count) == most]
     best = most_even(chunks, window.groups)
 
     acc = sch.get_sblock(stage_name(ACC, i))
@@ -143,7 +143,7 @@ def _add_lanes(sch: Schedule, window: Window, around: LoopRV, outputs: int) -> N
     sch.reverse_compute_at(turned, around, preserve_unit_loops=True)
     sch.reverse_compute_at(tile, around, preserve_unit_loops=True)
     sch.set_scope(tile, 0, "local")
-    lanes = _turned(outputs)
+    lanes = _lanes_of(outputs)
     *_, o, summed = sch.get_loops(tile)
     vector, o = sch.split(o, [None, lanes])
     sch.reorder(vector, summed, o)
@@ -159,6 +159,6 @@ def _add_lanes(sch: Schedule, window: Window, around: LoopRV, outputs: int) -> N
     sch.decompose_reduction(tile, summed)
 
 
-def _turned(outputs: int) -> int:
+def _lanes_of(outputs: int) -> int:
     """Return how many sums are added together of so many outputs of a task."""
     return next((lanes for lanes in TRANSPOSED_LANES if outputs % lanes == 0), 1)

@@ -34,7 +34,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     chunks = part_counts(window.padded_outputs // (lanes * vectors), MOST_CHUNKS, TASKS)
     unrolls = divisors(window.channels, 4)
 
-    # What an output gets from the taps.
+    # Sum of an output over its taps.
     total = sch.get_sblock(stage_name(SUM, i))
     sch.set_scope(total, 0, "local")
     n, g, *loops, o = sch.get_loops(total)[: 3 + 2 * rank]
@@ -42,7 +42,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     taps = sch.get_loops(total)[3 + 2 * rank :]
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, chunks[-1]), None, vectors, lanes])
     strip, x = sch.split(row, [None, divisors(window.axes[-1].outputs, MAX_GATHERED)[-1]])
-    # Where vectors are stored, an output's sum stays in registers; else those of a strip are stored channel by channel.
+    # An output's sum stays in registers where vectors are stored; else those of a strip are stored channel by channel.
     inner = [x, *taps] if window.stores_vectors else [*taps, x]
     sch.reorder(n, g, chunk, block, *phases, *rows, strip, *inner, vector, lane)
     task = sch.fuse(n, g, chunk)

@@ -29,7 +29,7 @@ from tvmconv.targets.target import CpuTarget
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each plan of the windows, the default first."""
-    return steps.planned(sch, definition, target, _schedule, by="channels")
+    return steps.schedule_plans(sch, definition, target, _schedule, by="channels")
 
 
 def _schedule(sch: Schedule, window: PlanarWindow, plan: PlanarPlan, target: CpuTarget) -> None:
@@ -107,7 +107,7 @@ def _stage(sch: Schedule, window: PlanarWindow, task: LoopRV | None) -> None:
     for name in stages[1:]:
         row = sch.get_loops(block)[-3]
         sch.compute_at(sch.get_sblock(name), row, preserve_unit_loops=True)
-    # Where tasks cut a row whose last vector overlaps, how many columns a task copies is known only when it runs.
+    # Columns that a task copies are known only when it runs, where tasks cut a row whose last vector overlaps.
     axis = window.axes[-1]
     known = len(window.axes) > 1 or not window.overlaps
     if stages[0].startswith(DATA_PHASES) and window.problem.data_format == "NCX" and known:
@@ -119,7 +119,7 @@ def _stage(sch: Schedule, window: PlanarWindow, task: LoopRV | None) -> None:
 
 
 def _wide_phases(window: PlanarWindow, phases: int, columns: int) -> bool:
-    """Whether each phase of a copied row has as many columns of data as shuffles take: those of others are copied one by one."""
+    """Return whether each phase of a copied row has enough columns of data for shuffles: the rest are copied singly."""
     axis = window.axes[-1]
 
     def inside(phase: int) -> int:

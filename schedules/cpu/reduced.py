@@ -30,7 +30,7 @@ from tvmconv.targets.target import CpuTarget
 # transposed 4x4 with stride 2, 48 channels 61 and 74, 64 64 and 77, 256 64 and 84; 3x3, 48 62 and 78, 64 63 and 79, 192 63 and
 # 81. Of fewer channels LLVM unrolls all taps, and spills the sums: 3x3, 16 channels 63 and 40, 24 62 and 39.
 TWELVE, LEAST_STEPS = 12, 6
-# From so many vectors of channels on, two are unrolled: LLVM makes a pass of four times four, and spills. Transposed 4x4, 128
+# Vectors of channels from which two are unrolled: LLVM makes a pass of four times four, and spills. Transposed 4x4, 128
 # channels 41 and 82, 256 84 and 85.
 LONG_SUM = 16
 
@@ -52,7 +52,7 @@ def _widths(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _holds_twelve(window: Window, target: CpuTarget) -> bool:
-    """Whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data, they are all in use."""
+    """Return whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data."""
     return "twelve_sums" in target.costs.pays and window.outputs == 3 and window.channels // window.lanes >= LEAST_STEPS
 
 

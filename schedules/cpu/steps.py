@@ -26,7 +26,7 @@ from tvmconv.algorithms.annotations import (
     UNREAD,
     copy_of_filter,
 )
-from tvmconv.algorithms.cpu.model.cost import uneven
+from tvmconv.algorithms.cpu.model.cost import imbalance
 from tvmconv.algorithms.cpu.windows.tile import pixel_stride
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
@@ -36,11 +36,11 @@ from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TIL
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
-# Of one algorithm's windows, and their plans.
+# Windows of one algorithm, and their plans.
 W = TypeVar("W")
 P = TypeVar("P")
 LINE_FLOATS = 16  # a cache line
-# Of a filter that is read by whole rows, or of pairs of them: lines of 8 that lie a multiple of 4 KiB apart fit an L1.
+# Rows of a filter that is read by whole rows, or pairs of them: lines of 8 that lie a multiple of 4 KiB apart fit an L1.
 ROWS = 4
 
 
@@ -69,7 +69,7 @@ def sketches(
     return made
 
 
-def planned(
+def schedule_plans(
     sch: Schedule,
     definition: Definition,
     target: CpuTarget,
@@ -85,7 +85,7 @@ def planned(
 
 
 def has_block(sch: Schedule, name: str) -> bool:
-    """Whether the function has a block of this name."""
+    """Return whether the function has a block of this name."""
     return any(str(sch.get(block).name_hint) == name for block in sch.get_child_blocks(sch.get_sblock("root")))
 
 
@@ -232,7 +232,9 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
 
 def _parts_of_copy(pixels: int) -> int:
     """Return into how many parts of a line or more a row is cut for its copy, which threads share best."""
-    return min((count for count in divisors(pixels, pixels) if pixels // count >= LINE_FLOATS), key=uneven, default=1)
+    return min(
+        (count for count in divisors(pixels, pixels) if pixels // count >= LINE_FLOATS), key=imbalance, default=1
+    )
 
 
 def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget) -> LoopRV:
@@ -248,7 +250,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
         if transposes:
-            # Which part of a row a task copies may be a decision.
+            # Columns of a row that a task copies may be a decision.
             sch.annotate(column, TRANSPOSE, TO_PIXELS_IF_WHOLE)
     if lanes := _overlapping(window, int(sch.get(channel).extent), full):
         sch.annotate(channel, OVERLAP, lanes)

@@ -233,7 +233,7 @@ def filter_by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> 
             sch.reorder(g, block, c, *taps, pack_lane)
             columns = steps.taps_as_columns(sch, tiles, c, taps)
         if columns and int(sch.get(columns).extent) >= PART:
-            # How many channels a part has is a decision, and these are of the default.
+            # Channels of a part are a decision, and these are the default's.
             sch.annotate(columns, TRANSPOSE, TO_PIXELS if tiles.prepacked else TO_PIXELS_IF_WHOLE)
     return outer, lane
 

@@ -18,7 +18,7 @@ from tvmconv.targets.cuda import CudaTarget
 
 # Eight warps: two for each of a multiprocessor's four schedulers.
 THREADS = 256
-# Of the GPUs that kernels are for: 108 of an A100, 132 of an H100.
+# Multiprocessors of the GPUs that kernels are for: 108 of an A100, 132 of an H100.
 MULTIPROCESSORS = 108
 # Threads of a block that adds parts; with vectors of 8 they divide the least tile, 512 outputs.
 ADDERS = 64
@@ -48,7 +48,7 @@ def fitting(windows: Sequence[Gemm], tiles: Iterable[AnyTile], target: CudaTarge
 
 
 def divides(tile: BlockTile, windows: Sequence[Gemm]) -> bool:
-    """Whether a tile divides the extents of windows, which are whole tiles of their own."""
+    """Return whether a tile divides the extents of windows, which are whole tiles of their own."""
     return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
 
 

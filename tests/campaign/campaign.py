@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from tvmconv.algorithms import table as algorithms
-from tvmconv.building.slow import slow
+from tvmconv.building.decision.slow import slow
 from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import Choice
 from tvmconv.problem import Problem

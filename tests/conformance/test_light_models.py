@@ -12,6 +12,7 @@ import pytest
 from evaluator import Evaluator
 from light import OTHERS, RUN_WHOLE, light_problems
 from models import LIGHT
+from near import assert_near
 from onnx import TensorProto, numpy_helper
 
 from tvmconv.runtime.registry import Registry
@@ -29,7 +30,7 @@ def test_every_shape_is_exact(light_bundle):
     assert_exact(light_bundle, 55)
 
 
-@pytest.mark.slow  # .ci/run runs it
+@pytest.mark.slow  # .ci/full runs it
 def test_every_shape_of_the_others_is_exact(build_once):
     known = set(light_problems(RUN_WHOLE))
     assert_exact(build_once("light-others", [each for each in light_problems(OTHERS) if each not in known]), 162)
@@ -55,7 +56,8 @@ def test_whole_network(name, light_registry: Registry):
     evaluator = Evaluator(model, light_registry)
     (output,) = evaluator.run(None, dummy_input(model))
     expected = TensorProto.FromString((LIGHT / f"light_{name}_output_0.pb").read_bytes())
-    np.testing.assert_allclose(output, numpy_helper.to_array(expected), rtol=1e-3, atol=1e-7)
+    # Of softmax, after layers whose sums are all of one sign.
+    assert_near(output, numpy_helper.to_array(expected), summed=20_000, layers=100)
     assert len(evaluator.ran) == RUN_WHOLE[name]
 
 

@@ -8,26 +8,27 @@ import numpy as np
 import pytest
 from shipped import MODELS
 
-import tvmconv.relax
 from tvmconv.epilogue import format_epilogue
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.compile import export
+from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 from tvmconv.signature import parse_signature
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
-# `pytest -m slow tests/conformance` runs it after a change to the frontends or to tvmconv/relax: it takes minutes.
+# `pytest -m slow tests/conformance` runs it after a change to the frontends or to tvmconv/network: it takes minutes.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["classifier", "detector", "yolov8n"])
 def test_a_shipped_network_compiled_whole_is_right(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     shipped = MODELS[name]
     path, bucket = shipped.path(), Bucket(shipped.options["shapes"])
-    module = tvmconv.relax.use_kernels(read_onnx(path, bucket))
-    rows = tvmconv.relax.report(module)
+    module = use_kernels(read_onnx(path, bucket))
+    rows = report(module)
     assert not any(row.why for row in rows)
     kernels = [parse_signature(row.signature) for row in rows]
     epilogues = [format_epilogue(problem.epilogue) for problem in kernels if problem.rank == 2]

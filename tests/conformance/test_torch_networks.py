@@ -11,11 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import tvmconv.relax  # noqa: E402
 from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.network.compile import export  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
+from tvmconv.network.report import report  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 # The width and the size of the input of each.
@@ -35,7 +36,7 @@ NETWORKS = {
 ALLOWED = {torch.float32: 1e-5, torch.bfloat16: 0.1}
 
 
-# A minute or several each; for changes to tvmconv/relax, as tests/conformance/test_shipped_networks.py is.
+# A minute or several each; for changes to tvmconv/network, as tests/conformance/test_shipped_networks.py is.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
@@ -57,8 +58,8 @@ def test_a_network_compiled_whole_from_pytorch_is_right(
     with torch.no_grad():
         found = network(data)
         program = torch.export.export(network.to(dtype), (data.to(dtype),))
-    compiled_module = tvmconv.relax.use_kernels(read_torch(program))
-    rows = tvmconv.relax.report(compiled_module)
+    compiled_module = use_kernels(read_torch(program))
+    rows = report(compiled_module)
     assert rows and not any(row.why for row in rows)
     export(compiled_module, tmp_path / "network.so")
     compiled = load_network(tmp_path / "network.so")

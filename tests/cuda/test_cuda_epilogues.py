@@ -93,7 +93,7 @@ def test_every_algorithm_applies_epilogues(number: int) -> None:
     check(problem, Choice(algorithm))
 
 
-@pytest.mark.slow  # .ci/run runs it
+@pytest.mark.slow  # .ci/full runs it
 @pytest.mark.parametrize(("case", "epilogue"), list(product(range(len(CASES)), EPILOGUES)))
 def test_any_schedule_applies_any_epilogue(case: int, epilogue: str) -> None:
     algorithm, signature = CASES[case]

@@ -75,7 +75,7 @@ def test_default_and_random_schedules_are_exact(signature: str) -> None:
     check(problem, random_choice(problem, None, len(signature)))
 
 
-@pytest.mark.slow  # .ci/run runs it
+@pytest.mark.slow  # .ci/full runs it
 @pytest.mark.parametrize("signature", PROBLEMS)
 def test_the_other_algorithms_are_exact(signature: str) -> None:
     problem = parse_signature(signature)

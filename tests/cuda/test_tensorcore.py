@@ -74,7 +74,7 @@ def test_default_is_exact(signature: str) -> None:
     assert_exact(source, signature)
 
 
-# .ci/run runs all.
+# .ci/full runs all.
 @pytest.mark.parametrize(
     "name",
     [

@@ -22,7 +22,7 @@ from tvmconv import cli, load
 from tvmconv.errors import BundleError, InputError, TargetError, TvmconvWarning
 from tvmconv.exporting import CMAKE
 from tvmconv.exporting.exporter import export_c
-from tvmconv.exporting.header import quoted
+from tvmconv.exporting.header import quote
 from tvmconv.exporting.names import kernel_name, layer_name
 from tvmconv.exporting.plan import plan
 from tvmconv.problem import Problem
@@ -240,7 +240,7 @@ def test_no_two_problems_have_one_name() -> None:
 def test_texts_of_nodes_are_safe_in_c() -> None:
     assert layer_name("///") == "layer" and layer_name("a.b") == "a_b"
     assert len(layer_name("x" * 300)) < 100
-    assert quoted('a"\\?\n') == '"a\\042\\134\\077\\012"'
+    assert quote('a"\\?\n') == '"a\\042\\134\\077\\012"'
 
 
 @pytest.mark.parametrize("name", ["", "9net", "a-b", "a b", "ünet", "_net", "x" * 65, "a/b", "net\n"])

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from emulated import COMPILER, N1, emulator_of, needs_emulator
 from models import model, save, value
+from near import assert_near
 from onnx import helper
 
 from tvmconv import cli
@@ -71,9 +72,8 @@ def test_answers_are_those_in_python(file: str, library: Path, tmp_path: Path):
     expected = b"".join(np.ascontiguousarray(each).tobytes() for each in outputs.values())
     numbers = (library / "smoke.bin").read_bytes()[-len(expected) :]
     for name, each in zip(outputs, np.split(np.frombuffer(numbers, np.uint8), [outputs["y"].nbytes]), strict=True):
-        np.testing.assert_allclose(
-            each.view(outputs[name].dtype).reshape(outputs[name].shape), outputs[name], rtol=1e-4
-        )
+        found = each.view(outputs[name].dtype).reshape(outputs[name].shape)
+        assert_near(found, outputs[name], summed=100, layers=4)
 
 
 @needs_cmake
@@ -130,7 +130,6 @@ def test_an_earlier_export_is_replaced_and_nothing_else(file: str, tmp_path: Pat
         (["--format", "c", "--name", "1st"], "must be an identifier of C"),
         (["--format", "c", "--name", "stdio"], "is a header of the system's"),
         (["--name", "net"], "--name is what functions for C are called: give --format c, too"),
-        (["--format", "c", "--bundle", "b.bundle"], "--bundle is for TVM's virtual machine"),
     ],
 )
 def test_refusals(more: list[str], why: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -207,10 +206,3 @@ def test_64_bit_arm(name: str, file: str, tmp_path: Path):
     )
     assert older.returncode == 77
     assert "this CPU lacks features" in older.stderr
-
-
-@needs_emulator
-def test_the_virtual_machine_is_for_this_machine(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    command = ["compile", file, "--format", "relax", "--target", N1, "-o", str(tmp_path / "net.so")]
-    assert cli.main(command) == 2
-    assert "compile a plan" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from models import model, save, value
+from near import assert_near
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_sessions import feeds_of, options, providers_of
 from toys import compile_bundle
@@ -143,7 +144,7 @@ def test_answers_and_what_is_left(name: str, files: dict[str, str], provider: Pa
     answers = session.run(None, feeds)
     expected = ort.InferenceSession(files[name], options(), providers=["CPUExecutionProvider"]).run(None, feeds)
     for answer, right in zip(answers, expected, strict=True):
-        np.testing.assert_allclose(answer, right, rtol=3e-6, atol=3e-6 * max(1, np.abs(right).max()))
+        assert_near(answer, right, summed=2 * 8 * 9, layers=3)
     ours, others = ours_and_others(session)
     left = BETWEEN[name][1] if name in BETWEEN else 0
     assert others == left
@@ -223,7 +224,7 @@ def test_threads_sessions_and_bindings(files: dict[str, str], provider: Path):
 
     with ThreadPoolExecutor(4) as pool:
         for answer in pool.map(call, range(300)):
-            np.testing.assert_allclose(answer, expected, rtol=2e-6, atol=2e-5)
+            assert_near(answer, expected, summed=2 * 8 * 9, layers=3)
 
 
 @pytest.mark.parametrize(("claims", "ours"), [("nothing", 0), ("convolutions", 2), ("groups", 1)])

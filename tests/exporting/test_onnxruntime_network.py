@@ -30,7 +30,7 @@ from tvmconv.measuring.timing import Timing
 from tvmconv.network.compile import export_part
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
-from tvmconv.onnxruntime.racing import Race, graph_of, race
+from tvmconv.onnxruntime.racing import RaceResult, graph_of, race
 
 from .test_onnxruntime import FLAT
 
@@ -70,7 +70,7 @@ def part(file: str) -> NetworkPart:
 
 
 @pytest.fixture(scope="module")
-def found(file: str, provider: Path) -> Race:
+def found(file: str, provider: Path) -> RaceResult:
     return race(file, provider)
 
 
@@ -89,7 +89,7 @@ def expected_of(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     return answers
 
 
-def test_the_race_has_the_network(found: Race, graph: int):
+def test_the_race_has_the_network(found: RaceResult, graph: int):
     assert [identity for _, identity in found.graphs] == [graph]
     assert set(found.seconds) == {"nothing", "convolutions", "groups", "network"}
     assert not found.refused

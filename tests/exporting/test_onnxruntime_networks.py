@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from models import fixed, model, save, value
+from near import assert_near
 from onnx import TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from onnxruntime_sessions import feeds_of, options, providers_of
@@ -156,7 +157,7 @@ def test_weights_that_are_inputs_are_constants_before_ir_4(command: Callable[...
     assert "no network" not in said
     session = tvmconv.onnxruntime.session(path, library, options=options(tmp_path))
     feeds = {"x": feeds_of(session)["x"]}
-    np.testing.assert_allclose(session.run(None, feeds)[0], expected_of(path, feeds)[0], rtol=1e-6)
+    assert_near(session.run(None, feeds)[0], expected_of(path, feeds)[0], summed=4 * 9)
     assert [each[:7] for each in providers_of(session)] == ["tvmconv"]
 
 
@@ -169,9 +170,7 @@ def test_weights_that_callers_may_give(command: Callable[..., tuple[int, str]], 
     session = tvmconv.onnxruntime.session(path, library, options=options())
     feeds = {"x": feeds_of(session)["x"]}
     for given in ({}, {"w": np.full((4, 4, 3, 3), 2, np.float32)}):
-        np.testing.assert_allclose(
-            session.run(None, feeds | given)[0], expected_of(path, feeds | given)[0], rtol=1e-6, atol=1e-9
-        )
+        assert_near(session.run(None, feeds | given)[0], expected_of(path, feeds | given)[0], summed=4 * 9)
 
 
 def test_neither_convolutions_nor_a_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -191,7 +190,7 @@ def test_functions_that_onnxruntime_takes_apart(asked: Path, tmp_path: Path):
     library = export_provider(None, tmp_path / "p.so", networks={graph_of(path, asked, batch=2): [part]})
     session = tvmconv.onnxruntime.session(path, library, batch=2, options=options(tmp_path))
     feeds = feeds_of(session)
-    np.testing.assert_allclose(session.run(None, feeds)[0], expected_of(path, feeds)[0], rtol=1e-5, atol=1e-5)
+    assert_near(session.run(None, feeds)[0], expected_of(path, feeds)[0], summed=8 + 16, layers=3)
     assert [each[:7] for each in providers_of(session)] == ["tvmconv"]
 
 
@@ -245,7 +244,7 @@ def test_a_part_that_is_asked_for(asked: Path, tmp_path: Path):
         session = tvmconv.onnxruntime.session(path, library, batch=2, claims=claims, options=options(tmp_path))
         feeds = feeds_of(session)
         for answer, right in zip(session.run(None, feeds), expected_of(path, feeds), strict=True):
-            np.testing.assert_allclose(answer, right, rtol=1e-6)
+            assert_near(answer, right, summed=8 + 16, layers=3)
         assert len([each for each in providers_of(session) if each.startswith("tvmconv")]) == 1
 
 

@@ -14,6 +14,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from models import fixed, model, save, value
+from near import assert_near
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_sessions import feeds_of, options, providers_of
 
@@ -221,7 +222,7 @@ def check(path: str, session: Any, **more: np.ndarray) -> None:
     alone = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     for answer, right in zip(session.run(None, feeds), alone.run(None, feeds), strict=True):
         if right.dtype.kind == "f":
-            np.testing.assert_allclose(answer, right, rtol=2e-6, atol=2e-6)
+            assert_near(answer, right, summed=8 + 16, layers=4)
         else:
             np.testing.assert_array_equal(answer, right)
 
@@ -353,6 +354,60 @@ def test_what_the_frontend_cannot_read_is_left_out(error: SourceError, tmp_path:
     monkeypatch.setattr(onnx_parts, "as_relax", as_relax)
     parts = read_parts(path, Bucket(batch=3))
     assert [(each.inputs, each.outputs) for each in parts] == [(("x",), ("g",)), (("t",), ("y",))]
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_many_operators_are_refused_in_few_rounds(by_name: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """500 nodes, each another: the model is cut twice, and each node and each part is read once beside the whole."""
+    count, nodes = 500, []
+    for number in range(count):
+        nodes.append(node("MatMul", [f"t{number}" if number else "x", "w"], [f"g{number}"]))
+        nodes.append(node("Elu", [f"g{number}"], [f"t{number + 1}"], alpha=1 + number / 8))
+    path = save(model(nodes, [value("x", (3, 8))], [value(f"t{count}", (3, 8))], [fixed("w", 8, 8)]), tmp_path)
+    from tvmconv.network.read.onnx import partition as onnx_parts
+
+    read, rounds = [], []
+
+    def as_relax(made: onnx.ModelProto, source: str) -> Any:
+        read.append([each.op_type for each in made.graph.node])
+        if "Elu" in read[-1]:
+            raise LackingOperatorsError("Elu", ["Elu"]) if by_name else SourceError("unreadable")
+        return object()
+
+    groups = onnx_parts._Cut._groups
+    monkeypatch.setattr(onnx_parts, "as_relax", as_relax)
+    monkeypatch.setattr(onnx_parts._Cut, "_groups", lambda self: rounds.append(1) or groups(self))
+    parts = read_parts(path)
+    assert [each.outputs for each in parts] == [(f"g{number}",) for number in range(count)]
+    assert len(rounds) == 2
+    assert len(read) == count + 2 + (0 if by_name else count + 1)
+
+
+def test_a_reason_that_names_no_operator_refuses_that_part_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tanh after Gemm cannot be read, either alone can: the part beside it, and the one behind what is lacking, stay."""
+    nodes = [
+        node("Gemm", ["x", "w"], ["g"]),
+        node("Tanh", ["g"], ["y"]),
+        node("Gemm", ["x", "u"], ["h"]),
+        node("NonZero", ["h"], ["n"]),
+        node("Shape", ["n"], ["s"]),
+        node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+        node("ReduceMax", ["f"], ["most"], keepdims=0),
+        node("Mul", ["h", "most"], ["m"]),
+        node("MatMul", ["m", "v"], ["z"]),
+    ]
+    outputs = [value("y", (3, 16)), value("z", (3, 4))]
+    path = save(model(nodes, [value("x", (3, 8))], outputs, [W, V, fixed("u", 8, 16, seed=3)]), tmp_path)
+    from tvmconv.network.read.onnx import partition as onnx_parts
+
+    def as_relax(made: onnx.ModelProto, source: str) -> Any:
+        kinds = {each.op_type for each in made.graph.node}
+        if {"Gemm", "Tanh"} <= kinds:
+            raise SourceError("unreadable")
+        return object()
+
+    monkeypatch.setattr(onnx_parts, "as_relax", as_relax)
+    assert [each.outputs for each in read_parts(path)] == [("h",), ("z",)]
 
 
 def test_what_a_part_reads_depends_on_it(asked: Path, tmp_path: Path):

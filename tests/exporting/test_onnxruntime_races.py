@@ -17,7 +17,7 @@ from tvmconv import cli
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.measuring.timing import Timing
 from tvmconv.onnxruntime import racing
-from tvmconv.onnxruntime.racing import Race, race, race_parts
+from tvmconv.onnxruntime.racing import RaceResult, race, race_parts
 
 X = value("x", (3, 8))
 sequence = helper.make_tensor_sequence_value_info
@@ -105,14 +105,14 @@ def test_answers(
 def test_parts_that_make_it_slower_within_noise_stay(monkeypatch: pytest.MonkeyPatch):
     seconds = {1: 2.09, 2: 2.11, 3: 1.0}
 
-    def timed(*_: object, networks: Sequence[int], **__: object) -> Race:
-        return Race(
+    def timed(*_: object, networks: Sequence[int], **__: object) -> RaceResult:
+        return RaceResult(
             {"nothing": 2.0, "network": sum(seconds[each] for each in networks)},
             tuple((0, each) for each in networks),
         )
 
     monkeypatch.setattr(racing, "race", timed)
-    everything = Race({"nothing": 2.0, "network": 1.5}, ((0, 1), (0, 2), (0, 3)))
+    everything = RaceResult({"nothing": 2.0, "network": 1.5}, ((0, 1), (0, 2), (0, 3)))
     found, alone = race_parts("m.onnx", "p.so", everything)
     assert [identity for _, identity in found.graphs] == [1, 3]
     assert list(alone) == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from tvmconv.exporting.exporter import export_c
 from tvmconv.exporting.plan import Plan
 from tvmconv.exporting.sources import targets_header
 from tvmconv.isa import ISAS, native
-from tvmconv.isa.machine import cpu_features
+from tvmconv.isa.machine import HIDDEN, cpu_features
 from tvmconv.lowering.compiler import Choice
 from tvmconv.runtime.bundle import BundleTarget, read_bundle, write_manifest
 from tvmconv.runtime.selection import obstacle
@@ -153,8 +154,13 @@ def test_another_cpus_library_links_and_says_that_it_does_not_run(tmp_path: Path
     assert subprocess.run([tmp_path / "smoke"], capture_output=True, check=False).returncode == (0 if runs else 77)
 
 
-def test_features_are_found_as_linux_finds_them(few_bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hidden", ["", "pni fma sse4 sse4_1 asimd"])
+def test_features_are_found_as_linux_finds_them(
+    hidden: str, few_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     isa = native() or ISAS[0]
+    there = cpu_features() - set(hidden.split())
+    monkeypatch.setenv(HIDDEN, " ".join({*os.environ.get(HIDDEN, "").split(), *hidden.split()}))
     names = sorted(isa.c_features)
     bundle = replace(read_bundle(few_bundle), targets={name: BundleTarget("cpu", (name,)) for name in names})
     for source in ("tvmconv-runtime.h", "runtime.c", f"{isa.c_file}.c", "pool_none.c"):
@@ -170,6 +176,7 @@ def test_features_are_found_as_linux_finds_them(few_bundle: Path, tmp_path: Path
     run("gcc", "-std=gnu11", *sources, "-o", tmp_path / "main")
     bits = int(run(tmp_path / "main"))
     assert {name for number, name in enumerate(names) if bits >> number & 1} == cpu_features() & set(names)
+    assert cpu_features() == there
 
 
 def test_symbols_are_the_librarys_own(libraries: Callable[..., Path]) -> None:

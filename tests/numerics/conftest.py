@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tvm
+import warm_workers
 from campaign import check
 from campaign.check import Batch, Case, Outcome
 from toys import compile_bundle, small_problem
@@ -22,23 +21,22 @@ from tvmconv.targets.target import CpuTarget, Target
 
 # Of a batch, on a machine that does much else.
 BATCH_SECONDS = 600.0
+# Tests of networks, test_network_*, whose code or last bits are those of networks as they ship.
+_OPTIMIZED = {"attention", "elementary", "halves", "kernels", "normalizations", "pools", "resizes", "results"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def graphs_are_not_optimized_by_llvm(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where a test is of what a graph becomes: a third of its time, and nothing that this project does.
+    """Compile faster where a test is of what a graph becomes: LLVM takes a third of its time, and two thirds of a kernel's.
 
-    Networks of `tests/conformance` are compiled as they ship.
+    It leaves out nothing that this project does. Networks of `tests/conformance` and `test_networks.py` are compiled as they ship.
     """
+    name = request.module.__name__
     with pytest.MonkeyPatch.context() as patch:
-        if request.module.__name__.startswith("test_relax"):
-            full = CpuTarget.tvm
-            patch.setattr(CpuTarget, "tvm", lambda target: _unoptimized(full(target)))
+        if name.startswith(("test_network_", "test_torch")) and name.removeprefix("test_network_") not in _OPTIMIZED:
+            patch.setattr(CpuTarget, "tvm", warm_workers.unoptimized(CpuTarget.tvm))
+            patch.setenv(warm_workers.UNOPTIMIZED, "1")
         yield
-
-
-def _unoptimized(target: Any) -> Any:
-    return tvm.target.Target({**target.export(), "opt-level": 0})
 
 
 @pytest.fixture(scope="session")

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from campaign.build import compile_all, lowered
 from emulated import N1, V1, cpu_of, emulator_of, needs_emulator
+from emulated_kernels import SECONDS, check_all, choices, plain
 from test_compiler import SPACES
 from toys import small_problem
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
 import tvmconv
 from tvmconv import fills
-from tvmconv.accuracy import difference
-from tvmconv.algorithms import table as algorithms
 from tvmconv.building.builder import build
 from tvmconv.errors import VerificationError
 from tvmconv.lowering.common.entry_points import EntryPoints
-from tvmconv.lowering.compiler import Choice, compile_problem, samples, sketches_of
+from tvmconv.lowering.compiler import Choice, compile_problem
 from tvmconv.lowering.cpu import linker
-from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import EMULATED, read_bundle
 from tvmconv.runtime.emulation import EmulatedCall
 from tvmconv.runtime.verify import verify
-from tvmconv.signature import format_signature, parse_signature
+from tvmconv.signature import parse_signature
 from tvmconv.support.toolchain import run_compiler
-from tvmconv.targets.target import CpuTarget
 
 # Two groups of two channels fill a vector.
 PAIRS_OF_CHANNELS = "conv2d-n2-i32x9x13-o32x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-bf16-bias"
@@ -42,62 +37,9 @@ OF_MATRICES = [
     "conv2d-n2-i30x9x13-o14x4x5-k3x2-s2x3-d1x2-p1x1_0x1-g2-NXC-XIO-bf16-bias-relu",
 ]
 BATCH = 9
-SECONDS = 300.0
 
 
 pytestmark = needs_emulator
-
-
-def choices(problem: Problem, target: CpuTarget) -> list[tuple[Choice, bool]]:
-    """Return the default schedule of each algorithm, and others of the first, each with whether its filter is prepacked."""
-    draw = random.Random(format_signature(problem))
-    covering = [each.name for each in algorithms.applicable(problem, target)]
-    chosen = [(Choice(name), draw.random() < 0.5) for name in covering]
-    first = algorithms.applicable(problem, target, "strict")[0].name
-    prepacked = draw.random() < 0.5
-    sketches = sketches_of(first, problem, target, entry_points(prepacked))[1]
-    number = draw.randrange(len(sketches))
-    decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketches[number]))
-    return [*chosen, (Choice(first, number, decisions), prepacked)]
-
-
-def entry_points(prepacked: bool) -> EntryPoints:
-    return EntryPoints.PACKED if prepacked else EntryPoints.PLAIN
-
-
-def plain(array: np.ndarray) -> np.ndarray:
-    """Return an array of bf16 as its bits."""
-    return array.view(np.uint16) if array.dtype == fills.numpy_dtype("bf16") else array
-
-
-def check_all(tried: Sequence[tuple[Problem, Choice, bool]], target: CpuTarget, folder: Path, quick: bool) -> None:
-    """Compile kernels into one library, run them in one emulated process, and compare with the reference."""
-    functions = [lowered(problem, target, choice, entry_points(packed)) for problem, choice, packed in tried]
-    kernels = compile_all(functions, target, str(folder / "kernels.so"), quick)
-    calls: list[EmulatedCall] = []
-    outputs = []
-    for (problem, choice, _), kernel in zip(tried, kernels, strict=True):
-        assert not isinstance(kernel, Exception), f"{format_signature(problem)} by {choice}: {kernel}"
-        assert kernel.path == str(folder / "kernels.so")
-        arrays, expected = fills.exact_case(problem)
-        for packed in [False] * kernel.plain + [True] * (kernel.packed is not None):
-            data, filter_, *others = map(plain, arrays.given().values())
-            output = np.full(problem.output_shape, np.nan, fills.numpy_dtype(problem.dtype))
-            if packed:
-                assert kernel.packed is not None
-                memory = np.zeros(*kernel.packed)
-                calls.append((f"tvmconv_pack{kernel.ending}", (filter_, memory)))
-                filter_ = memory
-            name = "tvmconv_packed" if packed else "tvmconv_kernel"
-            bits = plain(output)
-            calls.append((name + kernel.ending, (data, filter_, *others, bits)))
-            outputs.append((problem, choice, output, expected))
-    emulator = emulator_of(target.name)
-    assert emulator is not None
-    emulator.run(folder / "kernels.so", calls, SECONDS)
-    for problem, choice, output, expected in outputs:
-        wrong = difference(output, expected, algorithms.get(choice.algorithm).numerical_class, problem)
-        assert not wrong, f"{format_signature(problem)} by {choice}: {wrong}"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +50,9 @@ def test_every_algorithm_is_exact(first: int, tmp_path: Path) -> None:
     problems = map(parse_signature, SPACES[first : first + BATCH])
     target = cpu_of(N1)
     tried = [(each, *choice) for each in problems for choice in choices(each, target)]
-    check_all(tried, target, tmp_path, quick=first > 0)  # LLVM's optimizations take half of the time
+    check_all(
+        tried, target, emulator_of(target.name), tmp_path, quick=first > 0
+    )  # LLVM's optimizations take half of the time
 
 
 def test_products_of_bf16_are_exact(tmp_path: Path) -> None:
@@ -119,7 +63,7 @@ def test_products_of_bf16_are_exact(tmp_path: Path) -> None:
     of_bf16 = {"dot", "grouped_dot", "kn2row_dot", "phased_dot", "mmla"}
     tried = [(each, *choice) for each in problems for choice in choices(each, target) if choice[0].algorithm in of_bf16]
     assert {choice.algorithm for _, choice, _ in tried} == of_bf16
-    check_all(tried, target, tmp_path, quick=True)
+    check_all(tried, target, emulator_of(target.name), tmp_path, quick=True)
 
 
 def test_zig_links_where_there_is_no_cross_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ from tvm import relax  # noqa: E402
 
 from tvmconv.network.algebra import simplified  # noqa: E402
 from tvmconv.network.algebra.reading import fixed  # noqa: E402
+from tvmconv.network.ir.constants import constant, constant_bytes  # noqa: E402
 from tvmconv.network.ir.graph import Graph  # noqa: E402
-from tvmconv.network.passes import rewrites, use_kernels  # noqa: E402
-from tvmconv.network.rewrite.simplify import constant, constant_bytes  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
+from tvmconv.network.report import rewrites  # noqa: E402
 from tvmconv.targets.target import Target  # noqa: E402
 
 TARGET = Target.parse("x86-64-v3")

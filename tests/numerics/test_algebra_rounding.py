@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("tvm")
 torch = pytest.importorskip("torch")
 from tvmconv.fills import numpy_dtype  # noqa: E402
-from tvmconv.linear.maps import Array, LinearMap, added, composed, identity  # noqa: E402
+from tvmconv.linear.maps import Array, LinearMap, add, compose, identity  # noqa: E402
 from tvmconv.linear.rounding import lost, relative_error, rounds_more  # noqa: E402
 
 CHANNELS = 16
@@ -79,8 +79,8 @@ def error_of(branches: list[Branch], data: Array, dtype: str) -> float:
 def test_the_rule_says_what_is_measured(kind: str, dtype: str) -> None:
     branches = draw(kind, dtype)
     parts = [[each for stage in reversed(branch) for each in reversed(stage)] for branch in branches]
-    whole = [reduce(lambda outer, inner: composed(outer, inner) or pytest.fail(), [PLAIN, *each]) for each in parts]
-    merged = added(whole)
+    whole = [reduce(lambda outer, inner: compose(outer, inner) or pytest.fail(), [PLAIN, *each]) for each in parts]
+    merged = add(whole)
     assert merged is not None
     data = rounded(np.random.default_rng(1).standard_normal((4, CHANNELS, 16, 16)), dtype)
     before = error_of(branches, data, dtype)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 import tvm_ffi
 
-from tvmconv.accuracy import TRANSFORM_ERROR, relative_error
+from tvmconv.accuracy import TRANSFORM_ERROR, UNIT, relative_error
 from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.compiler import Choice, compile_problem
 from tvmconv.signature import parse_signature
@@ -191,7 +191,7 @@ def test_the_largest_numbers_stay_finite(bits: int, multiply: Callable[..., Mult
     data.view(np.uint32)[3, 5] = bits
     weights[5] = 0.5
     output = multiply(64)(data, weights)[3]
-    np.testing.assert_allclose(output, exact(data, weights)[3], rtol=2.0**-7)
+    np.testing.assert_allclose(output, exact(data, weights)[3], rtol=2 * UNIT["bfloat16"])
 
 
 def test_equal_sums_are_equal_wherever_they_are(multiply: Callable[..., Multiply]) -> None:

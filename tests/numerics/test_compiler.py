@@ -18,7 +18,7 @@ from toys import entry, write_bundle
 from tvmconv import fills, load
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.direct import define
-from tvmconv.algorithms.cpu.kn2row import reached
+from tvmconv.algorithms.cpu.kn2row import reach_of
 from tvmconv.errors import InvalidProblemError, TvmconvError
 from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
@@ -249,7 +249,7 @@ def test_backprop_multiplies_no_inserted_zero(signature: str) -> None:
 def test_taps_visit_the_outputs_for_which_they_meet_data(signature: str) -> None:
     for axis in (axis for window in define(parse_signature(signature), HOST).windows for axis in window.axes):
         for tap in range(axis.taps):
-            first, count = map(int, reached(axis, tap))
+            first, count = map(int, reach_of(axis, tap))
             reads = (axis.offset(0) + y * axis.stride + tap * axis.dilation for y in range(axis.outputs))
             assert [*range(first, first + count)] == [y for y, x in enumerate(reads) if 0 <= x < axis.inputs]
 

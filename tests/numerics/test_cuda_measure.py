@@ -18,7 +18,7 @@ from tvmconv import cli, fills
 from tvmconv.building.bench import bench
 from tvmconv.errors import ReplayError, UnsupportedMachineError
 from tvmconv.measuring.cuda_measure import measure
-from tvmconv.measuring.cuda_timing import Graph, array_sets, launches, new_stream
+from tvmconv.measuring.cuda_timing import LaunchGraph, array_sets, launches, new_stream
 from tvmconv.measuring.race import Built
 from tvmconv.runtime.cuda.memory import DeviceArray
 from tvmconv.runtime.verify import verify
@@ -119,7 +119,7 @@ def test_a_graph_keeps_workspaces(machine: Any, tmp_path: Path) -> None:
     with new_stream(0) as stream:
         calls = launches(tmp_path / "kernel.so", array_sets(PROBLEM, fills.random_fill(PROBLEM), 0), stream)
         gone = weakref.ref(calls[0])
-        graph = Graph(calls, stream)
+        graph = LaunchGraph(calls, stream)
         del calls
         assert gone() is not None and graph.sample() > 0
         graph.close()

@@ -42,7 +42,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Carried:
     return Carried(folder)
 
 
-@pytest.mark.slow  # 50 s; run by .ci/run
+@pytest.mark.slow  # 50 s; run by .ci/full
 @pytest.mark.filterwarnings("ignore:.*others used the processors")
 def test_candidates_are_measured_and_recorded_without_the_compiler(carried: Carried, tmp_path: Path) -> None:
     records = Records(tmp_path / "records", shipped=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from near import assert_near
 
 tvm = pytest.importorskip("tvm")
 from relax_modules import relax_module  # noqa: E402
@@ -19,7 +20,7 @@ from tvm import relax  # noqa: E402
 from tvmconv import cli  # noqa: E402
 from tvmconv.errors import BundleError, InputError, SourceError, TvmconvError, UnsupportedMachineError  # noqa: E402
 from tvmconv.network.compile import build  # noqa: E402
-from tvmconv.runtime.networks.file import is_network, read_file  # noqa: E402
+from tvmconv.runtime.networks.file import read_file  # noqa: E402
 from tvmconv.runtime.networks.library import NativeLibrary  # noqa: E402
 from tvmconv.runtime.networks.network import Network, load_network  # noqa: E402
 
@@ -66,7 +67,7 @@ def data() -> np.ndarray:
 def test_its_answers_are_those_of_the_virtual_machine(library: Path) -> None:
     given = data()
     (answer,) = load_network(library)(x0=given).values()
-    np.testing.assert_allclose(answer, machine(module(two_layers), given)[0], rtol=1e-5, atol=1e-7)
+    assert_near(answer, machine(module(two_layers), given)[0], summed=8, layers=2)
 
 
 def test_inputs_and_outputs_at_any_address(library: Path) -> None:
@@ -227,7 +228,6 @@ def test_a_file_that_is_cut_off(library: Path, tmp_path: Path, lost: int) -> Non
     damaged.write_bytes(library.read_bytes()[:-lost])
     with pytest.raises(BundleError, match=r"is cut off: its end is missing|no network"):
         load_network(damaged)
-    assert not is_network(damaged)
 
 
 @pytest.mark.parametrize("at", [-80, -72, -64, -56])
@@ -316,7 +316,7 @@ def test_small_memory_repeats_no_weights(tmp_path: Path) -> None:
     for each in footprints.values():
         assert each.peak == each.weights + each.activations + 2 * given.nbytes
     small, default = (next(iter(load_network(path)(x0=given).values())) for path in paths.values())
-    np.testing.assert_allclose(small, default, atol=1e-4 * np.abs(default).max())
+    assert_near(small, default, summed=2 * 128 * 9, layers=2, numerical_class="transform")
     with pytest.raises(TvmconvError, match="memory is 'tiny'; allowed: default, small"):
         build(made, tmp_path / "tiny.so", memory="tiny")
 
@@ -331,8 +331,19 @@ def test_what_is_no_network(tmp_path: Path) -> None:
         load_network(tmp_path / "text.so")
 
 
+def test_a_network_of_the_former_format_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    former = tmp_path / "former.so"
+    former.write_bytes(b"\x7fELF" + bytes(1000) + b"tvmconv_describe\0" + bytes(1000))
+    with pytest.raises(
+        BundleError, match=r"TVM's virtual machine .* compile the model again: tvmconv compile MODEL.onnx -o"
+    ):
+        load_network(former)
+    assert cli.main(["run", str(former)]) == 2
+    assert "compile the model again" in capsys.readouterr().err
+
+
 def test_features_that_this_machine_lacks(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmconv.runtime.networks.base.missing_features", lambda features: ("amx_tile",))
+    monkeypatch.setattr("tvmconv.runtime.networks.network.missing_features", lambda features: ("amx_tile",))
     with pytest.raises(UnsupportedMachineError, match="this machine's CPU lacks amx_tile"):
         load_network(library)
 
@@ -347,8 +358,6 @@ def test_shapes_that_are_not_fixed(tmp_path: Path) -> None:
 def test_run_shows_what_a_network_gives(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", str(library)]) == 0
     assert "output0  1x8x9x7" in capsys.readouterr().out
-    assert cli.main(["run", str(library), "--bundle", "some.bundle"]) == 2
-    assert "calls no kernel of a bundle" in capsys.readouterr().err
 
 
 def test_networks_are_freed(library: Path) -> None:

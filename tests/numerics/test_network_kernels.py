@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,13 @@ from relax_modules import relax_module  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tvmconv.algorithms import table  # noqa: E402
-from tvmconv.building.choosing import Room  # noqa: E402
-from tvmconv.errors import CompilationError  # noqa: E402
-from tvmconv.network import passes as rewriting  # noqa: E402
+from tvmconv.building.decision.rank import Room  # noqa: E402
 from tvmconv.network.compile import build  # noqa: E402
-from tvmconv.network.kernels import build as kernels  # noqa: E402
 from tvmconv.network.kernels.build import build_kernels  # noqa: E402
 from tvmconv.network.kernels.weight_budget import MOST_TIMES  # noqa: E402
-from tvmconv.network.passes import report, use_kernels  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
+from tvmconv.network.report import report  # noqa: E402
 from tvmconv.problem import Problem  # noqa: E402
-from tvmconv.runtime.bundle import Entry  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 from tvmconv.support import toolchain  # noqa: E402
@@ -76,7 +72,7 @@ def test_the_room_of_filters_counts_those_that_layers_share_once(monkeypatch: py
             asked.append((list(problems), others["room"]))
         return {}
 
-    monkeypatch.setattr(rewriting, "build_kernels", note)
+    monkeypatch.setattr("tvmconv.network.kernels.place.build_kernels", note)
     use_kernels(relax_module(layers, [(1, 16, 9, 7)]))
     ((problems, room),) = asked
     size = 4 * 16 * 16 * 9
@@ -84,17 +80,16 @@ def test_the_room_of_filters_counts_those_that_layers_share_once(monkeypatch: py
     assert room.most_bytes == MOST_TIMES * (2 * size + offset.nbytes) - offset.nbytes
 
 
-def test_code_that_reads_another_packed_filter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    lowered = kernels._lowered
+def test_nothing_is_lowered_a_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers lower kernels; this process takes their functions."""
 
-    def otherwise(problem: Problem, target: Any, entry: Entry, *others: Any) -> Any:
-        assert entry.packed_filter is not None
-        packed = {**entry.packed_filter, "bytes": entry.packed_filter["bytes"] + 4}
-        return lowered(problem, target, replace(entry, packed_filter=packed), *others)
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a kernel was lowered here, too")
 
-    monkeypatch.setattr(kernels, "_lowered", otherwise)
-    with pytest.raises(CompilationError, match=r"was built for filters packed as .*, and is now lowered for"):
-        build_kernels([LAYER], "host", Records(shipped=False), "default", None)
+    monkeypatch.setattr("tvmconv.lowering.cpu.kernels.lower_choice", refuse)
+    monkeypatch.setattr("tvmconv.lowering.cpu.lowering.lower", refuse)
+    (kernel,) = build_kernels([LAYER], "host", Records(shipped=False), "default", None).values()
+    assert kernel.problem == LAYER
 
 
 def test_without_objcopy_kernels_are_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
 from torch.nn import functional as F  # noqa: E402
 
-from tests.numerics.test_relax_torch_operators import wrong  # noqa: E402
+from tests.numerics.test_network_torch_operators import wrong  # noqa: E402
 from tvmconv.network.operators.gather import parts_of  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 

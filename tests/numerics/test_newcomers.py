@@ -66,15 +66,15 @@ ISA = Isa(
 ASSEMBLY = """
 import re
 
-from ..assembly import Branches
-from ..instructions import Instruction, Reader
+from ..assembly import Jumps
+from ..instructions import AssemblyReader, Instruction
 
 
 def read(line):
     return Instruction(int(line.split()[0].startswith("xvmadd")))
 
 
-READER = Reader(read, lambda lines: frozenset({"r1"}), Branches(re.compile(r"b|bdnz|blr"), frozenset({"b", "blr"})))
+READER = AssemblyReader(read, lambda lines: frozenset({"r1"}), Jumps(re.compile(r"b|bdnz|blr"), frozenset({"b", "blr"})))
 """
 USE_INSTRUCTION_SET = """
 target = Target.parse("pwr10")
@@ -89,7 +89,7 @@ print(target.l2, target.l3_share, target.multiply_adds, target.dot_rate)
 HEAD = """
 import sys
 import tvmconv
-from tvmconv.building.choices import weigh
+from tvmconv.building.decision.weigh import weigh
 from tvmconv.lowering.compiler import Choice
 from tvmconv.lowering.cpu.kernels import generate, lower_choice
 from tvmconv.runtime.bundle import read_bundle

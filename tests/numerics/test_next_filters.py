@@ -16,7 +16,7 @@ from tvm import relax, tirx  # noqa: E402
 from tvm.ir import Call  # noqa: E402
 
 from tvmconv.errors import ToolchainError  # noqa: E402
-from tvmconv.lowering.common.rewrites import found  # noqa: E402
+from tvmconv.lowering.common.rewrites import find_all  # noqa: E402
 from tvmconv.network import compile as compiling  # noqa: E402
 from tvmconv.network.emit.prefetch_filters import LINE_BYTES, prefetch_next, with_next  # noqa: E402
 from tvmconv.network.emit.tir_pipeline import NETWORK_PIPELINE  # noqa: E402
@@ -62,12 +62,12 @@ def fetched(function: tirx.PrimFunc, lines: int) -> list[int]:
     """Return the lines of the last parameter but the output that a kernel prefetches, step after step."""
     given = function.params[-2]
     places = []
-    for call in found(function.body, Call):
+    for call in find_all(function.body, Call):
         if getattr(call.op, "name", "") != PREFETCH or not call.args[0].args[0].source.same_as(given):
             continue
         place = call.args[0].args[0].indices[0]
         variables = tirx.analysis.undefined_vars(place, [])
-        loops = [each for each in found(function.body, tirx.For) if any(each.loop_var.same_as(v) for v in variables)]
+        loops = [each for each in find_all(function.body, tirx.For) if any(each.loop_var.same_as(v) for v in variables)]
         grid = np.meshgrid(*(np.arange(int(each.extent)) for each in loops), indexing="ij")
         known = [(each.loop_var, at.reshape(-1)) for each, at in zip(loops, grid, strict=True)]
         places += number(place, [*known, (given.shape[0], np.int64(lines))]).tolist()

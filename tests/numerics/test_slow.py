@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tvmconv
-from tvmconv.building.slow import slow
+from tvmconv.building.decision.slow import slow
 from tvmconv.errors import TvmconvWarning
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -33,6 +33,6 @@ def test_a_build_says_which_kernels_are_slow(tmp_path: Path, monkeypatch: pytest
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tvmconv.build([problem], tmp_path / "fast.bundle")
-    monkeypatch.setattr("tvmconv.building.slow.SHARE", 100.0)
+    monkeypatch.setattr("tvmconv.building.decision.slow.SHARE", 100.0)
     with pytest.warns(TvmconvWarning, match=r"slow: \w+ is estimated at .*tvmconv explain conv2d.* says why"):
         tvmconv.build([problem], tmp_path / "slow.bundle")

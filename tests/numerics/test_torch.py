@@ -8,13 +8,17 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tvmconv.accuracy import tolerance
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
+from near import assert_near  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
 from torch_models import All, Optional, Residual, networks, settled  # noqa: E402
@@ -49,9 +53,8 @@ def optimized(bundle: Path, **options: Any) -> Optimized:
     return network, tvmconv.torch.optimize(network, given, bundle=bundle, progress=None, **options), given
 
 
-def assert_close(given: Any, expected: Any, tolerance: float = 2e-5) -> None:
-    assert given.shape == expected.shape and given.dtype == expected.dtype
-    assert (given.double() - expected.double()).norm() <= tolerance * expected.double().norm()
+# Of two layers of 3x3 taps of 16 channels at most, a few of one tap, and what follows.
+alike = partial(assert_near, summed=2 * 16 * 9, layers=8)
 
 
 def refused(fast: nn.Module, path: str = "") -> list[str]:
@@ -76,7 +79,7 @@ def test_the_answers_are_the_models(bundle: Path) -> None:
     ]
     for data in (given, last):
         for answer, (network, _), inputs in zip(fast(*data), made, data, strict=True):
-            assert_close(answer, network(*inputs))
+            alike(answer, network(*inputs))
     assert refused(fast) == []
 
 
@@ -108,7 +111,7 @@ def test_operators_that_networks_lack_are_torchs(foreign: Optimized) -> None:
     answer = fast(data)
     torch.manual_seed(1)
     for (name, got), expected in zip(answer.items(), network(data).values(), strict=True):
-        assert_close(got, expected)
+        alike(got, expected)
         assert got.stride() == expected.stride(), name  # as they lie, too
     assert answer["x"] is data
     assert not torch.equal(fast(data)["noise"], answer["noise"])
@@ -126,12 +129,12 @@ def test_copies_have_weights_of_their_own_between_networks(foreign: Optimized) -
     network, fast, data = foreign
     copied = copy.deepcopy(fast)
     expected = fast(data)["whole"]
-    assert_close(copied(data)["whole"], expected)
+    alike(copied(data)["whole"], expected)
     copied.linear.weight.mul_(2)
-    assert_close(fast(data)["whole"], expected)
+    alike(fast(data)["whole"], expected)
     changed = copy.deepcopy(network)
     changed.linear.weight.mul_(2)
-    assert_close(copied(data)["whole"], changed(data)["whole"])
+    alike(copied(data)["whole"], changed(data)["whole"])
     assert refused(copied) == ["its weights, modules or hooks have changed"] and refused(fast) == []
 
 
@@ -156,32 +159,32 @@ def test_submodules_of_what_is_no_program() -> None:
     torch.manual_seed(0)
     network, data = Deciding().eval(), torch.randn(1, 8, 8, 8)
     fast = tvmconv.torch.optimize(network, data, progress=None)
-    assert_close(fast(data), network(data))
+    alike(fast(data), network(data))
     report = tvmconv.torch.report(fast)
     assert list(report.refused) == [""] and "if x.sum() > 1e9:" in report.refused[""]
     assert {row.layer.partition(".")[0] for row in report} == {"first", "blocks"}
     assert {row.output for row in report if row.layer == "blocks.0.conv1"} == {"1x8x4x4 float32", "1x8x2x2 float32"}
     assert report.calls == {} and "PyTorch runs the model: torch.export cannot read the model" in str(report)
     with pytest.warns(TvmconvWarning, match=r"blocks\.1: there is no network for 2x8x2x2 float32"):
-        assert_close(fast(data.repeat(2, 1, 1, 1)), network(data.repeat(2, 1, 1, 1)))
+        alike(fast(data.repeat(2, 1, 1, 1)), network(data.repeat(2, 1, 1, 1)))
 
 
 def test_a_program_of_torch_export(bundle: Path) -> None:
     network, given = networks()[0]
     program = torch.export.export(network, given)
     fast = tvmconv.torch.optimize(program, given, bundle=bundle, progress=None)
-    assert_close(fast(*given), network(*given))
+    alike(fast(*given), network(*given))
     assert [row for row in tvmconv.torch.report(fast) if row.why] == []
     graph = tvmconv.torch.optimize(torch.fx.symbolic_trace(network).eval(), given, bundle=bundle, progress=None)
-    assert_close(copy.deepcopy(graph)(*given), network(*given))
+    alike(copy.deepcopy(graph)(*given), network(*given))
     assert refused(graph) == []
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2e-2), ("float16", 3e-3)])
-def test_types_of_16_bits(dtype: str, tolerance: float, bundle: Path) -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_types_of_16_bits(dtype: str, bundle: Path) -> None:
     kind = getattr(torch, dtype)
     network, fast, given = optimized(bundle, dtype=kind)
-    assert_close(fast(given[0].to(kind)), network(*given).to(kind), tolerance)
+    alike(fast(given[0].to(kind)), network(*given).to(kind))
     assert refused(fast) == []
 
 
@@ -212,7 +215,7 @@ def test_other_calls_are_torchs_with_one_warning(residual: Optimized) -> None:
     with pytest.warns(TvmconvWarning, match="no network for 2x8x8x8 float32, a object"), pytest.raises(TypeError):
         fast(given[0], object())
     double = copy.deepcopy(fast).double()
-    assert_close(double(given[0].double()), network.double()(given[0].double()), 1e-6)
+    alike(double(given[0].double()), network.double()(given[0].double()))
     assert "there is no network for 3x8x10x12 float32" in str(tvmconv.torch.report(fast))
 
 
@@ -223,13 +226,13 @@ def test_gradients_training_hooks_and_modes_are_torchs(residual: Optimized) -> N
     with torch.enable_grad():
         fast(data[0]).square().sum().backward()
         network(data[1]).square().sum().backward()
-    assert_close(data[0].grad, data[1].grad)
+    alike(data[0].grad, data[1].grad)
     with torch.autocast("cpu", torch.bfloat16):
         assert fast(*given).dtype == torch.bfloat16
     assert refused(fast) == ["gradients are needed", "autocast is on"]
     stacked = torch.stack([given[0], given[0] + 1])
-    assert_close(torch.func.vmap(fast)(stacked)[1], network(stacked[1]))
-    assert_close(torch.jit.trace(fast, given)(given[0] * 2), network(given[0] * 2))
+    alike(torch.func.vmap(fast)(stacked)[1], network(stacked[1]))
+    alike(torch.jit.trace(fast, given)(given[0] * 2), network(given[0] * 2))
     assert refused(fast)[2:] == ["its operators are watched or transformed"]
     called = []
     handle = fast.conv2.register_forward_hook(lambda *_: called.append(1))
@@ -255,16 +258,16 @@ def test_weights_may_change(residual: Optimized) -> None:
             changed.load_state_dict(state, strict=False, assign=way == "assigned")
             plain.load_state_dict(state, strict=False)
         for each in (changed, copy.deepcopy(changed)):  # a copy's networks are for the old weights, too
-            assert_close(each(*given), plain(*given))
+            alike(each(*given), plain(*given))
             assert refused(each) == ["its weights, modules or hooks have changed"]
     replaced = copy.deepcopy(fast)
     replaced.relu = nn.Identity()
     plain = copy.deepcopy(network)
     plain.relu = nn.Identity()
-    assert_close(replaced(*given), plain(*given))
+    alike(replaced(*given), plain(*given))
     prune.l1_unstructured(replaced.conv1, "weight", 0.5)
     prune.l1_unstructured(plain.conv1, "weight", 0.5)
-    assert_close(replaced(*given), plain(*given))
+    alike(replaced(*given), plain(*given))
 
 
 def test_weights_that_are_computed_are_computed_once(bundle: Path) -> None:
@@ -273,7 +276,7 @@ def test_weights_that_are_computed_are_computed_once(bundle: Path) -> None:
     nn.utils.weight_norm(network.conv2)
     prune.l1_unstructured(network.downsample[0], "weight", 0.5)
     fast = tvmconv.torch.optimize(network, given, bundle=bundle, progress=None)
-    assert_close(fast(*given), network(*given))
+    alike(fast(*given), network(*given))
     assert [row for row in tvmconv.torch.report(fast) if row.why] == [] and refused(fast) == []
     assert "conv1.parametrizations.weight.original0" in fast.state_dict()
     assert tvmconv.torch.report(fast).refused == {}
@@ -285,7 +288,7 @@ def test_a_model_is_copied_and_saved(bundle: Path, tmp_path: Path) -> None:
     torch.save(fast, saved)
     saved.seek(0)
     for other in (copy.deepcopy(fast), torch.load(saved, weights_only=False)):
-        assert_close(other(*given), fast(*given), 1e-6)
+        alike(other(*given), fast(*given))
         assert refused(other) == []
         other.conv1.weight.zero_()
         other(*given)
@@ -298,7 +301,7 @@ def test_a_model_is_copied_and_saved(bundle: Path, tmp_path: Path) -> None:
     saved.seek(0)
     with pytest.warns(TvmconvWarning, match="PyTorch computes it"):
         other = torch.load(saved, weights_only=False)
-    assert_close(other(torch.ones(1, 3, 2, 2)), lost(torch.ones(1, 3, 2, 2)))
+    alike(other(torch.ones(1, 3, 2, 2)), lost(torch.ones(1, 3, 2, 2)))
 
 
 def test_threads(residual: Optimized) -> None:
@@ -309,7 +312,7 @@ def test_threads(residual: Optimized) -> None:
     def work(data: Any, answer: Any) -> None:
         with torch.no_grad():
             for _ in range(50):
-                if not torch.allclose(fast(data), answer, atol=1e-4):
+                if not torch.allclose(fast(data), answer, **tolerance(answer, summed=(8 + 16) * 9, layers=6)):
                     wrong.append(1)
 
     threads = [threading.Thread(target=work, args=each) for each in zip(inputs, expected, strict=True)]
@@ -325,11 +328,11 @@ def test_compiled_and_exported_it_is_the_model(dynamic: bool, residual: Optimize
     network, fast, given = residual
     torch.compiler.reset()
     compiled = torch.compile(fast, fullgraph=True, dynamic=dynamic, backend="eager")
-    assert_close(compiled(*given), network(*given))
+    alike(compiled(*given), network(*given))
     data = torch.randn(3, 8, 12, 10)
-    assert_close(compiled(data), network(data))
+    alike(compiled(data), network(data))
     program = torch.export.export(fast, given)
-    assert_close(program.module()(*given), network(*given))
+    alike(program.module()(*given), network(*given))
 
 
 def test_examples_of_several_kinds(bundle: Path) -> None:
@@ -337,18 +340,18 @@ def test_examples_of_several_kinds(bundle: Path) -> None:
     network, data, offset = Optional().eval(), torch.randn(1, 3, 4, 4), torch.randn(1, 8, 1, 1)
     examples = [data, (data, offset), {"x": data, "offset": None}]
     fast = tvmconv.torch.optimize(network, examples, bundle=bundle, progress=None)
-    assert_close(fast(data), network(data))
-    assert_close(fast(data, offset), network(data, offset))
-    assert_close(fast(offset=None, x=data), network(data))
+    alike(fast(data), network(data))
+    alike(fast(data, offset), network(data, offset))
+    alike(fast(offset=None, x=data), network(data))
     assert refused(fast) == []
     with pytest.warns(TvmconvWarning, match="no network for 1x3x4x4 float32, 2.0"):
-        assert_close(fast(data, 2.0), network(data, 2.0))
+        alike(fast(data, 2.0), network(data, 2.0))
 
 
 def test_a_folder_serves_without_the_compiler(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network, fast, given = optimized(bundle)
     before = (bundle / INDEX).read_text()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tvm" or name.startswith("tvmconv.relax")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tvm" or name.startswith("tvmconv.network")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tvm", None)
     other = tvmconv.torch.optimize(copy.deepcopy(network), given, bundle=bundle, progress=None)
@@ -366,11 +369,10 @@ def test_networks_for_other_targets(tmp_path: Path) -> None:
     kept = Store(tmp_path / "b")._read()
     assert {each.target for each in kept} == set(targets) and len({each.key for each in kept}) == 1
     (row,) = {row.by for row in tvmconv.torch.report(fast)}
-    assert targets[1] in row
+    assert max(targets, key=lambda name: len(Target.parse(name).features)) in row
     index = tmp_path / "b" / INDEX
-    for each in kept:
-        if each.target != targets[0]:
-            index.write_text(index.read_text().replace(f'"{each.target}"', '"another"'))
+    for each in {each.target for each in kept} - {targets[0]}:
+        index.write_text(index.read_text().replace(f'"{each}"', '"another"'))
     with pytest.raises(tvmconv.errors.TargetError, match="CPUs alone"):
         tvmconv.torch.optimize(network, data, tmp_path / "b", target="cuda:sm_80", progress=None)
 
@@ -380,9 +382,9 @@ def test_a_module_whose_forward_is_its_own(bundle: Path) -> None:
     plain = network.forward
     network.forward = lambda x: plain(x) + 1
     fast = tvmconv.torch.optimize(network, given, bundle=bundle, progress=None)
-    assert_close(fast(*given), network(*given))
+    alike(fast(*given), network(*given))
     with pytest.warns(TvmconvWarning):
-        assert_close(fast(given[0][:1]), network(given[0][:1]))
+        alike(fast(given[0][:1]), network(given[0][:1]))
 
 
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:

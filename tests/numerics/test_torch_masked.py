@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from near import assert_near
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -101,4 +102,4 @@ def test_a_network_samples_points(tmp_path: Path) -> None:
     fast = tvmconv.torch.optimize(model.eval(), x, tmp_path, progress=None)
     assert [row for row in tvmconv.torch.report(fast) if row.why] == []
     other = torch.randn(2, 9, 3)
-    torch.testing.assert_close(fast(other), model(other))
+    assert_near(fast(other), model(other), summed=3, layers=9)

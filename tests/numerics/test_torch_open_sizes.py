@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from near import assert_near
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -34,4 +35,4 @@ def test_places_of_which_nobody_knows_the_number(tmp_path: Path) -> None:
     assert {row.by for row in report if "convolution" in row.computes} != {"PyTorch"}
     x = torch.randn(1, 3, 8, 8)
     for answer, right in zip(fast(x), network(x), strict=True):
-        torch.testing.assert_close(answer, right)
+        assert_near(answer, right, summed=27 + 4, layers=2)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from near import assert_near
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -46,4 +47,4 @@ def test_a_network_of_fake_quantized_numbers(tmp_path: Path) -> None:
     fast = tvmconv.torch.optimize(model, x, tmp_path, progress=None)
     assert [row for row in tvmconv.torch.report(fast) if row.why] == []
     for answer, right in zip(fast(x)[:2], model(x)[:2], strict=True):
-        torch.testing.assert_close(answer, right, rtol=1e-6, atol=0)
+        assert_near(answer, right)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from near import assert_near
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -60,7 +61,7 @@ def test_a_part_that_torch_jit_compiled(tmp_path: Path) -> None:
     model, data = nn.Sequential(nn.Conv2d(3, 8, 1), scripted).eval(), torch.randn(1, 3, 4, 4)
     fast = tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
     with torch.no_grad():
-        torch.testing.assert_close(fast(data), model(data))
+        assert_near(fast(data), model(data), summed=3 + 8, layers=2)
     report = tvmconv.torch.report(fast)
     assert {row.layer for row in report} == {"0"} and report.refused["1"] == "torch.jit compiled it"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from near import assert_near
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
@@ -84,4 +85,4 @@ def test_slices_compute_what_the_whole_does(last: bool, tmp_path: Path) -> None:
     assert tvmconv.torch.networks(fast)[0].inputs[0].shape[0] == 1
     with torch.no_grad():
         for each in (fast, copy.deepcopy(fast)):
-            torch.testing.assert_close(each(data), model(data), rtol=1e-4, atol=1e-5)
+            assert_near(each(data), model(data), summed=5 * 72 + 32 * 32 + 512, layers=8)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from near import assert_near
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
@@ -131,7 +132,7 @@ def test_what_is_found_again_is_not_exported(lies: Any, tmp_path: Path, monkeypa
     for answer in answers:
         assert answer["given"] is data and answer["number"] == 3
         for name in ("y", "sum"):
-            torch.testing.assert_close(answer[name], expected[name], rtol=1e-5, atol=1e-5)
+            assert_near(answer[name], expected[name], summed=27 + 8 + 36, layers=3)
             assert answer[name].stride() == answers[0][name].stride()
     with torch.no_grad():
         model.layers[0].bias.add_(1)
@@ -151,4 +152,4 @@ def test_slices_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     fast = tvmconv.torch.optimize(model, data, tmp_path / "bundle", progress=None)
     assert len(tvmconv.torch.networks(fast)) == 2
     data = torch.rand(4, 8, 32, 32)
-    torch.testing.assert_close(fast(data), model(data), rtol=1e-4, atol=1e-4)
+    assert_near(fast(data), model(data), summed=2 * 72, layers=2, numerical_class="transform")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from near import assert_near
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
@@ -19,7 +20,7 @@ def test_a_model_whose_hooks_compute_all_weights_is_one_network() -> None:
     fast = tvmconv.torch.optimize(model, given, progress=None)
     assert tvmconv.torch.report(fast).refused == {}
     with torch.no_grad():
-        torch.testing.assert_close(fast(given), model(given))
+        assert_near(fast(given), model(given), summed=4 * 3, layers=3)
         for each in (fast, model):
             each[0].weight_g.mul_(2)
-        torch.testing.assert_close(fast(given), model(given))
+        assert_near(fast(given), model(given), summed=4 * 3, layers=3)

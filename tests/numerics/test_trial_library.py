@@ -27,7 +27,7 @@ from tvmconv.tuning import trial_library
 from tvmconv.tuning.evaluate import TOGETHER, Evaluator
 from tvmconv.tuning.replay import spaces_of
 from tvmconv.tuning.search import Candidate
-from tvmconv.tuning.tasks import Compile, Part
+from tvmconv.tuning.tasks import Compile, CompiledPart
 
 HOST = Target.parse("host")
 SIGNATURE = "conv2d-n1-i16x9x8-o32x9x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-{}-{}-bias"
@@ -61,7 +61,7 @@ def test_what_is_measured_is_the_code_that_ships(
 
     chosen = next(each for each in candidates_of(problem) if each.algorithm == algorithm)
     part = trial_library.work(Compile(problem, HOST, chosen, str(tmp_path), 7))
-    assert isinstance(part, Part) and (part.pack is None) == (part.built.packed is None)
+    assert isinstance(part, CompiledPart) and (part.pack is None) == (part.built.packed is None)
     ships = machine_code(tmp_path / "ships.o")
     measured = {code for each in (part.kernel, part.pack) if each for code in machine_code(Path(each))}
     kernels = {code for code in measured if len(code) > 2000}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from tvmconv.lowering.common.rewrites import found
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.lowering.cpu.rewrites.choices import chosen_once
 
 A, B = tirx.Var("a", "int32"), tirx.Var("b", "int32")
@@ -17,7 +17,7 @@ def condition_of(condition: Any) -> Any:
     """Return the condition of a choice in an unrolled loop over `a`, in one over `b` that is not."""
     store = tirx.BufferStore(BUFFER, tirx.Select(condition, ONE, TWO), [tirx.Ramp(0, 1, 4)])
     inner = tirx.For(A, 0, 2, tirx.ForKind.UNROLLED, store)
-    (select,) = found(chosen_once(tirx.For(B, 0, 2, tirx.ForKind.SERIAL, inner)), tirx.Select)
+    (select,) = find_all(chosen_once(tirx.For(B, 0, 2, tirx.ForKind.SERIAL, inner)), tirx.Select)
     return select.condition
 
 

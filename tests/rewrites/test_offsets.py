@@ -6,7 +6,7 @@ import pytest
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tvmconv.lowering.common.rewrites import found
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.lowering.cpu.rewrites.offsets import constants_last
 
 A, B = tirx.Var("a", "int32"), tirx.Var("b", "int32")
@@ -15,7 +15,7 @@ BUFFER = tirx.decl_buffer((64,), "float32", "data")
 
 def index_of(index: Any) -> str:
     """Return what becomes of the index of a load, as text."""
-    (load,) = found(constants_last(tirx.Evaluate(tirx.BufferLoad(BUFFER, [index]))), TensorLoad)
+    (load,) = find_all(constants_last(tirx.Evaluate(tirx.BufferLoad(BUFFER, [index]))), TensorLoad)
     return str(load.indices[0])
 
 

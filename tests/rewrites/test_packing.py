@@ -9,7 +9,7 @@ from tvm.script import tirx as T
 
 from tvmconv.algorithms.annotations import PACK
 from tvmconv.errors import RewriteError
-from tvmconv.lowering.common.rewrites import answered, check_answered, check_well_formed, rewritten
+from tvmconv.lowering.common.rewrites import check_answered, check_well_formed, rewrite_loops, settle
 from tvmconv.lowering.cpu.packing import split
 
 
@@ -100,7 +100,7 @@ def test_loops_of_one_iteration_kept_for_annotations_fall_away() -> None:
         for y in range(8):
             output[T.Mul(0, 8) + y] = T.float32(0)
 
-    body = rewritten(before.body, PACK, lambda loop: answered(loop, PACK))
+    body = rewrite_loops(before.body, PACK, lambda loop: settle(loop, PACK))
     tvm.ir.assert_structural_equal(before.with_body(body), after)
 
 

@@ -12,7 +12,7 @@ from tvmconv.errors import RewriteError
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, schedule
 from tvmconv.lowering.cpu.lowering import lower
-from tvmconv.lowering.cpu.passes import LOWERING, PASSES, Kernel, requests
+from tvmconv.lowering.cpu.passes import LOWERING, PASSES, PassKernel, requests
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 
@@ -46,7 +46,7 @@ def test_only_what_is_asked_for_is_done() -> None:
     silent = tvm.IRModule({"main": main.without_attr(annotations.ONE_THREAD)})
     assert "T.parallel" in lower(silent, definition).module.script()
     assert "T.parallel" not in lower(scheduled.mod, definition).module.script()
-    untouched = Kernel(scheduled.mod, definition, EntryPoints.BOTH, frozenset())
+    untouched = PassKernel(scheduled.mod, definition, EntryPoints.BOTH, frozenset())
     for each in LOWERING:
         if each.asked:
             assert each(untouched) is untouched

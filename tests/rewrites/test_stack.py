@@ -6,7 +6,7 @@ import pytest
 import tvm
 from tvm import tirx
 
-from tvmconv.lowering.common.rewrites import found
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.lowering.cpu.stack import ON_STACK, keep_on_stack
 
 KIB = 1024
@@ -20,7 +20,7 @@ def stays(*arrays: tuple[int, str] | tuple[int, str, str]) -> list[bool]:
     ]
     body = tirx.SeqStmt([*(tirx.AllocBuffer(each) for each in places), tirx.Evaluate(0)])
     module = keep_on_stack()(tvm.IRModule({"main": tirx.PrimFunc([], body)}))
-    return [ON_STACK in node.annotations for node in found(module["main"].body, tirx.AllocBuffer)]
+    return [ON_STACK in node.annotations for node in find_all(module["main"].body, tirx.AllocBuffer)]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "float32", "float64", "uint32x16", "float32x8", "float32x16"])

@@ -6,7 +6,7 @@ import pytest
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from tvmconv.lowering.common.rewrites import found
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.lowering.compiler import Choice
 from tvmconv.lowering.cpu.kernels import lower_choice
 from tvmconv.problem import Problem
@@ -19,7 +19,7 @@ TILE = "conv1d-n1-i16x64-o64x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32-bias"
 def stages(problem: Problem) -> list[tirx.For]:
     """Return the loops that read stored sums, of the kernel for x86-64-v4."""
     module = lower_choice(problem, Target.parse("x86-64-v4"), Choice("direct")).module
-    loops = found(module["tvmconv_kernel"].body, tirx.For)
+    loops = find_all(module["tvmconv_kernel"].body, tirx.For)
     return [
         each for each in loops if each.kind == ForKind.SERIAL and "= T.tvmconv." in str(each) and "sums[" in str(each)
     ]

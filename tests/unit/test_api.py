@@ -45,7 +45,7 @@ def test_a_model_is_read_and_its_problems_are_what_build_takes() -> None:
 def test_build_has_the_options_of_each_purpose_and_no_others(tmp_path: Path) -> None:
     groups = (options.AlgorithmOptions, options.ScheduleOptions, options.CheckOptions, options.WorkOptions)
     names = [name for group in groups for name in group.__annotations__]
-    assert sorted(names) == sorted(options.completed({})) and len(set(names)) == len(names)
+    assert sorted(names) == sorted(options.complete({})) and len(set(names)) == len(names)
     with pytest.raises(InputError, match="build has no option strict_build; it has math, network, room, trials"):
         tvmconv.build([tvmconv.parse_signature(SIGNATURE)], tmp_path / "b", strict_build=True)  # type: ignore[call-arg]
 

@@ -186,10 +186,10 @@ def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None
     ("name", "files", "option", "tables"),
     [
         ("README.md", "suites/*/*.json", "--headline", report.headline),
-        ("docs/performance.md", "suites/*/*.json", "--update", report.report),
-        ("docs/further.md", "further/*/*.json", "--update", report.report),
-        ("docs/reported.md", "reported/*/*.json", "--update", report.report),
-        ("docs/filters.md", "filters/*/*.json", "--update", report.report),
+        ("benchmarks/results/suites.md", "suites/*/*.json", "--update", report.report),
+        ("benchmarks/results/further.md", "further/*/*.json", "--update", report.report),
+        ("benchmarks/results/reported.md", "reported/*/*.json", "--update", report.report),
+        ("benchmarks/results/filters.md", "filters/*/*.json", "--update", report.report),
     ],
 )
 def test_documents_show_the_committed_results(

@@ -11,7 +11,7 @@ from tests.unit.test_records import RECORD
 from tvmconv.algorithms import table
 from tvmconv.algorithms.cpu.model.cold import cold_lines
 from tvmconv.building.builder import build
-from tvmconv.building.choosing import Option, Room, algorithms_of, is_cold, within
+from tvmconv.building.decision.rank import Option, Room, algorithms_of, is_cold, within
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import format_signature, parse_signature

@@ -232,7 +232,7 @@ def test_run_shows_outputs_without_elements(
         def __call__(self) -> dict[str, np.ndarray]:
             return {"boxes": np.empty((0, 4), np.float32), "scores": np.array([0.5, 1.5], np.float32)}
 
-    monkeypatch.setattr("tvmconv.cli.networks.load_network", lambda path, bundle: Network())
+    monkeypatch.setattr("tvmconv.runtime.networks.network.load_network", lambda path: Network())
     assert cli.main(["run", "m.so"]) == 0
     header, boxes, scores = (line.split() for line in capsys.readouterr().out.splitlines())
     assert header[3:] == ["min", "max", "mean"] and boxes == ["boxes", "0x4", "float32", "-", "-", "-"]

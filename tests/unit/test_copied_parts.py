@@ -3,7 +3,7 @@
 import pytest
 
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.direct_plan import planned
+from tvmconv.algorithms.cpu.direct_plan import plan_windows
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -11,7 +11,7 @@ from tvmconv.targets.target import CpuTarget, Target
 def _copies_parts(signature: str, name: str = "znver3") -> bool:
     target = Target.parse(name)
     assert isinstance(target, CpuTarget)
-    (window,) = planned(direct_windows(parse_signature(signature), target, prepacked=True), target)
+    (window,) = plan_windows(direct_windows(parse_signature(signature), target, prepacked=True), target)
     plan = window.plans[0]
     copies = len(window.axes) == 1 and not plan.data_at_once
     if copies:

@@ -17,12 +17,12 @@ from benchmarks import compare
 from benchmarks import cores as benchmark
 from benchmarks.measure import Answer
 from tvmconv.measuring import cores, peak, race
-from tvmconv.measuring.cores import Cores, Place, Where
+from tvmconv.measuring.cores import Cores, ThreadPlace, Where
 
-NEAR, FAR, ONE_CORE = Place(1.0, 90e-9), Place(0.97, 450e-9), Place(0.5, 50e-9)
+NEAR, FAR, ONE_CORE = ThreadPlace(1.0, 90e-9), ThreadPlace(0.97, 450e-9), ThreadPlace(0.5, 50e-9)
 
 
-def watch(monkeypatch: pytest.MonkeyPatch, places: Iterable[Place], patience: float = 10.0) -> Cores:
+def watch(monkeypatch: pytest.MonkeyPatch, places: Iterable[ThreadPlace], patience: float = 10.0) -> Cores:
     """Return a watch that sees these places, one a look."""
     seen = iter(places)
     monkeypatch.setattr(Cores, "_look", lambda self: next(seen))
@@ -55,10 +55,12 @@ def test_one_thread_or_too_many_or_no_compiler_is_always_settled(monkeypatch: py
         ([ONE_CORE, NEAR, ONE_CORE, NEAR], ["same cache", "same cache", "shared core", "same cache"]),
         ([ONE_CORE, FAR, NEAR, FAR], ["same cache", "same cache", "same cache", "cross cache"]),
         # Clocks change, and so do round trips.
-        ([NEAR, Place(0.85, 130e-9), Place(1.0, 80e-9)], ["same cache", "same cache", "same cache"]),
+        ([NEAR, ThreadPlace(0.85, 130e-9), ThreadPlace(1.0, 80e-9)], ["same cache", "same cache", "same cache"]),
     ],
 )
-def test_the_best_seen_is_the_measure(monkeypatch: pytest.MonkeyPatch, places: list[Place], found: list[Where]) -> None:
+def test_the_best_seen_is_the_measure(
+    monkeypatch: pytest.MonkeyPatch, places: list[ThreadPlace], found: list[Where]
+) -> None:
     watched = watch(monkeypatch, places)
     assert [watched.where() for _ in places] == found
 

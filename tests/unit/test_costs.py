@@ -13,7 +13,7 @@ from tvmconv.errors import TargetError
 from tvmconv.signature import parse_signature
 from tvmconv.targets import cost_rows as costs
 from tvmconv.targets.cost_rows import all_rows, costs_of, row_text, rows_in
-from tvmconv.targets.costs import Step
+from tvmconv.targets.costs import StepCosts
 from tvmconv.targets.target import Target
 
 PROBLEMS = [
@@ -92,7 +92,7 @@ def test_a_file_that_is_none_is_refused(text: str) -> None:
 
 
 def test_the_slowest_bounds_a_step() -> None:
-    step = Step(chain=8, vector=1, broadcast=1, from_l2=3, beside_part=1, spill=4)
+    step = StepCosts(chain=8, vector=1, broadcast=1, from_l2=3, beside_part=1, spill=4)
     assert tile_step(step, 1, 2, 2) == 8  # sums wait
     assert tile_step(step, 2, 6, 12, parts=2) == 14
     assert tile_step(step, 5, 6, 10) == 11  # loads

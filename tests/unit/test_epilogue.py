@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tvmconv import fills, ops, reference
+from tvmconv.accuracy import tolerance
 from tvmconv.epilogue import STEPS, Step, format_epilogue, is_exact, parse_epilogue
 from tvmconv.errors import InputError, InvalidProblemError
 
@@ -113,7 +114,7 @@ def test_reference_follows_the_formulas(name, data_format):
         "gelu_tanh": lambda: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     }[name]()
     got = reference.compute(problem, **arrays.given())
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(got, expected, **tolerance(expected, dtype="float32"))
     values = fills.exact_fill(problem).given()
     assert list(values) == list(problem.operands)
     if is_exact(problem.epilogue) and not numbers:

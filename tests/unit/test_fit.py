@@ -17,7 +17,7 @@ from tvmconv.errors import TargetError
 from tvmconv.signature import parse_signature
 from tvmconv.targets import cost_rows as costs
 from tvmconv.targets import target as targets
-from tvmconv.targets.cost_rows import all_rows, forget, keep, kept
+from tvmconv.targets.cost_rows import all_rows, forget, keep, user_rows
 from tvmconv.targets.target import CpuTarget, Target
 from tvmconv.tuning.calibrate import COLD_PROBLEMS, PROBLEMS, cold_row, row_of
 
@@ -101,7 +101,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_what_was_calibrated_is_for_the_host_alone(home: Path) -> None:
     host = replace(Target.parse("znver4"), caches=(2**20, 2**25))
-    assert kept() == {} and isinstance(host, CpuTarget)
+    assert user_rows() == {} and isinstance(host, CpuTarget)
     row = replace(all_rows()["znver4"], task=777.0)
     assert keep("znver4", row) == home
     assert host.costs.task == 777.0
@@ -111,13 +111,13 @@ def test_what_was_calibrated_is_for_the_host_alone(home: Path) -> None:
     direct = next(each for each in ALGORITHMS if each.name == "direct")
     assert direct.cycles(problem, host) == cycles(direct.estimate(problem, host), host)
     forget("znver4")
-    assert kept() == {} and not home.exists()
+    assert user_rows() == {} and not home.exists()
 
 
 def test_a_damaged_file_says_what_to_do(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home.parent.mkdir(parents=True)
     home.write_text('{"znver4": {}}')
     with pytest.raises(TargetError, match=r"costs\.json, znver4"):
-        kept()
+        user_rows()
     assert cli.main(["calibrate", "--remove"]) == 0
     assert "removed" in capsys.readouterr().out and not home.exists()

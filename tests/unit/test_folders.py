@@ -16,7 +16,7 @@ def put(place: Path, text: str) -> None:
     """Replace the folder at `place` by one that holds `text`."""
     with folders.staging(place) as folder:
         (folder / "text").write_text(text)
-        with folders.locked(place.parent):
+        with folders.lock(place.parent):
             folders.move_into_place(folder, place)
 
 

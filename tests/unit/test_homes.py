@@ -18,7 +18,7 @@ TARGET = "x86-64-v3"
 
 def _ask() -> None:
     """Ask for all that a build takes of the user."""
-    cost_rows.kept()
+    cost_rows.user_rows()
     records = Records(None)
     records.best(small_problem(), Target.parse(TARGET))
     records.winners(Target.parse(TARGET))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvmconv.isa.aarch64 import ISA as AARCH64
 from tvmconv.isa.aarch64.assembly import READER as ARM
 from tvmconv.isa.hot_loop import HotLoop, hot_loop, listing
-from tvmconv.isa.instructions import Reader
-from tvmconv.isa.sums import Sum, sums
+from tvmconv.isa.instructions import AssemblyReader
+from tvmconv.isa.sums import RegisterSum, sums
 from tvmconv.isa.x86 import ISA as X86_64
 from tvmconv.isa.x86.assembly import READER as X86
 
@@ -17,14 +17,14 @@ def function(name: str, *lines: str) -> str:
     return f"\t.type\t{name},@function\n{name}:\n\t.cfi_startproc\n{body}\n\tretq\n.Lfunc_end0:\n\t.size\t{name}, 8\n"
 
 
-def hottest(*lines: str, reader: Reader = X86) -> HotLoop:
+def hottest(*lines: str, reader: AssemblyReader = X86) -> HotLoop:
     """Return the hot loop of a kernel of these lines."""
     found = hot_loop(function("tvmconv_kernel_compute_", *lines), reader)
     assert found is not None
     return found
 
 
-def only_sum(*lines: str, reader: Reader = X86) -> Sum:
+def only_sum(*lines: str, reader: AssemblyReader = X86) -> RegisterSum:
     """Return the one sum of a pass through these lines."""
     (only,) = sums(reader.read("\t" + line.replace(" ", "\t", 1)) for line in lines)
     return only
@@ -171,11 +171,11 @@ def test_loops_of_arm() -> None:
 
 def test_sums_of_arm_are_followed_from_register_to_register() -> None:
     moved = ["fmla v0.4s, v8.4s, v9.s[3]", "mov v1.16b, v0.16b", "bfdot v1.4s, v8.8h, v9.2h[0]", "mov v0.16b, v1.16b"]
-    assert only_sum(*moved, reader=ARM) == Sum("v0", 2, True)
+    assert only_sum(*moved, reader=ARM) == RegisterSum("v0", 2, True)
     pair = ["ldp q3, q4, [sp, #32]", "fmla v4.4s, v8.4s, v9.4s", "stp q3, q4, [sp, #32]"]
-    assert only_sum(*pair, reader=ARM) == Sum("sp+48", 1, True)
+    assert only_sum(*pair, reader=ARM) == RegisterSum("sp+48", 1, True)
     lane = ["fmla v4.4s, v8.4s, v9.4s", "mov v4.s[1], v5.s[0]"]
-    assert only_sum(*lane, reader=ARM) == Sum("v4", 1, False)
+    assert only_sum(*lane, reader=ARM) == RegisterSum("v4", 1, False)
     fresh = ["movi v4.2d, #0000000000000000", "fmla v4.4s, v8.4s, v9.4s"]
-    assert only_sum(*fresh, reader=ARM) == Sum(None, 1, False)
+    assert only_sum(*fresh, reader=ARM) == RegisterSum(None, 1, False)
     assert ARM.read(".LBB0_1:") == ARM.read("\tret") == X86.read(".LBB0_1:")

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from models import model, save, value
+from near import assert_near
 from onnx import NodeProto, helper, numpy_helper
 from toys import entry, write_bundle
 
@@ -20,7 +21,7 @@ from tvmconv import cli, reference
 from tvmconv.building.filters import add_filters
 from tvmconv.errors import BundleError, KernelNotFoundError
 from tvmconv.frontends import Model, read_model
-from tvmconv.reporting.page import Report, render
+from tvmconv.reporting.page import Page, render
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import format_signature
 
@@ -138,7 +139,7 @@ def test_what_is_joined(kind: str, source: str, tmp_path: Path) -> None:
     arrays = node.constants()
     added = given["z"] if node.residual else None
     output = reference.compute(node.problem, given["x"], arrays.filter, arrays.bias, arrays.scale, arrays.slope, added)
-    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+    assert_near(output, expected, summed=3 * CHANNELS * 9, layers=8, dtype="float32")
     assert (node.residual is not None) == (kind == "another")
     # Nothing else asks for it: kernels of bundles without filters are those of the model's layers.
     for plain in (read_model(path, with_constants=True), read_model(path, join=True)):
@@ -166,7 +167,7 @@ def test_strides_whose_pads_are_not_all_reached(source: str, size: int, tmp_path
     if given is not None:
         arrays = node.constants()
         output = reference.compute(node.problem, given["x"], arrays.filter, arrays.bias, None, None, None)
-        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+        assert_near(output, expected, summed=3 * CHANNELS * 9, layers=8, dtype="float32")
 
 
 @pytest.mark.parametrize("source", ["onnx", "openvino"])
@@ -182,7 +183,7 @@ def test_one_after_the_other(source: str, tmp_path: Path) -> None:
         assert node.constants is not None
         arrays = node.constants()
         output = reference.compute(node.problem, output, arrays.filter, arrays.bias, arrays.scale, arrays.slope, None)
-    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+    assert_near(output, expected, summed=3 * CHANNELS * 9, layers=8, dtype="float32")
 
 
 def path_convolutions(path: str) -> int:
@@ -275,7 +276,7 @@ def test_a_bundle_says_what_was_joined(joined: Model, tmp_path: Path, capsys: py
     assert registry.node(node.name).joined == node.joined
     with pytest.raises(KernelNotFoundError, match=f"is a part of {node.name!r} .*which computes the tensor 'y'"):
         registry.node(node.serves[2])
-    page = render(Report(read_bundle(path), [], None, 1, datetime.now(), 0.0, None, []))
+    page = render(Page(read_bundle(path), [], None, 1, datetime.now(), 0.0, None, []))
     assert f"{node.name} of model.onnx: {node.joined}" in page
     cli.main(["explain", node.signature, str(path)])
     assert f"it computes {node.name} of model.onnx: 4 branches, one kernel" in capsys.readouterr().out

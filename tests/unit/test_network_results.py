@@ -125,10 +125,12 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_committed_results() -> None:
     results = [read_result(path) for path in sorted((ROOT / PICTURE).parent.glob("*/*.json"))]
-    document = (ROOT / "docs/networks.md").read_text()
-    command = "python -m benchmarks.network_report benchmarks/results/networks/*/*.json --update docs/networks.md"
+    document = (ROOT / "benchmarks/results/networks.md").read_text()
+    command = "python -m benchmarks.network_report benchmarks/results/networks/*/*.json --update benchmarks/results/networks.md"
     text = network_report.report(results)
-    assert document == between(document, text, "docs/networks.md", network_report.MARKERS), f"run {command}"
+    assert document == between(document, text, "benchmarks/results/networks.md", network_report.MARKERS), (
+        f"run {command}"
+    )
 
 
 def test_the_libraries_are_called_with_a_network() -> None:

@@ -16,7 +16,7 @@ from tvmconv.algorithms.cpu.windows.plan import WholeRows
 from tvmconv.algorithms.pairs import filter_in_pairs
 from tvmconv.algorithms.table import for_plain_filters, get
 from tvmconv.lowering.common.entry_points import SYMBOL, EntryPoints
-from tvmconv.lowering.common.rewrites import found
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.lowering.compiler import Choice
 from tvmconv.lowering.cpu.functions import functions_of
 from tvmconv.lowering.cpu.kernels import lower_choice
@@ -269,7 +269,7 @@ def test_a_filter_that_is_packed_within_the_call_is_not_split_off() -> None:
     problem, target = _asked(TILED.replace("7x7", "4x4"), "znver4")
     both = functions_of(lower_choice(problem, target, Choice("winograd2")).module)
     assert set(both) == {SYMBOL, PACK_SYMBOL, PACKED_SYMBOL}
-    assert not any(each.value == PACK_SYMBOL for each in found(both[SYMBOL].body, StringImm))
+    assert not any(each.value == PACK_SYMBOL for each in find_all(both[SYMBOL].body, StringImm))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu import planar
 from tvmconv.algorithms.cpu.direct import direct_windows, windows_estimate
-from tvmconv.algorithms.cpu.direct_plan import planned
+from tvmconv.algorithms.cpu.direct_plan import plan_windows
 from tvmconv.algorithms.cpu.kn2row import tap_windows, vector_counts, widths
 from tvmconv.algorithms.cpu.model.cost import cycles
 from tvmconv.algorithms.cpu.transforms.winograd_cost import windows_estimate as winograd_estimate
@@ -67,7 +67,7 @@ def test_the_schedule_does_what_the_plan_says(algorithm: str, signature: str) ->
 def test_the_estimate_counts_what_the_plan_says(signature: str) -> None:
     target, problem = Target.parse("x86-64-v4"), parse_signature(signature)
     assert isinstance(target, CpuTarget)
-    windows = planned(direct_windows(problem, target, problem.groups > 1, prepacked=True), target)
+    windows = plan_windows(direct_windows(problem, target, problem.groups > 1, prepacked=True), target)
     best = cycles(windows_estimate(windows, target), target)
     assert best == algorithms.get("grouped" if problem.groups > 1 else "direct").cycles(problem, target)
     assert cycles(windows_estimate([_with_tile(window, 1) for window in windows], target), target) > best
@@ -163,7 +163,7 @@ def test_blocks_of_channels_that_no_small_number_divides_are_shared(blocks: int)
     target = Target.parse("x86-64-v4")
     assert isinstance(target, CpuTarget)
     problem = parse_signature(f"conv2d-n1-i488x14x14-o{32 * blocks}x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32")
-    (window,) = planned(direct_windows(problem, target, prepacked=True), target)
+    (window,) = plan_windows(direct_windows(problem, target, prepacked=True), target)
     plan = window.plans[0]
     assert plan.chunks[1] >= 8
 
@@ -184,7 +184,7 @@ def test_vectors_of_the_filter_lie_together_as_tiles_take_them(outputs: int, til
     )
     target = Target.parse("znver5")
     assert isinstance(target, CpuTarget)
-    (window,) = planned(direct_windows(problem, target, prepacked=True), target)
+    (window,) = plan_windows(direct_windows(problem, target, prepacked=True), target)
     assert (window.plans[0].vectors, vectors_together(window)) == (tile, together)
 
 
@@ -221,7 +221,7 @@ def packed_window(signature: str, vnni_factor: int = 1) -> Window:
     target = Target.parse("znver5")
     assert isinstance(target, CpuTarget)
     windows = direct_windows(parse_signature(signature), target, vnni_factor=vnni_factor, prepacked=True)
-    (window,) = planned(windows, target)
+    (window,) = plan_windows(windows, target)
     return window
 
 

@@ -6,31 +6,31 @@ import re
 
 import pytest
 
-from tvmconv.building.bench import Row
+from tvmconv.building.bench import BenchRow
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import Timing
 from tvmconv.reporting.kernels import roof
 from tvmconv.reporting.roofline import BOTTOM, LEFT, RIGHT, ROOM, TOP, draw_roofline
-from tvmconv.reporting.svg import Axis
+from tvmconv.reporting.svg import Scale
 from tvmconv.signature import parse_signature
 
 CONV = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 LIMITS = Peak(flops=2e11, bf16_flops=8e11, bandwidth=2e10, cache_bandwidth=8e10, threads=2)
 
 
-def row(signature: str, algorithm: str, rate: float) -> Row:
+def row(signature: str, algorithm: str, rate: float) -> BenchRow:
     problem = parse_signature(signature)
     timing = Timing(problem.flops / rate, problem.flops / rate, 5)
-    return Row(signature, "any", "cpu", algorithm, "default", problem.flops, problem.nbytes, timing, None)
+    return BenchRow(signature, "any", "cpu", algorithm, "default", problem.flops, problem.nbytes, timing, None)
 
 
 def test_axes() -> None:
-    assert Axis(1, 100, 0, 200)(10) == 100 and Axis(0, 10, 200, 0, linear=True)(5) == 100
-    assert Axis(0.9, 1100, 0, 1).ticks == [1, 3, 10, 30, 100, 300, 1000]
-    assert Axis(1, 20, 0, 1).ticks == [1, 2, 5, 10, 20]
-    assert Axis(1e-3, 1e9, 0, 1).ticks == [10.0**n for n in range(-3, 10)]
-    assert Axis(31, 36, 0, 1).ticks == [32, 34, 36]  # less than a decade
-    assert Axis(0, 40, 0, 1, linear=True).ticks == [0, 10, 20, 30, 40]
+    assert Scale(1, 100, 0, 200)(10) == 100 and Scale(0, 10, 200, 0, linear=True)(5) == 100
+    assert Scale(0.9, 1100, 0, 1).ticks == [1, 3, 10, 30, 100, 300, 1000]
+    assert Scale(1, 20, 0, 1).ticks == [1, 2, 5, 10, 20]
+    assert Scale(1e-3, 1e9, 0, 1).ticks == [10.0**n for n in range(-3, 10)]
+    assert Scale(31, 36, 0, 1).ticks == [32, 34, 36]  # less than a decade
+    assert Scale(0, 40, 0, 1, linear=True).ticks == [0, 10, 20, 30, 40]
 
 
 @pytest.mark.parametrize("limits", [LIMITS, None])
@@ -42,7 +42,7 @@ def test_points_and_roofs_lie_where_their_numbers_say(limits: Peak | None) -> No
     assert [point[:2] for point in points] == [("k0", "0"), ("k1", "1")]
     (x0, y0), (x1, y1) = ((float(x), float(y)) for _, _, x, y in points)
     assert LEFT < x1 < x0 < RIGHT and TOP < y0 < y1 < BOTTOM
-    y = Axis(1e10 / 1e9 / ROOM, 2e11 / 1e9 * ROOM, BOTTOM, TOP)
+    y = Scale(1e10 / 1e9 / ROOM, 2e11 / 1e9 * ROOM, BOTTOM, TOP)
     assert (y0, y1) == (pytest.approx(y(200), abs=0.06), pytest.approx(y(10), abs=0.06))
     if limits:
         assert f",{y0:.1f}H{RIGHT:.1f}" in drawn  # the first kernel is at the peak

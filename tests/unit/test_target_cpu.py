@@ -11,7 +11,7 @@ from tvm.target import codegen
 from tvmconv.errors import TargetError, ToolchainError
 from tvmconv.isa import ISAS, isa_of, native
 from tvmconv.isa.aarch64 import ISA as AARCH64
-from tvmconv.isa.aarch64.hwcap import decoded
+from tvmconv.isa.aarch64.hwcap import decode
 from tvmconv.isa.x86 import ISA as X86
 from tvmconv.support import toolchain
 from tvmconv.support.toolchain import find_compiler
@@ -106,9 +106,9 @@ def test_a_missing_cross_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_bits_of_auxiliary_vectors() -> None:
-    assert {"asimd", "asimdhp", "sve"} <= decoded(0xEFFFFFFF, 0x0) and "bf16" not in decoded(0xEFFFFFFF, 0x0)
-    assert decoded(0x0, 1 << 14) == {"bf16"}
-    assert decoded(0xFF, 0x0) == {"fp", "asimd"}
+    assert {"asimd", "asimdhp", "sve"} <= decode(0xEFFFFFFF, 0x0) and "bf16" not in decode(0xEFFFFFFF, 0x0)
+    assert decode(0x0, 1 << 14) == {"bf16"}
+    assert decode(0xFF, 0x0) == {"fp", "asimd"}
 
 
 def test_features_tell_the_instruction_set() -> None:

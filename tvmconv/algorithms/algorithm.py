@@ -68,7 +68,7 @@ class Algorithm:
 
     def estimate(self, problem: Problem, target: Target) -> Counts:
         """Return the events of a problem that it covers, by the names of their coefficients; for a GPU its cycles."""
-        return _counted(self._module(), tuple(self.options.items()), problem, target)
+        return _count(self._module(), tuple(self.options.items()), problem, target)
 
     def plain_cycles(self, problem: Problem, target: Target) -> float | None:
         """Return by estimate how many cycles a problem takes whose filter comes plain; None: it does not say."""
@@ -108,6 +108,6 @@ class Algorithm:
 
 
 @lru_cache(maxsize=64)  # asked for to choose, and again to say why
-def _counted(module: ModuleType, options: tuple[tuple[str, Any], ...], problem: Problem, target: Target) -> Counts:
+def _count(module: ModuleType, options: tuple[tuple[str, Any], ...], problem: Problem, target: Target) -> Counts:
     counts: Counts = module.estimate(problem, target, **dict(options))
     return counts

@@ -1,4 +1,4 @@
-"""What a schedule for a CPU asks of lowering, by an annotation on the loop it means, and a definition, by one on its function.
+"""Annotations by which schedules for CPUs ask lowering for rewrites, on the loop it means; definitions, on a function.
 
 The annotations of loops, and what answers them:
 
@@ -45,7 +45,7 @@ the roles of loops, and the sizes that a rewrite takes.
 from __future__ import annotations
 
 PREFIX = "tvmconv."
-# What a function is of, where MetaSchedule has it: these ask for nothing.
+# Names under which MetaSchedule finds a function's problem and target: these ask for nothing.
 SIGNATURE, TARGET, ALGORITHM, VERSION = (f"{PREFIX}{each}" for each in ("signature", "target", "algorithm", "version"))
 IDENTITY = (SIGNATURE, TARGET, ALGORITHM, VERSION)
 TRANSPOSE, TO_PIXELS, TO_PLANES, INTERLEAVE = f"{PREFIX}transpose", "to_pixels", "to_planes", "interleave"
@@ -77,9 +77,9 @@ QUOTIENTS = f"{PREFIX}quotients"
 HOIST = f"{PREFIX}hoist"
 CHOOSE_ONCE = f"{PREFIX}choose_once"
 CONSTANTS_LAST = f"{PREFIX}constants_last"
-# What moves conditions: all but HOIST make some first.
+# Annotations that move conditions: all but HOIST make some first.
 PADDING = (SKIP, SKIP_TILE, SOME_INSIDE, UNREAD, HOIST)
-# Of the loops of a block of tiles.
+# Roles of the loops of a block of tiles.
 TILES, ROWS, VECTORS, LANES, PAIRS = "tiles", "rows", "vectors", "lanes", "pairs"
 PART = 4  # floats in 128 bits, within which shuffles take one cycle on every x86
 TRANSPOSED_LANES = (16, 8, 4)

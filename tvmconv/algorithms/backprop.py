@@ -60,7 +60,7 @@ def interleaved_axis(problem: Problem, axis: int) -> Axis | None:
 
 
 def covers_output(problem: Problem) -> bool:
-    """Whether every output element is in a window of `backprop_axes` (else the rest is filled with the bias)."""
+    """Return whether each output element is in a window of `backprop_axes` (else the rest is filled with the bias)."""
     return all(_covers_axis(problem, axis) for axis in range(problem.rank))
 
 

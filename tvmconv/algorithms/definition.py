@@ -18,13 +18,13 @@ from .quotients import check_quotients
 from .stage_names import FILL, FILTER
 from .types import KERNEL_DTYPES, kernel_dtype, narrow
 
-# From an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
+# Function from an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
 StoreIndex = Callable[[list[Any]], tuple[Any, Any]]
-# From a window, data, filter and epilogue to the window's output.
+# Function from a window, data, filter and epilogue to the window's output.
 Express = Callable[[Any, te.Tensor, te.Tensor, Epilogue], te.Tensor]
 
 
-# Below both, one thread computes: see `is_tiny`.
+# Limits below both of which one thread computes: see `is_tiny`.
 TINY_FLOPS, TINY_BYTES = 250_000, 64 * 1024
 
 
@@ -88,7 +88,7 @@ def assemble(
     data_in_pairs = reads_pairs(flat, vnni_factor)
     data_in_pairs = data_in_pairs and not (filter_rows and any(not window.data_in_pairs for window in windows))
     arrays = _placeholders(problem, flat, vnni_factor, data_in_pairs, filter_rows)
-    definition = filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
+    definition = fill_rest(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
     func = definition.func
     asks = requests_of(problem, windows) if asks is None else asks
     for request in (*asks, *[BY_ELEMENT] * by_element, *[ONE_THREAD] * is_tiny(problem)):
@@ -107,7 +107,7 @@ def requests_of(problem: Problem, windows: Sequence[Any]) -> list[str]:
 
 
 def is_tiny(problem: Problem) -> bool:
-    """Whether other threads would cost more than they give.
+    """Return whether other threads would cost more than they give.
 
     A parallel loop costs half a microsecond when its threads are awake, and milliseconds when one waits for a
     processor; a problem of this size takes 3 microseconds (two cores of a Zen 4: equal at 225 792 operations).
@@ -115,7 +115,7 @@ def is_tiny(problem: Problem) -> bool:
     return problem.flops < TINY_FLOPS and problem.nbytes < TINY_BYTES
 
 
-def filled(
+def fill_rest(
     problem: Problem,
     flat: Problem,
     arrays: tuple[te.Tensor, te.Tensor, Epilogue],

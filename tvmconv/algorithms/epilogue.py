@@ -33,16 +33,16 @@ def register_operator(name: str) -> Op:
     return Op.get(name)
 
 
-# Of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
+# Operators of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
 _STEPS = {name: register_operator(name) for name in STEPS if name != "add"}
-# Where the value is rounded to 16 bits at once.
+# Operators whose value is rounded to 16 bits at once.
 _SHORT = {name: register_operator(f"{name}_short") for name in SHORT}
 _NAMES = {operator.name: name for steps in (_STEPS, _SHORT) for name, operator in steps.items()}
 _NARROW = register_operator("narrow")
 
 
 class Epilogue:
-    """What follows the sums of a problem.
+    """Steps that follow the sums of a problem.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Epilogue:
         """
 
         def of_channel(name: str) -> Any:
-            value = _widened(self._arrays[name](self._channel(channel)))
+            value = _widen(self._arrays[name](self._channel(channel)))
             return zero_outside(bounds, value)
 
         if self._problem.bias:
@@ -100,7 +100,7 @@ class Epilogue:
         steps = self._problem.epilogue
         for number, step in enumerate(steps, 1):
             if step.name == "add":
-                total = total + _widened(self._arrays["residual"](offset))
+                total = total + _widen(self._arrays["residual"](offset))
             else:
                 operands = [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
                 short = number == len(steps) and self._problem.dtype != "f32"
@@ -119,7 +119,7 @@ def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) 
 
 
 def calls_operators(problem: Problem) -> bool:
-    """Whether a step of a problem's epilogue is an operator of its own: all but a sum with an array are."""
+    """Return whether a step of a problem's epilogue has an operator of its own: all have but a sum with an array."""
     return any(step.name in _STEPS for step in problem.epilogue)
 
 
@@ -128,17 +128,17 @@ def narrow_once(value: Any) -> Any:
     return Call(_NARROW, [value], ret_ty=PrimType("uint16"))
 
 
-def narrowed(call: Call) -> Any:
+def value_of_narrow(call: Call) -> Any:
     """Return the value that a call of `narrow_once` rounds; None: it is another call."""
     return call.args[0] if call.op.same_as(_NARROW) else None
 
 
-def _widened(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     return widen(value, "bf16") if str(value.ty.dtype) == "uint16" else value.astype("float32")
 
 
 def is_short(call: Call) -> bool:
-    """Whether a call of a step's operator is as exact as a type of 16 bits needs."""
+    """Return whether a call of a step's operator is only as exact as a type of 16 bits needs."""
     return call.op.same_as(_SHORT.get(_NAMES[call.op.name]))
 
 

@@ -30,8 +30,8 @@ def flatten(problem: Problem) -> Problem:
     """
     if problem.is_empty or problem.is_constant:
         return problem
-    smaller = _merged(problem)
-    for rule in (_without_unit_axes, _folded, _pixels_last, _forward):
+    smaller = _merge(problem)
+    for rule in (_without_unit_axes, _fold, _pixels_last, _forward):
         smaller = rule(smaller)
     return smaller if smaller == problem else flatten(smaller)
 
@@ -41,22 +41,22 @@ def original_channel(problem: Problem, flat: Problem) -> Callable[[object], obje
     each = flat.out_channels // max(problem.out_channels, 1)
     if each <= 1:
         return lambda channel: channel
-    # What lay between channels and output pixels is the faster index where channels came first.
+    # Axes between channels and output pixels become the faster index where channels came first.
     count = problem.out_channels
     return lambda channel: channel // each if problem.data_format == "NCX" else channel % count  # type: ignore[operator]
 
 
-def _merged(problem: Problem) -> Problem:
+def _merge(problem: Problem) -> Problem:
     """Merge axes that are only carried along with neighbours of their kind, or with the batch."""
     groups: list[list[int]] = []
     for axis in range(problem.rank):
-        if groups and _carried(problem, axis) and _carried(problem, groups[-1][-1]):
+        if groups and _is_carried(problem, axis) and _is_carried(problem, groups[-1][-1]):
             groups[-1].append(axis)
         else:
             groups.append([axis])
     batch = problem.batch
     longer = 1
-    if problem.data_format == "NXC" and _carried(problem, 0):
+    if problem.data_format == "NXC" and _is_carried(problem, 0):
         # The batch lies next to the first axis. Keep one spatial axis.
         if len(groups) > 1:
             batch *= prod(problem.in_spatial[axis] for axis in groups.pop(0))
@@ -72,7 +72,7 @@ def _merged(problem: Problem) -> Problem:
     return problem.with_(batch=batch, **spatial, **changes)
 
 
-def _carried(problem: Problem, axis: int) -> bool:
+def _is_carried(problem: Problem, axis: int) -> bool:
     return (
         problem.kernel[axis] == 1
         and problem.strides[axis] == 1
@@ -83,13 +83,13 @@ def _carried(problem: Problem, axis: int) -> bool:
 
 def _without_unit_axes(problem: Problem) -> Problem:
     """Drop axes with one element of data, filter and output, but the last of all."""
-    units = [axis for axis in range(problem.rank) if _carried(problem, axis) and problem.in_spatial[axis] == 1]
+    units = [axis for axis in range(problem.rank) if _is_carried(problem, axis) and problem.in_spatial[axis] == 1]
     for axis in reversed(units[: problem.rank - 1]):
         problem = _without(problem, axis)
     return problem
 
 
-def _folded(problem: Problem) -> Problem:
+def _fold(problem: Problem) -> Problem:
     """Make an axis that lies next to the channels more of them: all its data is summed, or all its outputs are of one element.
 
     And the taps of a last axis that is cut into patches.
@@ -133,7 +133,7 @@ def _pixels_last(problem: Problem) -> Problem:
 
 def _forward(problem: Problem) -> Problem:
     """Make a transposed convolution of one tap a convolution: inputs and outputs of its filter change names."""
-    carried = all(_carried(problem, axis) for axis in range(problem.rank))
+    carried = all(_is_carried(problem, axis) for axis in range(problem.rank))
     if problem.op == "convolution" or problem.groups > 1 or not carried:
         return problem
     other = {"XIO": "OIX", "OIX": "XIO"}

@@ -14,25 +14,25 @@ from tvm.ir import Call
 
 from ..problem import Problem
 
-# Of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
+# Call of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
 ROUND = "tvmconv_round_bf16"
-# Of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
+# Call of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
 MATRIX = "tvmconv_matrix_bf16"
 
 
-# By the channels in an element.
+# Types by the channels in an element.
 ELEMENT_TYPES = {1: "float32", 2: "uint32", 4: "uint64"}
 _BF16_BITS = 16
 
 
 def reads_pairs(problem: Problem, count: int = 2) -> bool:
-    """Whether data already consists of pairs, or `count` together: channels are neighbours, whole pairs in each group."""
+    """Return whether data consists of pairs already, or of `count` channels: neighbours, whole pairs in each group."""
     return problem.data_format == "NXC" and problem.in_channels // problem.groups % count == 0
 
 
 def filter_in_pairs(problem: Problem, count: int = 2) -> bool:
-    """Whether the filter already consists of pairs, or `count` together: channels of a sum are neighbours, whole pairs in each group."""
+    """Return whether the filter consists of pairs already, or of `count` channels: of a sum, whole in each group."""
     forward, one_tap = problem.op == "convolution", prod(problem.kernel) == 1
     together = forward and one_tap if problem.filter_format == "OIX" else not forward
     return together and problem.in_channels // problem.groups % count == 0
@@ -81,5 +81,5 @@ def round_pair(value: Any) -> Any:
 
 
 def calls(value: Any, name: str) -> bool:
-    """Whether `value` is a call of DOT or ROUND, as `name` says."""
+    """Return whether `value` calls DOT or ROUND, by `name`."""
     return isinstance(value, Call) and bool(value.args) and str(value.args[0]).strip('"') == name

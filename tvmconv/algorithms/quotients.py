@@ -35,7 +35,7 @@ def check_quotients(expressions: Iterable[Any]) -> None:
 
 
 def _falls(numerator: Any, sign: int) -> bool:
-    """Whether `sign` times an expression falls as one of its variables grows; False below what is not simplified."""
+    """Return whether `sign` times an expression falls as a variable grows; False below what is not simplified."""
     if isinstance(numerator, tirx.Var):
         return sign < 0
     if isinstance(numerator, tirx.Add):

@@ -1,4 +1,4 @@
-"""How many lanes and how long a row a window gets: the two shape choices that a definition fixes."""
+"""Choose the lanes and the row's length of a window: the two shape choices that a definition fixes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F32_BITS = 32
 SSE_LANES = 4  # lanes of 128 bits, within which a shuffle takes no vector of indices
 # A multiply-add takes 4 cycles and one or two start in each: fewer accumulators than this leave gaps.
 IN_FLIGHT = 8
-# Up to so many, lanes across output channels are mostly empty.
+# Output channels up to which lanes across them are mostly empty.
 FEW_OUTPUTS = 8
 # Columns of padding on one side from which on whole tiles of a row (4 to 14 outputs) read nothing else.
 LEAST_SKIPPED = 4
@@ -76,7 +76,7 @@ def row_extent(outputs: int, target: CpuTarget) -> int:
 
 
 def shuffles(problem: Problem, vnni_factor: int, target: CpuTarget) -> bool:
-    """Whether whole groups fill each vector of outputs, and their channels, `vnni_factor` to an element, a vector at most.
+    """Return whether whole groups fill each vector of outputs, and at most one of their channels by `vnni_factor`.
 
     Shuffles of two vectors (f32, 28x28, 64 to 32 channels in 8 groups) took three times as long as broadcasts.
     """
@@ -86,7 +86,7 @@ def shuffles(problem: Problem, vnni_factor: int, target: CpuTarget) -> bool:
     return whole and 1 < outputs < lanes and 0 < channels <= outputs and problem.data_format == "NXC"
 
 
-def rotated(c: Any, o: Any, channels: int, outputs: int) -> Any:
+def rotate(c: Any, o: Any, channels: int, outputs: int) -> Any:
     """Return which of a group's `channels` output `o`, one of `outputs` a group, sums as its `c`-th.
 
     It begins with that in its own place, which takes no shuffle where groups have as many outputs, and goes round 128 bits

@@ -1,4 +1,4 @@
-"""What stages of definitions are called: definitions name them, schedules and lowering find them by their names.
+"""Names of the stages of definitions, by which schedules and lowering find them.
 
 Traces, golden files and ``tvmconv inspect`` have these names, so a value here changes only with them.
 """
@@ -16,13 +16,13 @@ PARTIAL = "part"  # sums of a tap, or of a part of the depth
 SUM = "sum"  # partial sums added
 TILE = "tile"  # sums out of the registers
 OUT = "out"
-# Of Winograd's transforms, along rows and then along columns.
+# Winograd's transforms, along rows and then along columns.
 DATA_ROWS, DATA_TILES = "data_rows", "data_tiles"
 FILTER_ROWS, FILTER_TILES = "filter_rows", "filter_tiles"
 OUT_ROWS = "out_rows"
-# What is transformed as pairs of halves, and its products out of AMX's registers.
+# Stages transformed as pairs of halves, and their products out of AMX's registers.
 DATA_HALVES, FILTER_HALVES, PRODUCTS = "data_halves", "filter_halves", "products"
-# On GPUs, in shared memory and in registers.
+# Tiles on GPUs, in shared memory and in registers.
 DATA_TILE, FILTER_TILE = "data_tile", "filter_tile"
 PATCH = "patch"
 

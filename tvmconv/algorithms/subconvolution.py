@@ -53,12 +53,12 @@ class Axis:
 
     @property
     def gap(self) -> int:
-        """How far apart the coordinates are that are read: along an axis with one tap, a stride leaves out what lies between."""
+        """Distance between the coordinates that are read: along an axis with one tap, a stride leaves some out."""
         return self.stride if self.taps == self.phases == 1 else 1
 
     @property
     def padded(self) -> bool:
-        """Whether coordinates outside of data are read."""
+        """Return whether coordinates outside of data are read."""
         return self.lowest < 0 or self.lowest + self.extent > self.inputs
 
     def meets(self, phase: int, tap: int) -> range:
@@ -81,7 +81,7 @@ class Axis:
 
     @property
     def meets_data(self) -> bool:
-        """Whether some tap of some output reads data, not padding."""
+        """Return whether some tap of some output reads data, not padding."""
         return any(self.meets(phase, tap) for phase in range(self.phases) for tap in range(self.taps))
 
     def inside(self, x: Expr, lowest: int, extent: int) -> list[Expr]:
@@ -119,7 +119,7 @@ class SubConvolution:
 
     @property
     def row_neighbours(self) -> int:
-        """How many outputs of a vector are neighbours in a row of a plane: each plane has one."""
+        """Number of a vector's outputs that are neighbours in a row of a plane: each plane has one."""
         return 1
 
     @property
@@ -161,7 +161,7 @@ class SubConvolution:
         return store_index(self.problem, self.axes, self.outputs, indices)
 
 
-def shifted(index: Expr, tile: int, extent: int) -> Expr:
+def shift_last(index: Expr, tile: int, extent: int) -> Expr:
     """Return the element that `index`, of whole tiles, is: the last tile is shifted to end with all, `extent`, of one tile at least."""
     return tirx.min(index // tile * tile, extent - tile) + index % tile
 

@@ -11,7 +11,7 @@ from .algorithm import Algorithm
 MATHS = ("default", "strict", "tf32")
 # Estimates err by a quarter: a transform that promises at least this much of a gain is worth a trial when a problem is tuned.
 LEAST_GAIN = 0.75
-# What another algorithm takes for plain filters, at most, of the time of that for prepacked ones.
+# Ratio, at most, of the time of another algorithm for plain filters to that of the one for prepacked ones.
 LEAST_PLAIN_GAIN = 0.85
 
 ALGORITHMS: tuple[Algorithm, ...] = (
@@ -64,7 +64,7 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
         If `math` is not one of MATHS.
     """
     check_math(math)
-    candidates = [each for each in ALGORITHMS if each.kind == target.kind and allowed(each, math)]
+    candidates = [each for each in ALGORITHMS if each.kind == target.kind and allows(each, math)]
     covering = [each for each in candidates if each.covers(problem, target) is None]
     return sorted(covering, key=lambda each: (not each.is_default, each.cycles(problem, target)))
 
@@ -105,8 +105,8 @@ def worth_trying(problem: Problem, target: Target, math: str = "default") -> lis
     return [each for each in found if each.numerical_class != "transform" or each.cycles(problem, target) <= most]
 
 
-def allowed(algorithm: Algorithm, math: str) -> bool:
-    """Whether `math` allows an algorithm."""
+def allows(algorithm: Algorithm, math: str) -> bool:
+    """Return whether `math` allows an algorithm."""
     if math == "tf32":
         return True
     return algorithm.numerical_class == "exact" or (algorithm.numerical_class != "tf32" and math == "default")

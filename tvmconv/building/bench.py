@@ -20,15 +20,15 @@ from ..signature import parse_signature
 from ..support.progress import Progress
 
 DEFAULT_SECONDS = 0.2
-# How the filter is given: as it is, or prepacked.
+# Forms of the filter: as it is, or prepacked.
 PLAIN, PACKED = "plain", "packed"
 # The number of a variant, and one of these.
 Way = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class Row:
-    """What was measured for one entry of a bundle.
+class BenchRow:
+    """Measurements of one entry of a bundle.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ def bench(
     seconds: float = DEFAULT_SECONDS,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> list[Row]:
+) -> list[BenchRow]:
     """Time every entry of the bundle at `path` that this machine can run, and whose output is not empty.
 
     Parameters
@@ -98,7 +98,7 @@ def bench(
 
 def time_in_turn(
     variants: Sequence[tuple[Bundle, Entry]], seconds: float, threads: int | None, turns: int = 1
-) -> list[Row]:
+) -> list[BenchRow]:
     """Time kernels of one problem that this machine can run.
 
     Parameters
@@ -133,7 +133,7 @@ def time_in_turn(
             samples[key] += sample_call(calls[key], seconds / turns)
     timings |= {key: summarize(each) for key, each in samples.items()}
     return [
-        Row(
+        BenchRow(
             entry.signature,
             entry.target,
             bundle.targets[entry.target].kind,

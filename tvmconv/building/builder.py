@@ -26,24 +26,24 @@ from ..errors import (
 )
 from ..lowering.code_generator import generator_of
 from ..lowering.common.entry_points import EntryPoints
-from ..problem import Problem, listed
+from ..problem import Problem, list_of
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
 from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
 from ..signature import format_signature
 from ..support.files import LEFT
-from ..support.folders import followed, link_or_copy, locked, move_into_place, staging
+from ..support.folders import followed, link_or_copy, lock, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records, records_of
-from ..tuning.transfer import donor
 from ..version import __version__
-from .choosing import algorithms_of, is_cold
+from .decision.decide import decide
+from .decision.rank import is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
-from .options import BuildOptions, completed
+from .options import BuildOptions, complete
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -103,48 +103,69 @@ def build(
     OSError
         If the bundle cannot be written, for instance because the disk is full.
     """
-    given = listed(problems)
-    problems = list(dict.fromkeys(given))
-    if not problems:
+    given = list_of(problems)
+    if not given:
         raise InvalidProblemError("there is no problem to build; give at least one")
-    chosen = completed(options)
-    math, progress = chosen["math"], chosen["progress"]
-    check_math(math)
+    chosen = complete(options)
+    check_math(chosen["math"])
     path = as_path("path", path)
     check_name(path)
     _check_replaceable(path)
-    jobs = None if chosen["jobs"] is None else integer("jobs", chosen["jobs"], 1)
+    if chosen["jobs"] is not None:
+        integer("jobs", chosen["jobs"], 1)
     targets = parse_targets(target)
-    entry_points = EntryPoints.PACKED if chosen["prepacked"] else EntryPoints.BOTH
-    find_compiler()
-    for each in targets:  # before time is spent on others
-        generator_of(each).check_tools(each)
-    records = records_of(chosen["records"], written=bool(chosen["trials"] or chosen["seconds"]))
-    if chosen["trials"] or chosen["seconds"]:
-        tune_for(targets, given, chosen["trials"], chosen["seconds"], records, math, network=chosen["network"])
     place = followed(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     with staging(place) as folder:
-        work = []
-        for each in targets:
-            ranked = algorithms_of(problems, each, math, chosen["network"], chosen["room"], records)
-            winners = records.winners(each, math) if chosen["transfer"] else []
-            described = bundle_target(each)
-            check = chosen["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
-            for problem in problems:
-                names = ranked[problem]
-                alike = [winner for winner in winners if winner.algorithm in names]
-                like = records.of_sums(problem, each, math, names) or donor(problem, each, math, alike)
-                record = records.best(problem, each, math, names)
-                work.append(Job(problem, each, math, names, record, str(folder), check, like, entry_points))
-        outcomes = _compile(work, jobs, progress)
+        outcomes = build_kernels(given, targets, folder, chosen)
         if not chosen["fallback"]:
             _check_complete(outcomes, path, fallback=False)
-        entries = [each.entry for each in outcomes if each.entry is not None]
+        entries = [each.built.entry for each in outcomes if each.built is not None]
         if entries:
             _finish(folder, place, targets, entries)
     _check_complete(outcomes, path, fallback=True)
     return path
+
+
+def build_kernels(
+    problems: Sequence[Problem],
+    targets: Sequence[Target],
+    folder: Path,
+    options: BuildOptions,
+    keep_functions: bool = False,
+) -> list[Outcome]:
+    """Build a kernel for each distinct problem and target, as a library in `folder`, in the order in which they are done.
+
+    Parameters
+    ----------
+    problems
+        What to build; those that come more often count more when they are tuned.
+    options
+        All of `tvmconv.building.options`, as `completed` returns them.
+    keep_functions
+        Return the functions of kernels, too (`Built.functions`).
+
+    Raises
+    ------
+    TargetError, ToolchainError, OSError
+        As :func:`build`.
+    """
+    find_compiler()
+    for each in targets:  # before time is spent on others
+        generator_of(each).check_tools(each)
+    math, network = options["math"], options["network"]
+    is_tuned = bool(options["trials"] or options["seconds"])
+    records = records_of(options["records"], written=is_tuned)
+    if is_tuned:
+        tune_for(targets, problems, options["trials"], options["seconds"], records, math, network=network)
+    entry_points = EntryPoints.PACKED if options["prepacked"] else EntryPoints.BOTH
+    work: list[Job] = []
+    for target in targets:
+        decisions = decide(problems, target, math, records, network, options["room"], options["transfer"])
+        described = bundle_target(target)
+        check = options["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
+        work += [Job(each, str(folder), check, entry_points, keep_functions) for each in decisions]
+    return _compile(work, options["jobs"], options["progress"])
 
 
 def parse_targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
@@ -164,10 +185,10 @@ def parse_targets(target: str | Target | Sequence[str | Target]) -> list[Target]
         raise TargetError(f"target is {target!r}; give a name, for example host, or a list of names")
     if not names:
         raise TargetError("there is no target to build for; give at least one, for example host")
-    return list({parsed.name: parsed for parsed in map(_parsed, names)}.values())
+    return list({parsed.name: parsed for parsed in map(_parse, names)}.values())
 
 
-def _parsed(target: str | Target) -> Target:
+def _parse(target: str | Target) -> Target:
     return target if isinstance(target, Target) else Target.parse(target)
 
 
@@ -207,7 +228,7 @@ def tune_for(
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:
     """Run the jobs, each in one of `jobs` processes, and return what they came to."""
-    from .slow import slow  # imports TVM, as whoever compiles does
+    from .decision.slow import slow  # imports TVM, as whoever compiles does
 
     cores = len(os.sched_getaffinity(0))
     jobs = jobs or cores
@@ -218,7 +239,7 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
             warnings.warn(
                 f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
             )
-        if outcome.entry is not None and (reason := slow(job.problem, job.target, outcome.entry.algorithm)):
+        if outcome.built is not None and (reason := slow(job.problem, job.target, outcome.built.entry.algorithm)):
             why = f"tvmconv explain {format_signature(job.problem)} --algorithms --target {job.target.name}"
             warnings.warn(f"{job}: slow: {reason}; {why} says why", TvmconvWarning, stacklevel=3)
         if progress is not None:
@@ -228,7 +249,7 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
 
 def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> None:
     """Raise BuildError if a problem has no kernel or, without `fallback`, not the first that was tried."""
-    failed = [each for each in outcomes if each.entry is None or (each.skipped and not fallback)]
+    failed = [each for each in outcomes if each.built is None or (each.skipped and not fallback)]
     if not failed:
         return
     reasons = ["; ".join(f"{each['algorithm']}: {each['reason']}" for each in one.skipped) for one in failed]
@@ -261,10 +282,10 @@ def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[E
     for left in folder.glob(f"*/{LEFT}*"):  # by a process that died while it linked
         shutil.rmtree(left)
     # Another build may add to the same bundle meanwhile.
-    with locked(path.parent):
+    with lock(path.parent):
         _check_replaceable(path)
         if (path / MANIFEST).exists():
-            bundle = _merged(bundle, read_bundle(path))
+            bundle = _merge(bundle, read_bundle(path))
         write_manifest(bundle)
         move_into_place(folder, path)
 
@@ -280,7 +301,7 @@ def _bundle(folder: Path, targets: Iterable[Target], entries: Iterable[Entry] = 
     )
 
 
-def _merged(new: Bundle, old: Bundle) -> Bundle:
+def _merge(new: Bundle, old: Bundle) -> Bundle:
     """Return `new` with the other kernels of `old`, whose libraries are linked into the folder of `new`.
 
     Raises

@@ -16,13 +16,14 @@ from ..errors import CompilationError, ToolchainError, TvmconvError, Verificatio
 from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
-from ..runtime.verify import REFERENCE_FLOPS, Check, check_kernel
+from ..runtime.verify import REFERENCE_FLOPS, KernelCheck, check_kernel
 from ..signature import format_signature
 from ..support.files import check_full
 from ..support.sandbox import Call
 from ..targets.target import Target
 from ..tuning.records import Record
 from ..version import __version__
+from .decision.decide import Decision, Way
 
 if TYPE_CHECKING:
     from ..lowering.compiler import CompiledKernel
@@ -38,43 +39,30 @@ LONGEST_REASON = 300
 
 @dataclass(frozen=True)
 class Job:
-    """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to.
+    """Compile what is decided into the bundle `folder`, and check it if asked to.
 
-    Without a record it takes over the schedule of `like`, another problem's record, if there is one; then it tries `algorithms`, the
-    best first. `entry_points` as in `tvmconv.lowering.compiler.compile_problem`.
+    `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them beside the kernel, for a network to
+    call.
     """
 
-    problem: Problem
-    target: Target
-    math: str
-    algorithms: tuple[str, ...]
-    record: Record | None
+    decision: Decision
     folder: str
     check: bool
-    like: Record | None = None
     entry_points: EntryPoints = EntryPoints.BOTH
+    keep_functions: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        """Return the problem."""
+        return self.decision.problem
+
+    @property
+    def target(self) -> Target:
+        """Return the target."""
+        return self.decision.target
 
     def __str__(self) -> str:
-        return f"{format_signature(self.problem)} for {self.target.name}"
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to compile a problem: by `record`, or by the default schedule of an algorithm.
-
-    Attributes
-    ----------
-    origin
-        What the manifest calls it.
-    algorithm
-        The algorithm.
-    record
-        Whose schedule it takes; None: the algorithm's default.
-    """
-
-    origin: str
-    algorithm: str
-    record: Record | None = None
+        return str(self.decision)
 
 
 @dataclass(frozen=True)
@@ -90,30 +78,39 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a job came to.
+class BuiltKernel:
+    """A kernel that compiled and is right.
 
     Attributes
     ----------
     entry
+        What a manifest says of it.
+    functions
+        Its functions before LLVM, as TVM's JSON, if its job keeps them.
+    """
+
+    entry: Entry
+    functions: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of a job.
+
+    Attributes
+    ----------
+    built
         The kernel; None: no way held.
     skipped
         The algorithms that came before, and why they were skipped.
     """
 
     job: Job
-    entry: Entry | None
+    built: BuiltKernel | None
     skipped: tuple[dict[str, str], ...]
 
 
-def ways(job: Job) -> list[Way]:
-    """Return the ways to compile a job's problem, the best first."""
-    tuned = [Way("tuned", job.record.algorithm, job.record)] if job.record else []
-    alike = [Way("transferred", job.like.algorithm, job.like)] if job.like else []
-    return [*tuned, *alike, *(Way("default", name) for name in job.algorithms)]
-
-
-def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
+def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
     """Try the ways of a job by ``call(attempt, seconds)``, which runs :func:`attempt` in a process of its own.
 
     Raises
@@ -127,20 +124,21 @@ def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
     errors: list[TvmconvError] = []
     folder = Path(job.folder)
     file = f"{job.target.folder}/{_file_name(format_signature(job.problem))}"
-    for count, way in enumerate(ways(job)):
+    for count, way in enumerate(job.decision.ways):
         # A process that loaded a library would take another of the same name for it.
         trial = Attempt(job, way, f"{file}.{count}.so")
         try:
-            entry = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
+            built = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
             (folder / trial.file).unlink(missing_ok=True)
             check_full(error, folder.parent)
             skipped.append({"algorithm": way.algorithm, "reason": _reason(error, way)})
             errors.append(error)
             continue
-        if entry is not None:
+        if built is not None:
             os.replace(folder / trial.file, folder / f"{file}.so")
-            return Outcome(job, replace(entry, file=f"{file}.so", skipped=tuple(skipped)), tuple(skipped))
+            entry = replace(built.entry, file=f"{file}.so", skipped=tuple(skipped))
+            return Outcome(job, replace(built, entry=entry), tuple(skipped))
     if all(isinstance(error, ToolchainError) for error in errors):
         raise errors[0]  # no schedule's fault
     return Outcome(job, None, tuple(skipped))
@@ -153,7 +151,7 @@ def _file_name(signature: str) -> str:
     return f"{signature[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
 
 
-def attempt(task: Attempt) -> Entry | None:
+def attempt(task: Attempt) -> BuiltKernel | None:
     """Compile a way and check it, in a worker; None if a schedule to be taken over does not fit, or is the default.
 
     Raises
@@ -182,17 +180,25 @@ def attempt(task: Attempt) -> Entry | None:
         symbol=kernel.symbol,
         packed_filter=kernel.packed_filter,
         workspace_bytes=kernel.workspace_bytes,
-        measured=_measured(tuned) if tuned else None,
+        measured=_measurements(tuned) if tuned else None,
         error=None,
         transferred_from=way.record.signature if way.record and not tuned else None,
     )
-    if not job.check:
-        return entry
-    targets = {job.target.name: bundle_target(job.target)}
-    answer = check_kernel(Check(Bundle(Path(job.folder), __version__, "", None, targets, ()), entry))
-    if answer.wrong:
-        raise VerificationError(f"its kernel is wrong: {answer.wrong}")
-    return answer.recorded(entry)
+    if job.check:
+        answer = check_kernel(KernelCheck(bundle_of(job), entry))
+        if answer.wrong:
+            raise VerificationError(f"its kernel is wrong: {answer.wrong}")
+        entry = answer.recorded(entry)
+    if not job.keep_functions:
+        return BuiltKernel(entry, None)
+    from tvm.ir import save_json
+
+    return BuiltKernel(entry, save_json(kernel.functions))
+
+
+def bundle_of(job: Job) -> Bundle:
+    """Return the folder of a job, of which there is no manifest yet, as a bundle."""
+    return Bundle(Path(job.folder), __version__, "", None, {job.target.name: bundle_target(job.target)}, ())
 
 
 def bundle_target(target: Target) -> BundleTarget:
@@ -200,7 +206,7 @@ def bundle_target(target: Target) -> BundleTarget:
     return BundleTarget(target.kind, target.features)
 
 
-def candidate_for(job: Job, way: Way) -> Candidate | None:
+def _candidate_for(job: Job, way: Way) -> Candidate | None:
     """Return the schedule of a way that has a record; None if it is another problem's that does not fit, or the default."""
     from ..tuning.replay import spaces_of
     from ..tuning.transfer import adapt
@@ -208,9 +214,10 @@ def candidate_for(job: Job, way: Way) -> Candidate | None:
     assert way.record is not None
     if way.origin != "transferred":
         return way.record.candidate
-    spaces = spaces_of(job.problem, job.target, job.math)
+    spaces = spaces_of(job.problem, job.target, job.decision.math)
     candidate = adapt(way.record.candidate, spaces)
-    first = next((each for each in spaces if each.algorithm == job.algorithms[0]), None)
+    default = next(each.algorithm for each in job.decision.ways if each.record is None)
+    first = next((each for each in spaces if each.algorithm == default), None)
     return None if first is not None and candidate == first.defaults[0] else candidate
 
 
@@ -220,7 +227,7 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
 
     problem, target = job.problem, job.target
     if way.record is not None:
-        candidate = candidate_for(job, way)
+        candidate = _candidate_for(job, way)
         return None if candidate is None else compile_candidate(problem, target, candidate, path, job.entry_points)
     try:
         return compile_problem(problem, target, path, choice=Choice(way.algorithm), entry_points=job.entry_points)
@@ -230,7 +237,7 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
         raise CompilationError(f"it does not compile: {type(error).__name__}: {last_line(error)}") from error
 
 
-def _measured(record: Record) -> dict[str, Any]:
+def _measurements(record: Record) -> dict[str, Any]:
     return {"seconds": record.seconds, "machine": record.machine, "trials": record.trials}
 
 

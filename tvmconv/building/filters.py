@@ -22,7 +22,7 @@ from ..runtime.packed import plain_layout
 from ..runtime.selection import BACKENDS
 from ..signature import format_signature, parse_signature
 from ..support.files import write_whole
-from ..support.folders import followed, link_or_copy, locked
+from ..support.folders import followed, link_or_copy, lock
 
 
 def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
@@ -52,7 +52,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
         If no node of the models has a fixed filter and a kernel in the bundle, or two of them are called alike.
     """
     path = followed(as_path("path", path))
-    with locked(path.parent):
+    with lock(path.parent):
         bundle = read_bundle(path)
         nodes = [
             made for model in models for node in model.nodes if (made := _entry(bundle, Path(model.source).name, node))
@@ -101,7 +101,7 @@ def _entry(bundle: Bundle, model: str, node: Node) -> NodeEntry | None:
 
 
 def _is_replaced(old: NodeEntry, new: Sequence[NodeEntry]) -> bool:
-    """Whether what a bundle has of a node is to go: one of these is the same, or one of both is joined of the other."""
+    """Return whether a bundle's node is to go: one of the new nodes is the same, or one of both is joined from the other."""
     for node in new:
         if node.model != old.model:
             continue

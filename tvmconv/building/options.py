@@ -10,11 +10,11 @@ from ..errors import InputError
 from ..problem import Problem
 from ..support.progress import Progress
 from ..tuning.records import Records
-from .choosing import Room
+from .decision.rank import Room
 
 
 class AlgorithmOptions(TypedDict, total=False):
-    """Which algorithms may be taken.
+    """Algorithms that may be taken.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class AlgorithmOptions(TypedDict, total=False):
     network
         The layers of a network that calls these kernels in sequence, each as often as it occurs. If no cache keeps their filters
         from call to call, algorithms are compared with the time that filters take from memory, and none has a larger filter than
-        the best one's (`tvmconv.building.choosing`).
+        the best one's (`tvmconv.building.decision.rank`).
     room
         What all filters of `network` may take. Where transforms enlarge them beyond that, those are left that save the most time for
         each byte.
@@ -37,7 +37,7 @@ class AlgorithmOptions(TypedDict, total=False):
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """Where schedules come from. Without any of these: from the records, else the default of the best algorithm.
+    """Sources of schedules. Without any of these: the records, else the default of the best algorithm.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class CheckOptions(TypedDict, total=False):
-    """What is asked of kernels.
+    """Checks of kernels.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class CheckOptions(TypedDict, total=False):
 
 
 class WorkOptions(TypedDict, total=False):
-    """How the work is done.
+    """Processes, progress and filters of a build.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ _DEFAULTS = BuildOptions(
 )
 
 
-def completed(options: BuildOptions) -> BuildOptions:
+def complete(options: BuildOptions) -> BuildOptions:
     """Return options with the defaults of those that are not given.
 
     Raises

@@ -52,7 +52,7 @@ OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 EXIT_CODES = f"""\
 exit codes:
   {OK}    done, or the answer is yes
-  {NO}    the answer is no: a kernel is wrong, none fits, or none can be built or tuned
+  {NO}    the answer is no: a kernel is wrong, none fits, or none can be built or tuned; or a network was not compared
   {BAD_INPUT}    bad usage or bad input
   {CANNOT}    this installation or machine cannot: an extra, the C compiler, a CPU feature or a GPU is missing
   {INTERRUPTED}  interrupted with Ctrl-C

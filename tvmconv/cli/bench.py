@@ -13,7 +13,7 @@ from .output import print_json, print_table, progress_bar
 from .parsing import add_command, add_json, add_timing
 
 if TYPE_CHECKING:
-    from ..building.bench import Row
+    from ..building.bench import BenchRow
     from ..measuring.peak import Peak
     from ..measuring.timing import Timing
     from .parsing import Subparsers
@@ -90,13 +90,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _share(row: Row, timing: Timing | None, limits: Peak | None) -> float | None:
+def _share(row: BenchRow, timing: Timing | None, limits: Peak | None) -> float | None:
     if limits is None or timing is None or not BACKENDS[row.kind].has_peak:
         return None
     return row.flops / timing.median / limits.of(parse_signature(row.signature).dtype)
 
 
-def _cells(row: Row, limits: Peak | None) -> list[Any]:
+def _cells(row: BenchRow, limits: Peak | None) -> list[Any]:
     seconds = row.timing.median
     return [
         row.signature,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checks import MEMORIES
-from ..errors import InputError, SourceError, UnsupportedMachineError, VerificationError, missing_extra
+from ..errors import InputError, SourceError, TvmconvWarning, UnsupportedMachineError, VerificationError, missing_extra
 from .output import check_output, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, add_records, unsigned
 from .sources import parse_dim, parse_shape
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..exporting.network_part import NetworkPart
     from .parsing import Subparsers
 
-FORMATS = ("plan", "c", "relax")
+FORMATS = ("plan", "c")
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
@@ -80,16 +81,10 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=FORMATS,
         default=FORMATS[0],
         help="plan (default): a library that needs tvm-ffi alone; c: a folder with a header, an archive and a shared library for C,"
-        " which need libc alone; relax: a library of TVM's Relax virtual machine",
+        " which need libc alone",
     )
     parser.add_argument(
         "--name", help="what a library for C and its functions are called (default: as the folder); with --format c"
-    )
-    parser.add_argument(
-        "--bundle",
-        metavar="BUNDLE",
-        help="call the kernels of this bundle, which tvmconv run then needs, too; what it lacks becomes part of the library;"
-        " with --format relax",
     )
     parser.add_argument(
         "--memory",
@@ -97,6 +92,12 @@ def add_parser(subparsers: Subparsers) -> None:
         default="default",
         help="small: no transforms, as with --math strict, and no joined filters that are larger than what they are of"
         " (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--require-comparison",
+        action="store_true",
+        help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, or those of ONNX's reference evaluator; with"
+        " --format c: if the test has none to compare with",
     )
     add_math(parser)
     add_records(parser)
@@ -108,39 +109,36 @@ def run(arguments: argparse.Namespace) -> int:
     from ..frontends.shapes import Bucket
 
     _check(arguments)
-    from ..network import lower as relax_network
     from ..network.compile import export, export_part
-    from ..network.passes import report, rewrites, use_kernels
+    from ..network.passes import use_kernels
+    from ..network.read.onnx.compare import as_it_came
     from ..network.read.onnx.reader import as_relax, fixed
+    from ..network.report import report, rewrites
     from ..runtime.networks.file import read_file
     from ..tuning.records import records_of
 
     bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
     model = fixed(arguments.model, bucket, arguments.cut)
+    came = as_it_came(arguments.model, model, bucket, arguments.cut)
     module = as_relax(model, arguments.model)
+    lacking = ""
     with progress_bar("compiling") as progress:
         module = use_kernels(
             module,
             arguments.target,
-            records_of(arguments.records),
+            records=records_of(arguments.records),
             layout=arguments.layout,
             math=arguments.math,
             progress=progress,
-            bundle=arguments.bundle,
             memory=arguments.memory,
         )
-    if arguments.format == "relax":
-        relax_network.export(relax_network.compile_module(module, arguments.target), arguments.output)
-    elif arguments.format == "c":
-        _export_c(arguments, model, export_part(module, arguments.target))
+    if arguments.format == "c":
+        lacking = _export_c(arguments, model, came, export_part(module, arguments.target))
     else:
         export(module, arguments.output, arguments.target)
     rows = report(module)
     ours = sum(not row.why for row in rows)
     print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products by our kernels", file=sys.stderr)
-    if arguments.bundle:
-        called = sum(bool(row.library) for row in rows)
-        print(f"  {called} of these are calls into {arguments.bundle}, which tvmconv run needs, too", file=sys.stderr)
     for row in rows:
         if row.why:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)
@@ -158,7 +156,11 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(arguments.output)
     if arguments.format != "c":  # whose test does it
-        _compare(arguments, model)
+        lacking = _compare(arguments, model, came)
+    if lacking and arguments.require_comparison:
+        raise VerificationError(f"{lacking}; --require-comparison asks for it")
+    if lacking:
+        warnings.warn(lacking, TvmconvWarning, stacklevel=1)
     return 0
 
 
@@ -168,8 +170,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
     if Path(arguments.model).suffix.lower() != ".onnx":
         raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
-    if arguments.bundle and arguments.format != "relax":
-        raise InputError("--bundle is for TVM's virtual machine: give --format relax, too, or leave --bundle out")
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
     if find_spec("tvm") is None:
@@ -183,36 +183,38 @@ def _check(arguments: argparse.Namespace) -> None:
         check_output(Path(arguments.output), mapped=True)
 
 
-def _export_c(arguments: argparse.Namespace, model: ModelProto, part: NetworkPart) -> None:
-    """Write the folder; its test is on random inputs, with onnxruntime's answers."""
+def _export_c(arguments: argparse.Namespace, model: ModelProto, came: ModelProto, part: NetworkPart) -> str:
+    """Write the folder; its test is on random inputs, with onnxruntime's answers. Return why it has none."""
     from ..exporting.network_exporter import export_network
     from ..network.lower import check_target
     from ..network.read.onnx.compare import answers
-    from ..runtime.networks.base import random_arrays, tensors_of
+    from ..runtime.networks.tensors import random_arrays, tensors_of
 
     arrays = random_arrays(tensors_of(part.description, "inputs"))
+    lacking = ""
     try:
-        examples = (list(arrays.values()), answers(model, arrays))
+        examples = (list(arrays.values()), answers(model, arrays, came))
     except InputError as error:
-        print(f"  without a test, for onnxruntime has no answers: {error}", file=sys.stderr)
+        lacking = f"{arguments.output} was written without a test, so its answers are not compared with onnxruntime's: {error}"
         examples = None
     isa = check_target(arguments.target).isa
     export_network(part, isa, Path(arguments.model).name, arguments.output, arguments.name, examples)
+    return lacking
 
 
-def _compare(arguments: argparse.Namespace, model: ModelProto) -> None:
-    """Compare the library's answers with onnxruntime's where this machine can run it."""
+def _compare(arguments: argparse.Namespace, model: ModelProto, came: ModelProto) -> str:
+    """Compare the library's answers with onnxruntime's; return why that cannot be."""
     from ..network.read.onnx.compare import differences
-    from .networks import load_network
+    from ..runtime.networks.network import load_network
 
     try:
-        found = differences(model, load_network(arguments.output, arguments.bundle))
+        found = differences(model, load_network(arguments.output), came)
     except (UnsupportedMachineError, InputError) as error:
-        print(f"  not compared with onnxruntime: {error}", file=sys.stderr)
-        return
+        return f"{arguments.output} was written, but its answers were not compared with onnxruntime's: {error}"
     if found:
         raise VerificationError(
             f"{arguments.output} was written, but on random inputs its answers are not onnxruntime's (relative L2 error):"
             f" {', '.join(found)}. TVM's frontend may have an operator wrong, unless one of the network's jumps (top-k,"
             f" rounding); the convolutions alone can be built: tvmconv build {arguments.model}"
         )
+    return ""

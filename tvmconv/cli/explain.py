@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _algorithms(arguments: argparse.Namespace) -> int:
     from ..building.builder import parse_targets
-    from ..building.choices import weigh
+    from ..building.decision.weigh import weigh
     from ..signature import parse_signature
     from ..tuning.records import records_of
 

@@ -15,19 +15,19 @@ from ..runtime.bundle import MANIFEST
 from ..support.files import check_file
 from .output import progress_bar
 from .parsing import add_command, add_math, add_records, positive
-from .provider_networks import from_to, networks_of, of_session, shaped
+from .provider_networks import from_to, networks_of, of_session, with_shapes
 from .sources import add_sources, problems_of, read_inputs, read_models
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..exporting.network_part import NetworkPart
-    from ..onnxruntime.racing import Race
+    from ..onnxruntime.racing import RaceResult
     from ..problem import Problem
     from ..support.progress import Progress
     from .parsing import Subparsers
 
-# How data lie in what a provider claims.
+# Layout of data for each kind of claim of a provider.
 _DATA_FORMATS = {"convolutions": "NCX", "groups": "NXC"}
 _UNCHECKED = "numbers decide the shapes of all outputs, or the outputs were empty"
 EXAMPLE = """\
@@ -126,14 +126,14 @@ def _races(
     claims: Sequence[str],
     networks: Mapping[int, Sequence[NetworkPart]],
     arguments: argparse.Namespace,
-) -> tuple[list[Race], set[int]]:
+) -> tuple[list[RaceResult], set[int]]:
     """Say how fast each model is by what a provider claims of it; return also which networks of parts are left out."""
     from ..onnxruntime.racing import LEAST_GAIN, race, race_parts
 
     inputs = read_inputs(arguments.inputs)
-    races: list[Race] = []
+    races: list[RaceResult] = []
     useless: set[int] = set()
-    for model, bucket, name in shaped(models, arguments):
+    for model, bucket, name in with_shapes(models, arguments):
         try:
             given = {"inputs": inputs, "claims": claims, **of_session(bucket)}
             found, alone = race_parts(model, library, race(model, library, **given), **given)
@@ -168,5 +168,5 @@ def _races(
     return races, useless
 
 
-def _times(found: Race) -> str:
+def _times(found: RaceResult) -> str:
     return ", ".join(f"{claims} claimed {1e3 * seconds:.3f} ms" for claims, seconds in found.seconds.items())

@@ -1,4 +1,4 @@
-"""`tvmconv inspect`: a kernel on its way from formulas to machine code, as text."""
+"""`tvmconv inspect`: a kernel on its way from formulas to machine code, or a model's graph between its passes, as text."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ EXAMPLE = f"""\
   tvmconv inspect {_SIGNATURE} --stage passes
   tvmconv inspect {_SIGNATURE} --algorithm direct --stage padding
   tvmconv inspect {_SIGNATURE} --target cuda:sm_90 --stage cuda
+  tvmconv inspect model.onnx --stage passes
+  tvmconv inspect model.onnx --stage channels-last
 """
 
 
@@ -32,11 +34,12 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "inspect",
         "Print one stage of the kernel that `tvmconv build` makes of a signature: by a tuning record if there is one, else "
-        "by the default schedule of the algorithm of least cost. Nothing is run, so the target may be another machine.",
+        "by the default schedule of the algorithm of least cost; or the graph of an ONNX model after a pass of tvmconv compile. "
+        "Nothing is run, so the target may be another machine.",
         EXAMPLE,
         run,
     )
-    parser.add_argument("signature", metavar="SIGNATURE", help="see: tvmconv sig --help")
+    parser.add_argument("signature", metavar="SIGNATURE|MODEL.onnx", help="see: tvmconv sig --help; or an ONNX file")
     stages = "; ".join(f"{name}: {what}" for name, what in STAGES.items())
     parser.add_argument(
         "--stage", required=True, metavar="STAGE", help=f"{stages}; or a pass, by its name: what it leaves"
@@ -60,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ..signature import parse_signature
     from ..tuning.replay import TVM_ERRORS
 
+    if arguments.signature.endswith(".onnx"):
+        return _print_network(arguments)
     problem = parse_signature(arguments.signature)
     (target,) = parse_targets([arguments.target])
     check_stage(arguments.stage, target)
@@ -77,9 +82,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _print_network(arguments: argparse.Namespace) -> int:
+    """Print the passes of networks, or a model's graph after one of them."""
+    from ..network import passes
+    from ..network.options import Options
+    from ..network.read.onnx.reader import as_relax, fixed
+    from ..tuning.records import records_of
+
+    if arguments.stage == "passes":
+        print(passes.listing())
+        return 0
+    passes.check_pass(arguments.stage)
+    module = as_relax(fixed(arguments.signature), arguments.signature)
+    options = Options(arguments.target, records_of(arguments.records))
+    print(passes.run(module, options, arguments.stage).script(show_meta=False))
+    return 0
+
+
 def _choice(arguments: argparse.Namespace, problem: Problem, target: Target) -> tuple[Choice, str]:
     """Return the schedule that is asked for, and where it is from."""
-    from ..building.choices import first_choice
+    from ..building.decision.weigh import first_choice
     from ..lowering.compiler import Choice, default_choice
     from ..lowering.stages import check_algorithm
     from ..tuning.records import records_of

@@ -94,7 +94,7 @@ def _list_model(arguments: argparse.Namespace) -> int:
     header = ["node", "signature", "times", "% of operations", *(["in the bundle"] if arguments.bundle else [])]
     table = [
         [
-            _shown(row["serves"][row["nodes"][0]]),
+            _convolution_cell(row["serves"][row["nodes"][0]]),
             row["signature"],
             str(len(row["nodes"])),
             f"{100 * row['share']:.1f}",
@@ -106,7 +106,7 @@ def _list_model(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _shown(serves: Sequence[str]) -> str:
+def _convolution_cell(serves: Sequence[str]) -> str:
     """Return the convolution's name, and how many nodes after it a kernel computes."""
     return serves[0] + (f" + {len(serves) - 1}" if serves[1:] else "")
 

@@ -89,7 +89,7 @@ def progress_bar(verb: str) -> Iterator[Progress]:
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        # What there is no room for is cut here, not from the columns before.
+        # Text without room is cut here, not in the columns before.
         TextColumn("{task.fields[what]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
     )
     quiet = not sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""What several commands' argument parsers share."""
+"""Parse arguments that several commands share."""
 
 from __future__ import annotations
 

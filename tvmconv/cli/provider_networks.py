@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from ..support.progress import Progress
 
 
-def shaped(models: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Bucket, str]]:
+def with_shapes(models: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Bucket, str]]:
     """Yield each model with each of its shapes, and what both are called."""
     from ..frontends.shapes import make_buckets
 
     buckets = make_buckets(by_name(arguments.shape), by_name(arguments.dim), arguments.batch)
     for model in models:
         for bucket in buckets:
-            yield model, bucket, f"{model} ({_shown(bucket)})" if len(buckets) > 1 else model
+            yield model, bucket, f"{model} ({_flags_of(bucket)})" if len(buckets) > 1 else model
 
 
-def _shown(bucket: Bucket) -> str:
+def _flags_of(bucket: Bucket) -> str:
     shapes = (f"--shape {name}={'x'.join(map(str, shape))}" for name, shape in bucket.shapes.items())
     batch = () if bucket.batch is None else (f"--batch {bucket.batch}",)
     return " ".join((*shapes, *(f"--dim {name}={size}" for name, size in bucket.dims.items()), *batch))
@@ -59,7 +59,7 @@ def networks_of(
 
     found: dict[int, list[NetworkPart]] = {}
     library = export_provider(None, folder / "graphs.so")
-    for model, bucket, name in shaped(models, arguments):
+    for model, bucket, name in with_shapes(models, arguments):
         if Path(model).suffix.lower() != ".onnx":
             print(f"{name}: no network: it is no ONNX file", file=sys.stderr)
             continue
@@ -78,22 +78,22 @@ def networks_of(
             except TvmconvError as error:
                 print(f"{called}: no network: {error}", file=sys.stderr)
                 continue
-            if graph not in found and (compiled := _compiled(part.module, called, arguments, progress)):
+            if graph not in found and (compiled := _compile(part.module, called, arguments, progress)):
                 found[graph] = compiled
     return found
 
 
 def from_to(inputs: Sequence[str], outputs: Sequence[str]) -> str:
     """Return what a part is called, by its first inputs and outputs."""
-    return f"from {_listed(inputs)} to {_listed(outputs)}"
+    return f"from {_enumerate(inputs)} to {_enumerate(outputs)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _enumerate(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_MOST_SHOWN])
     return shown if len(names) <= _MOST_SHOWN else f"{shown} and {len(names) - _MOST_SHOWN} more"
 
 
-def _compiled(module: tvm.IRModule, name: str, arguments: argparse.Namespace, progress: Progress) -> list[NetworkPart]:
+def _compile(module: tvm.IRModule, name: str, arguments: argparse.Namespace, progress: Progress) -> list[NetworkPart]:
     """Return the networks of a module, at most one a target."""
     from ..network.compile import export_part
     from ..network.passes import use_kernels
@@ -103,7 +103,7 @@ def _compiled(module: tvm.IRModule, name: str, arguments: argparse.Namespace, pr
     networks: dict[str, NetworkPart] = {}
     for target in arguments.target or ["host"]:
         try:
-            ours = use_kernels(module, target, records, math=arguments.math, progress=progress)
+            ours = use_kernels(module, target, records=records, math=arguments.math, progress=progress)
             network = export_part(ours, target)
         except TvmconvError as error:
             print(f"{name}: no network for {target}: {error}", file=sys.stderr)

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..reporting.comparison import check_common, read_other, with_bundle, with_recorded
     from ..reporting.curves import read_curves
     from ..reporting.kernels import measure
-    from ..reporting.page import Report, render
+    from ..reporting.page import Page, render
     from ..runtime.bundle import Bundle, read_bundle
     from ..runtime.processors import kernel_threads
     from ..runtime.selection import runnable
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif other is not None:
         comparison = with_recorded(other, bundle, lines, limits, threads)
     now = datetime.now(timezone.utc)
-    page = render(Report(bundle, lines, limits, threads, now, load, comparison, curves))
+    page = render(Page(bundle, lines, limits, threads, now, load, comparison, curves))
     write_whole(output, page.encode())
     print(output)
     return 0

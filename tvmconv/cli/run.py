@@ -16,7 +16,7 @@ from .sources import read_inputs
 if TYPE_CHECKING:
     from numpy import ndarray
 
-    from ..runtime.networks.base import CompiledNetwork
+    from ..runtime.networks.network import Network
     from .parsing import Subparsers
 
 BF16 = "bfloat16"
@@ -39,9 +39,6 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("network", metavar="LIBRARY.so", help="the library")
     parser.add_argument(
-        "--bundle", metavar="BUNDLE", help="the bundle whose kernels it calls, if it was compiled with one"
-    )
-    parser.add_argument(
         "--inputs",
         "--input",
         action="append",
@@ -59,13 +56,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the outputs, or the times."""
-    from .networks import load_network
+    from ..runtime.networks.network import load_network
 
     if arguments.bench and arguments.output:
         raise InputError("--bench gives times, and --output is for answers; leave one of them out")
     if arguments.output:
         check_output(Path(arguments.output))
-    network = load_network(arguments.network, arguments.bundle)
+    network = load_network(arguments.network)
     arrays = _arrays(network, read_inputs(arguments.inputs))
     if arguments.bench:
         _bench(network, arrays, arguments.seconds, arguments.json)
@@ -92,7 +89,7 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _arrays(network: CompiledNetwork, given: dict[str, ndarray]) -> dict[str, ndarray]:
+def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
     """Return the inputs: those given, in the network's types, and random ones."""
     import numpy as np
 
@@ -114,7 +111,7 @@ def _arrays(network: CompiledNetwork, given: dict[str, ndarray]) -> dict[str, nd
     return arrays
 
 
-def _bench(network: CompiledNetwork, arrays: dict[str, ndarray], seconds: float, as_json: bool) -> None:
+def _bench(network: Network, arrays: dict[str, ndarray], seconds: float, as_json: bool) -> None:
     from ..measuring.timing import time_call
 
     whole = time_call(network.call(arrays), seconds)

@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Tune; print a line for each problem. Returns 1 if no schedule of one of them works."""
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
-    from ..building.choosing import is_cold
+    from ..building.decision.rank import is_cold
     from ..targets.target import Target
     from ..tuning.records import Records
     from ..tuning.tuner import tune

@@ -20,19 +20,19 @@ from .plan import Function, Plan
 from .sources import kernel_source, layer_source, layer_table_source, object_symbols, table_source, targets_header
 
 NATIVE = Path(__file__).parent / "native"
-# What programs link with whatever C library: nothing of glibc's own checks.
+# Flags that let programs link it with any C library: without glibc's own checks.
 FLAGS = (
     *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
     *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
 )
-# What kernels' objects call of the run time, by what it is called there.
+# Functions of the run time that kernels' objects call, by their names there.
 _CALLED = {"TVMFFIErrorSetRaisedFromCStrParts": "NAME_rt_raise", "tvmconv_allow_tiles": "NAME_rt_allow_tiles"}
 _SLOT = "__TVMBackend"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a library is built.
+    """Options of a library's build.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder
         If the compiler or a tool fails.
     """
     write_sources(plan, (each for each in NATIVE.iterdir() if not each.name.startswith("smoke")), work)
-    (work / "tvmconv-targets.h").write_text(named(plan, targets_header(plan)))
+    (work / "tvmconv-targets.h").write_text(fill_name(plan, targets_header(plan)))
     (work / "tvmconv-filters.h").write_text(blobs.header())
     members = _members(plan, blobs, options)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -128,7 +128,7 @@ def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:
 
     def text(name: str, source: str) -> _Member:
         def make(work: Path, output: str) -> None:
-            (work / f"{name}.c").write_text(named(plan, source))
+            (work / f"{name}.c").write_text(fill_name(plan, source))
             _compile(plan, f"{name}.c", output, work, options.flags)
 
         return _Member(name, make)
@@ -146,7 +146,7 @@ def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:
 
         def make(work: Path, output: str) -> None:
             (work / f"blob_{number}.bin").write_bytes(blobs.content(blob))
-            (work / f"blob_{number}.s").write_text(named(plan, blobs.assembly(blob, f"blob_{number}.bin")))
+            (work / f"blob_{number}.s").write_text(fill_name(plan, blobs.assembly(blob, f"blob_{number}.bin")))
             run_compiler(("-c", f"blob_{number}.s", "-o", output), work, plan.isa)
 
         return _Member(f"blob_{number}", make)
@@ -188,14 +188,14 @@ def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags:
     Each variant's helper functions (conversions of f16) are for its own target, so they must not serve another.
     """
     stem = output.removesuffix(".o")
-    (work / f"{stem}.c").write_text(named(plan, kernel_source(function)))
+    (work / f"{stem}.c").write_text(fill_name(plan, kernel_source(function)))
     _compile(plan, f"{stem}.c", f"{stem}.c.o", work, flags)
     parts = [f"{stem}.c.o"]
     for number, variant in enumerate(function.variants):
         part = f"{stem}.{number}.o"
         (work / f"{stem}.{number}.in.o").write_bytes(variant.object.content)
         entry_points = object_symbols(number)
-        renamed = {**entry_points, **{name: named(plan, ours) for name, ours in _CALLED.items()}}
+        renamed = {**entry_points, **{name: fill_name(plan, ours) for name, ours in _CALLED.items()}}
         run_tool(
             "objcopy",
             (
@@ -247,6 +247,6 @@ def _link_shared(plan: Plan, options: Options, objects: Iterable[str], work: Pat
     shutil.copyfile(work / library, folder / library)
 
 
-def named(plan: Plan, text: str) -> str:
+def fill_name(plan: Plan, text: str) -> str:
     """Return a text of C with the library's name in the place of NAME."""
     return re.sub(r"\bNAME_", f"{plan.name}_", text)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-# Of ELF's 64-bit header: the table of sections, the size of a row and their number. Of a row: type, offset, size and the section it
+# ELF's 64-bit header: the table of sections, the size of a row and their number. Of a row: type, offset, size and the section it
 # links to. Of a symbol: its name, its kind, its visibility and its section.
 _HEADER = struct.Struct("<40x Q 10x 2H 2x")
 _SECTION = struct.Struct("<4x I 16x 2Q I 20x")

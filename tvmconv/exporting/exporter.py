@@ -14,7 +14,7 @@ from ..checks import as_path
 from ..errors import BundleError, InputError
 from ..runtime.bundle import check_name as check_path
 from ..runtime.bundle import read_bundle
-from ..support.folders import followed, locked, move_into_place, staging
+from ..support.folders import followed, lock, move_into_place, staging
 from ..version import __version__
 from . import FILTERS, THREADS
 from .archive import Options, build_library, check_header, check_tools
@@ -25,7 +25,7 @@ from .packaging import packaging
 from .plan import Plan, plan
 from .smoke import answers, program
 
-# What marks a folder as one that an export may replace.
+# Mark of a folder that an export may replace.
 DESCRIPTION = "export.json"
 
 
@@ -110,7 +110,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         yield folder
-        with locked(path.parent):
+        with lock(path.parent):
             check_replaceable(path)
             move_into_place(folder, path)
 
@@ -129,10 +129,10 @@ def _write(planned: Plan, blobs: Blobs, options: Options, folder: Path) -> None:
         (folder / file).write_text(content)
     if options.filters_in_file:
         blobs.write_file(folder / f"{planned.name}.filters")
-    (folder / DESCRIPTION).write_text(json.dumps(_described(planned, options), indent=1) + "\n")
+    (folder / DESCRIPTION).write_text(json.dumps(_describe(planned, options), indent=1) + "\n")
 
 
-def _described(planned: Plan, options: Options) -> dict[str, Any]:
+def _describe(planned: Plan, options: Options) -> dict[str, Any]:
     """Return what a program that reads no C may want to know."""
     return {
         "format": "tvmconv-export",

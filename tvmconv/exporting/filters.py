@@ -33,7 +33,7 @@ class Blobs:
     def __init__(self, plan: Plan, in_file: bool) -> None:
         self.in_file = in_file
         self._bundle = plan.bundle
-        used = [each for layer in plan.layers for each in _used(layer)]
+        used = [each for layer in plan.layers for each in _arrays_of(layer)]
         self.all: Sequence[Blob] = sorted(set(used), key=lambda blob: blob.sha256)
         self._offsets: dict[str, int] = {}
         end = LINE_BYTES
@@ -96,7 +96,7 @@ class Blobs:
         return f"static const unsigned char first_line[] = {{{', '.join(map(str, first))}}};\n#define FILE_BYTES {self.size}u\n"
 
 
-def _used(layer: Layer) -> list[Blob]:
+def _arrays_of(layer: Layer) -> list[Blob]:
     """Return the arrays that a layer has."""
     filters = (*(layer.packed(each) for each in layer.function.variants), layer.plain)
     return [*layer.node.vectors.values(), *(each for each in filters if each is not None)]

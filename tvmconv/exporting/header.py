@@ -110,9 +110,9 @@ _TYPES = {
     "f16": "typedef uint16_t NAME_f16;  /* IEEE 754 binary16, as bits */",
     "bf16": "typedef uint16_t NAME_bf16; /* the upper half of an IEEE 754 binary32, as bits */",
 }
-# Within a model's own NAME, which is not the library's.
+# Mark of a model's own NAME, which is not the library's.
 _KEPT = "\0"
-# Of a task: what kernels keep on their stacks, with room for the program's own.
+# Stack of a task: what kernels keep there, with room for the program's own.
 STACK_KIB = 1024
 
 
@@ -222,12 +222,12 @@ def _comment(text: str) -> str:
     return line.replace("*/", "* /").replace("/*", "/ *").replace("NAME", f"NA{_KEPT}ME")
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as a string of C."""
     escaped = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
     return f'"{escaped}"'.replace("NAME_", "NAME\\137")  # which is not the library's
 
 
-def listed(items: Sequence[str]) -> str:
+def join_rows(items: Sequence[str]) -> str:
     """Return initializers, each on a line."""
     return ",\n    ".join(items)

@@ -1,4 +1,4 @@
-"""What the functions of an exported library are called."""
+"""Names of the functions of an exported library."""
 
 from __future__ import annotations
 

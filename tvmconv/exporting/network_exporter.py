@@ -27,7 +27,7 @@ from .network_part import LACKING, NATIVE, PARALLEL, SHARED, NetworkPart
 from .packaging import network_packaging
 
 _POOL = ("pool.c", "processors.c")
-# What the header declares.
+# Functions that the header declares.
 _PUBLIC = ("open", "close", "run", "run_with", "supported", "error_string", "error_text", "inputs", "outputs")
 _ASSEMBLY = """\
 .section .rodata.weights,"a",@progbits
@@ -112,7 +112,7 @@ def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, fo
         (folder / file).write_text(content)
     if examples is not None:
         (folder / "smoke.c").write_text(
-            _named((NATIVE / "smoke.c").read_text(), name).replace(f"{name}_SMOKE_ERROR", str(NETWORK_ERROR))
+            _fill_name((NATIVE / "smoke.c").read_text(), name).replace(f"{name}_SMOKE_ERROR", str(NETWORK_ERROR))
         )
         inputs, outputs = examples
         (folder / "smoke.bin").write_bytes(
@@ -127,7 +127,7 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     sources = [NATIVE / "api.c", *SHARED, RUNTIME / "tvmconv-runtime.h", RUNTIME / f"{isa.c_file}.c"]
     sources += [PARALLEL.parent / each for each in _POOL]
     for source in sources:
-        (work / source.name).write_text(_named(source.read_text(), name))
+        (work / source.name).write_text(_fill_name(source.read_text(), name))
     (work / "tables.c").write_text(network_header.tables(part, name))
     (work / "tvmconv-targets.h").write_text(network_header.targets(part, isa))
     (work / "network.o").write_bytes(part.object)
@@ -172,5 +172,5 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     run_compiler((*link, f"{name}.o", "-lm", "-o", str(folder / f"lib{name}.so")), work, isa)
 
 
-def _named(text: str, name: str) -> str:
+def _fill_name(text: str, name: str) -> str:
     return text.replace("tvmconv_name", name)

@@ -6,9 +6,9 @@ import re
 from math import prod
 
 from ..isa import Isa
-from ..runtime.networks.base import tensors_of
+from ..runtime.networks.tensors import tensors_of
 from ..version import __version__
-from .header import STACK_KIB, listed, quoted
+from .header import STACK_KIB, join_rows, quote
 from .names import layer_name
 from .network_part import NetworkPart
 
@@ -122,15 +122,15 @@ def tables(part: NetworkPart, name: str) -> str:
             lines.append(f"static const int64_t {kind}{number}[] = {{{', '.join(map(str, each.shape)) or 0}}};")
             elements = prod(each.shape)
             sizes = f"{len(each.shape)}, {kind}{number}, {elements}, {elements * each.numpy.itemsize}"
-            rows.append(f"{{{quoted(each.name)}, {quoted(each.dtype)}, {sizes}}}")
-        lines.append(f"const {name}_tensor {name}_{kind}[] = {{\n    {listed(rows or ['{0}'])}}};")
+            rows.append(f"{{{quote(each.name)}, {quote(each.dtype)}, {sizes}}}")
+        lines.append(f"const {name}_tensor {name}_{kind}[] = {{\n    {join_rows(rows or ['{0}'])}}};")
     return "\n".join((*lines, ""))
 
 
 def targets(part: NetworkPart, isa: Isa) -> str:
     """Return ``tvmconv-targets.h``, which follows ``struct feature``: the features of the target."""
     features = part.description["features"]
-    rows = listed([isa.c_features[each] for each in features] or ["{0}"])
+    rows = join_rows([isa.c_features[each] for each in features] or ["{0}"])
     return f"""\
 static const struct feature features[] = {{
     {rows}}};

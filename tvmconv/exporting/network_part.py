@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 NATIVE = Path(__file__).parent / "network"
-# What the object defines: to open a network, to close it, to call it with a number of threads; and on x86 to ask for AMX's tiles.
+# Prefix of the object's functions: open, close and call a network with some threads; on x86, ask for AMX's tiles.
 PREFIX = "__tvm_ffi_tvmconv_network"
 ENTRIES = (*(f"{PREFIX}_{name}" for name in ("open", "close", "with_threads")), "tvmconv_allow_tiles")
-# What it lacks: loops, which the host has, and errors.
+# Headers that it lacks: loops, which the host has, and errors.
 PARALLEL = NATIVE.parents[1] / "lowering" / "native" / "parallel.h"
 LACKING = ("raised.c", "without_openmp.c")
 SHARED = (*(NATIVE / each for each in LACKING), NATIVE / "tvmconv-raised.h", PARALLEL)

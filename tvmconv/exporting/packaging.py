@@ -1,4 +1,4 @@
-"""What build systems read of an exported library: CMake's, pkg-config's; and the build of its test."""
+"""Write files by which build systems find an exported library: CMake's, pkg-config's; and the build of its test."""
 
 from __future__ import annotations
 

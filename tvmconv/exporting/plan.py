@@ -1,4 +1,4 @@
-"""What an exported library has: the kernels of a bundle with their variants, the layers of its models, and their names."""
+"""Plan an exported library: the kernels of a bundle with their variants, the layers of its models, and their names."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..signature import parse_signature
 from ..version import __version__
 from .names import digest, kernel_name, layer_name
 
-# What each kernel's and each layer's function is called beside its name.
+# Endings of the functions' names, for each kernel and each layer.
 KERNEL_ENDINGS = (
     *("", "_with", "_pack", "_packed", "_packed_with"),
     *("_packed_bytes", "_workspace_bytes", "_packed_workspace_bytes", "_PACKED_BYTES"),
     *(f"_{each}_ELEMENTS" for each in ("DATA", "FILTER", "BIAS", "SCALE", "SLOPE", "RESIDUAL", "OUTPUT")),
 )
 LAYER_ENDINGS = ("", "_with", "_workspace_bytes")
-# What each library has. Of its functions, those of its own begin with `rt_`.
+# Names in each library. Those of its own functions begin with `rt_`.
 COMMON = (
     *("OK", "error_string", "supported", "set_parallel_for", "set_allocator", "parallel_for", "call", "f16", "bf16"),
     *(
@@ -49,7 +49,7 @@ _MOST_TARGETS = 31
 
 
 @dataclass(frozen=True)
-class Variant:
+class FunctionVariant:
     """A kernel for one target: its entry, its object, and the number of the target in the library."""
 
     entry: Entry
@@ -74,7 +74,7 @@ class Function:
     name: str
     signature: str
     problem: Problem
-    variants: tuple[Variant, ...]
+    variants: tuple[FunctionVariant, ...]
 
     @property
     def packed_bytes(self) -> int:
@@ -100,20 +100,20 @@ class Layer:
     node: NodeEntry
     function: Function
 
-    def packed(self, variant: Variant) -> Blob | None:
+    def packed(self, variant: FunctionVariant) -> Blob | None:
         """Return its filter as a variant takes it, None if the bundle has it in other layouts only."""
         return self.node.filters.get(layout_of(self.function.problem, variant.entry))
 
     @property
     def plain(self) -> Blob | None:
-        """Its filter as the model has it, where a variant has to pack it."""
+        """Filter of the layer as the model has it, where a variant has to pack it."""
         missing = any(self.packed(each) is None for each in self.function.variants)
         return self.node.filters.get(plain_layout(self.function.problem)) if missing else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an exported library has.
+    """Content of an exported library.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
     functions = []
     for signature, found in sorted(entries.items()):
         found.sort(key=lambda entry: rank(bundle, entry))
-        variants = tuple(Variant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
+        variants = tuple(FunctionVariant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
         problem = parse_signature(signature)
         functions.append(Function(kernel_name(problem), signature, problem, variants))
     by_signature = {each.signature: each for each in functions}
@@ -181,7 +181,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
     for layer in found_layers:
         _check_filters(bundle, layer)
     _warn_of_packing(found_layers)
-    return _named(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers)))
+    return _with_unique_names(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers)))
 
 
 def empty_plan(name: str) -> Plan:
@@ -285,7 +285,7 @@ def _warn_of_packing(layers: Iterable[Layer]) -> None:
         )
 
 
-def _named(plan: Plan) -> Plan:
+def _with_unique_names(plan: Plan) -> Plan:
     """Return the plan with names of which no two functions have one in common: those that clash get a hash of what they are."""
     taken = set(COMMON)
 

@@ -18,7 +18,7 @@ from ..runtime.networks.file import PROVIDER as KIND_OF_PROVIDER
 from ..support.files import check_file, whole_file
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
-from .archive import FLAGS, Options, build_library, check_tools, named, write_sources
+from .archive import FLAGS, Options, build_library, check_tools, fill_name, write_sources
 from .elf import move_segments
 from .filters import Blobs
 from .header import header
@@ -27,14 +27,14 @@ from .plan import Plan, empty_plan, plan, with_targets
 from .provider_sources import LEVEL_FLAGS, defines, is_served, network_symbols, tables_source
 
 PROVIDER = Path(__file__).parent / "provider"
-# What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
+# Name of the archive in it: its symbols are hidden, so that any number of providers fit into a process.
 _NAME = "provider"
 _EXPORTS = (
     "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; tvmconv_provider_refusal; local: *; };\n"
 )
 # Compiled once for each level of vectors, of which the header of the instruction set takes one.
 _BETWEEN, _LEVELS = "ops.c", "levels.h"
-# What differs from provider to provider.
+# Sources that differ from provider to provider.
 _OWN = ("tables.c", "provider.c")
 
 
@@ -86,7 +86,7 @@ def export_provider(
     check_file(path, mapped=True)
     by_graph = {graph: sorted(parts, key=_fitness) for graph, parts in (networks or {}).items()}
     planned = with_targets(
-        _planned(bundle, targets, data_formats),
+        _plan(bundle, targets, data_formats),
         {
             each.description["target"]: tuple(each.description["features"])
             for parts in by_graph.values()
@@ -97,7 +97,7 @@ def export_provider(
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, mapped=True) as library:
         work = library.parent
-        (work / "tables.c").write_text(named(planned, tables_source(planned, decisions or {}, by_graph)))
+        (work / "tables.c").write_text(fill_name(planned, tables_source(planned, decisions or {}, by_graph)))
         parts = [each for found in by_graph.values() for each in found]
         _link(planned, work, [_network_object(planned, each, number, work) for number, each in enumerate(parts)])
         for each in parts:
@@ -112,7 +112,7 @@ def _fitness(part: NetworkPart) -> int:
     return -len(part.description["features"])
 
 
-def _planned(
+def _plan(
     bundle: str | os.PathLike[str] | None, targets: Sequence[str] | None, data_formats: Collection[str] | None
 ) -> Plan:
     if bundle is None:
@@ -142,11 +142,11 @@ def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
     _write_sources(plan, work)
     build_library(plan, Blobs(plan, False), Options(), work, work)
     (work / "provider.map").write_text(_EXPORTS)
-    for name, content in _compiled(plan.isa).items():
+    for name, content in _compile(plan.isa).items():
         (work / name).write_bytes(content)
     flags = (*_flags(plan.isa), *defines(plan, __version__), "-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none")
     link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
-    files = (*_OWN, *_compiled(plan.isa), *objects, f"lib{_NAME}.a")
+    files = (*_OWN, *_compile(plan.isa), *objects, f"lib{_NAME}.a")
     run_compiler((*flags, *files, "-lm", *link), work, plan.isa)
     move_segments(work / "provider.so")
 
@@ -162,7 +162,7 @@ def _flags(isa: Isa) -> tuple[str, ...]:
 
 
 @cache
-def _compiled(isa: Isa) -> Mapping[str, bytes]:
+def _compile(isa: Isa) -> Mapping[str, bytes]:
     """Return the objects that all providers for an instruction set have, by name: an export makes several."""
     plan = replace(empty_plan(_NAME), isa=isa)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..epilogue import STEPS
 from ..problem import Problem
-from .header import listed, quoted
+from .header import join_rows, quote
 from .network_part import ENTRIES, PREFIX
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ _TENSOR_TYPES = {
 }
 # Filters lie as ONNX has them; data do, too, or have their channels last, between operations that the provider computes.
 LAYOUTS = (("NCX", "OIX"), ("NXC", "OIX"))
-# What a provider claims of a graph: nothing; each convolution, with what follows it; what is between convolutions, too; or all of
+# Share of a graph that a provider claims: nothing; each convolution, with what follows; what is between, too; or all of
 # it, by a network that was compiled of the model.
 NETWORK = "network"
 CLAIMS = ("nothing", "convolutions", "groups", NETWORK)
-# What is between is compiled for the vectors of each level of an instruction set, `Isa.levels`.
+# Flags of the code between convolutions, compiled for the vectors of each level of an instruction set, `Isa.levels`.
 LEVEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _MOST_STEPS = 12
 _AXES = ("in_spatial", "out_spatial", "kernel", "strides", "dilations", "pads_begin", "pads_end")
 
 
 def is_served(problem: Problem) -> bool:
-    """Whether a provider can call a kernel of this problem."""
+    """Return whether a provider can call a kernel of this problem."""
     return (problem.data_format, problem.filter_format) in LAYOUTS and len(problem.epilogue) <= _MOST_STEPS
 
 
@@ -62,9 +62,9 @@ def tables_source(
 #include "tvmconv-whole.h"
 
 const struct problem NAME_rt_problems[] = {{
-    {listed(problems)}}};
+    {join_rows(problems)}}};
 const struct decision NAME_rt_decisions[] = {{
-    {listed(decided)}}};
+    {join_rows(decided)}}};
 const int NAME_rt_decision_count = {len(decisions)};
 {_networks(plan, networks or {})}"""
 
@@ -82,23 +82,23 @@ def _networks(plan: Plan, networks: Mapping[int, Sequence[NetworkPart]]) -> str:
             dims = ", ".join(map(str, each["shape"])) or 0
             lines.append(f"static const int64_t dims{number}_{at}[] = {{{dims}}};")
             tensors.append(
-                f"{{{quoted(each['name'])}, {_TENSOR_TYPES[each['dtype']]}, {len(each['shape'])}, dims{number}_{at}}}"
+                f"{{{quote(each['name'])}, {_TENSOR_TYPES[each['dtype']]}, {len(each['shape'])}, dims{number}_{at}}}"
             )
         functions = [network_symbols(number)[f"{PREFIX}_{each}"] for each in ("open", "close", "with_threads")]
-        lines.append(f"static const struct tensor tensors{number}[] = {{\n    {listed(tensors or ['{0}'])}}};")
+        lines.append(f"static const struct tensor tensors{number}[] = {{\n    {join_rows(tensors or ['{0}'])}}};")
         lines.append(f"network_function {', '.join(functions)};")
         target = plan.targets.index(part.description["target"])
         counts = f"{len(part.description['inputs'])}, {len(part.description['outputs'])}"
         arena = part.description["arena_bytes"]
         rows.append(f"{{{graph}u, {target}, {counts}, tensors{number}, {arena}u, {', '.join(functions)}}}")
-    lines.append(f"const struct network NAME_rt_networks[] = {{\n    {listed(rows)}}};")
+    lines.append(f"const struct network NAME_rt_networks[] = {{\n    {join_rows(rows)}}};")
     lines.append(f"const int NAME_rt_network_count = {len(rows)};")
     return "\n".join((*lines, ""))
 
 
 def defines(plan: Plan, version: str) -> tuple[str, ...]:
     """Return the compiler's flags that say what the provider tells of itself."""
-    return (f"-DTVMCONV_VERSION={quoted(version)}", f"-DTVMCONV_TARGETS={quoted(', '.join(plan.targets))}")
+    return (f"-DTVMCONV_VERSION={quote(version)}", f"-DTVMCONV_TARGETS={quote(', '.join(plan.targets))}")
 
 
 def _problem(problem: Problem) -> str:

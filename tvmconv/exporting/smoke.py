@@ -24,11 +24,11 @@ from ..runtime.emulation import kernel_here
 from ..runtime.kernel import Kernel
 from .archive import NATIVE
 from .filters import Blobs
-from .header import listed, quoted
-from .plan import Function, Layer, Plan, Variant
+from .header import join_rows, quote
+from .plan import Function, FunctionVariant, Layer, Plan
 
 SAMPLES = 16
-# Of layers: sums in another order, whatever the numbers.
+# Error of layers: sums in another order, whatever the numbers.
 _LAYER_ERROR = {"f32": 1e-5, "f16": 2e-3, "bf16": 2e-2}
 # Samples may err more than all outputs together.
 _MARGIN = 4.0
@@ -56,9 +56,9 @@ struct answer {{
   double samples[SAMPLES];
 }};
 static const struct answer kernel_answers[] = {{
-    {listed(kernels)}}};
+    {join_rows(kernels)}}};
 static const struct answer layer_answers[] = {{
-    {listed([*layers, _row("", _unknown())])}}};
+    {join_rows([*layers, _row("", _unknown())])}}};
 """
 
 
@@ -83,7 +83,7 @@ def program(plan: Plan, filters_in_file: bool) -> str:
 def draw(problem: Problem, name: str, shape: tuple[int, ...], dtype: str) -> _Bits:
     """Return the array of an input: element i is a function of i and the input's name alone."""
     data_range, filter_range, keep = exact_ranges(problem)
-    bits = _mixed(np.arange(prod(shape), dtype=np.uint64) + (np.uint64(_SEEDS[name]) << np.uint64(40)))
+    bits = _mix(np.arange(prod(shape), dtype=np.uint64) + (np.uint64(_SEEDS[name]) << np.uint64(40)))
     upper = (bits >> np.uint64(33)).astype(np.int64)
     if name in ("scale", "slope"):
         values = np.asarray(FACTORS)[upper % len(FACTORS)]
@@ -99,7 +99,7 @@ def _dense(keep: float) -> int:
     return min(int(keep * _DENSE), _DENSE)
 
 
-def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _mix(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Return splitmix64's output function of each number."""
     with np.errstate(over="ignore"):
         bits = (bits + np.uint64(0x9E3779B97F4A7C15)) & np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -113,7 +113,7 @@ def _checksum(output: _Bits) -> int:
     flat = (output.ravel() + output.dtype.type(0)).view(f"u{output.itemsize}").astype(np.uint64)
     places = np.arange(flat.size, dtype=np.uint64) << np.uint64(32)
     with np.errstate(over="ignore"):
-        return int(_mixed(flat ^ places).sum(dtype=np.uint64))
+        return int(_mix(flat ^ places).sum(dtype=np.uint64))
 
 
 def _kernel_answer(plan: Plan, function: Function) -> tuple[object, ...]:
@@ -157,7 +157,7 @@ def _layer_answer(plan: Plan, layer: Layer, blobs: Blobs) -> tuple[object, ...]:
     return _answer(problem, output, error)
 
 
-def _runnable(plan: Plan, function: Function) -> tuple[Variant, Kernel] | None:
+def _runnable(plan: Plan, function: Function) -> tuple[FunctionVariant, Kernel] | None:
     """Return the best variant that runs here, itself or under an emulator, and what runs it."""
     for variant in function.variants:
         kernel = kernel_here(plan.bundle, variant.entry)
@@ -180,4 +180,4 @@ def _unknown() -> tuple[object, ...]:
 def _row(name: str, answer: Sequence[Any]) -> str:
     *numbers, checksum, error, samples = answer
     texts = ", ".join(map(repr, samples)) or "0"
-    return f"{{{quoted(name)}, {', '.join(map(str, numbers))}, {checksum}ULL, {error!r}, {{{texts}}}}}"
+    return f"{{{quote(name)}, {', '.join(map(str, numbers))}, {checksum}ULL, {error!r}, {{{texts}}}}}"

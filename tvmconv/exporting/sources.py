@@ -10,14 +10,14 @@ from ..problem import DTYPE_BYTES
 from ..runtime.kernel_object import Workspace
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from .filters import Blobs
-from .header import c_type, layer_inputs, listed, parameters, quoted
-from .plan import Function, Layer, Plan, Variant
+from .header import c_type, join_rows, layer_inputs, parameters, quote
+from .plan import Function, FunctionVariant, Layer, Plan
 
 # DLPack's codes of types; bf16 travels as bits.
 _CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (1, 16)}
 _PACKED_CODES = {"float32": (2, 32), "uint32": (1, 32), "uint64": (1, 64)}
 PLAIN = "tvmconv_kernel"
-# What the kernels' objects call by pointers of these names.
+# Pointers by which the kernels' objects call the run time.
 _SLOTS = """\
 int (*__TVMBackendParallelLaunch)(int (*)(int, void *, void *), void *, int) = NAME_rt_launch;
 int (*__TVMBackendParallelBarrier)(int, void *) = NAME_rt_barrier;
@@ -72,9 +72,9 @@ def kernel_source(function: Function) -> str:
 {_SLOTS}
 {chr(10).join([*externs, *shapes, *packed_shapes])}
 static const struct argument arguments[] = {{
-    {listed(arguments)}}};
+    {join_rows(arguments)}}};
 static const struct variant variants[] = {{
-    {listed([_variant(number, each) for number, each in enumerate(function.variants)])}}};
+    {join_rows([_variant(number, each) for number, each in enumerate(function.variants)])}}};
 const struct kernel NAME_rt_kernel_{function.name} = {{{inputs}, arguments, {len(function.variants)}, variants}};
 #define KERNEL (&NAME_rt_kernel_{function.name})
 
@@ -105,7 +105,7 @@ static int run_packed(const NAME_call *call, const void *const *inputs, void *ou
 }}
 static int pack(const void *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
 static const NAME_array described[] = {{
-    {listed(arrays)}}};
+    {join_rows(arrays)}}};
 const NAME_kernel NAME_rt_entry_{function.name} = {{
     "{function.name}", "{function.signature}", {inputs}, described, run, run_packed, pack,
     {name}_packed_bytes, {name}_workspace_bytes, {name}_packed_workspace_bytes}};
@@ -116,13 +116,13 @@ def _initializer(*values: object) -> str:
     return f"{{{', '.join(map(str, values))}}}"
 
 
-def _packed_elements(variant: Variant) -> int:
+def _packed_elements(variant: FunctionVariant) -> int:
     layout = variant.entry.packed_filter
     assert layout is not None
     return int(layout["bytes"]) // np.dtype(layout["dtype"]).itemsize
 
 
-def _variant(number: int, variant: Variant) -> str:
+def _variant(number: int, variant: FunctionVariant) -> str:
     """Return the initializer of a ``struct variant``."""
     layout, sizes = variant.entry.packed_filter, variant.object.workspaces
     name = f"variant{number}_"
@@ -143,8 +143,8 @@ def layer_source(layer: Layer, blobs: Blobs) -> str:
     vectors = layer.node.vectors
     extra = [vectors.get(each) for each in list(problem.operands)[2:]]
     used = [*(layer.packed(each) for each in function.variants), layer.plain, *extra]
-    packed = listed([blobs.initializer(layer.packed(each)) for each in function.variants])
-    others = listed([blobs.initializer(each) for each in extra] or [blobs.initializer(None)])
+    packed = join_rows([blobs.initializer(layer.packed(each)) for each in function.variants])
+    others = join_rows([blobs.initializer(each) for each in extra] or [blobs.initializer(None)])
     given = ", ".join(inputs)
     return f"""\
 /* A node of a model, with its filter. */
@@ -170,7 +170,7 @@ static int run(const NAME_call *call, const void *const *inputs, void *output) {
   return NAME_rt_run_layer(&layer, call, inputs, output);
 }}
 const NAME_layer NAME_rt_layer_{layer.name} = {{
-    "{layer.name}", {quoted(layer.node.name)}, {quoted(layer.node.model)}, &NAME_rt_entry_{function.name}, {len(inputs)}, run,
+    "{layer.name}", {quote(layer.node.name)}, {quote(layer.node.model)}, &NAME_rt_entry_{function.name}, {len(inputs)}, run,
     {name}_workspace_bytes}};
 """
 
@@ -186,7 +186,7 @@ def table_source(plan: Plan) -> str:
 
 {chr(10).join(externs)}
 const NAME_kernel *const NAME_kernels[] = {{
-    {listed(entries)}}};
+    {join_rows(entries)}}};
 const int NAME_kernel_count = {len(entries)};
 
 const NAME_kernel *NAME_find(const char *signature) {{
@@ -206,7 +206,7 @@ def layer_table_source(plan: Plan) -> str:
 
 {chr(10).join(externs)}
 const NAME_layer *const NAME_layers[] = {{
-    {listed([f"&NAME_rt_layer_{each.name}" for each in plan.layers])}}};
+    {join_rows([f"&NAME_rt_layer_{each.name}" for each in plan.layers])}}};
 const int NAME_layer_count = {len(plan.layers)};
 """
 
@@ -217,7 +217,7 @@ def targets_header(plan: Plan) -> str:
     for number, name in enumerate(plan.targets):
         needed = plan.bundle.targets[name].features
         features.append(
-            f"static const struct feature features{number}[] = {{ /* {name} */\n    {listed([plan.isa.c_features[each] for each in needed])}}};"
+            f"static const struct feature features{number}[] = {{ /* {name} */\n    {join_rows([plan.isa.c_features[each] for each in needed])}}};"
         )
         rows.append(f"{{features{number}, {len(needed)}}}")
     covers = sorted({sum(1 << each.target for each in function.variants) for function in plan.functions})
@@ -227,7 +227,7 @@ static const struct {{
   const struct feature *features;
   int count;
 }} targets[] = {{
-    {listed(rows)}}};
+    {join_rows(rows)}}};
 enum {{ TARGETS = {len(rows)} }};
 const uint32_t NAME_rt_covers[] = {{{", ".join(f"{each:#x}" for each in covers)}}};
 const int NAME_rt_covers_count = {len(covers)};

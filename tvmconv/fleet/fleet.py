@@ -15,13 +15,13 @@ from ..targets.target import Target
 from .pool import LOST_SECONDS, Pool
 from .tracker import Tracker, check_key
 
-# Without a server, until tuning ends: one that starts anew after a crash is back sooner.
+# Time without a server until tuning ends: one that starts anew after a crash is back sooner.
 LONELY_SECONDS = 60.0
-# That TVM keeps in one process (kMaxRPCSession), those that hang among them.
+# Sessions that TVM keeps in one process (kMaxRPCSession), those that hang among them.
 SESSIONS = 32
-# Between two attempts to reach a tracker that went away: servers tell a new one as often that they are there.
+# Time between two attempts to reach a tracker that went away: servers tell a new one as often that they are there.
 TRACKER_SECONDS = 5.0
-# Between two looks at what changed: short beside all times above.
+# Time between two looks at what changed: short beside all times above.
 TICK_SECONDS = 0.25
 
 
@@ -78,13 +78,13 @@ class Fleet:
 
     @property
     def target(self) -> Target:
-        """What is measured."""
+        """Target that is measured."""
         assert self._pool.known is not None
         return self._asked or self._pool.known.host
 
     @property
     def machine(self) -> str:
-        """What the measurements are marked with."""
+        """Mark of the measurements."""
         assert self._pool.known is not None
         return self._pool.known.machine
 

@@ -28,7 +28,7 @@ from .remote import LostError, RefusedError, Remote
 LOST_SECONDS = 10.0
 # One server may end by chance, and two; what ends three over one candidate is its kernel's fault.
 LOSSES = 3
-# Until a server that was refused is asked again: it may be another by then.
+# Time until a server that was refused is asked again: it may be another by then.
 REFUSED_SECONDS = 60.0
 
 
@@ -78,7 +78,7 @@ class Pool:
         self._key, self._asked = key, target
         self._changed = threading.Condition()
         self._jobs: deque[_Job] = deque()
-        # What each server is at; None: nothing. Those that are connecting are not in here.
+        # Job of each server; None: it has none. Those that are connecting are not in here.
         self._at: dict[Remote, _Job | None] = {}
         self._connecting: set[Remote] = set()
         self._threads: list[threading.Thread] = []
@@ -92,7 +92,7 @@ class Pool:
 
     @property
     def idle(self) -> bool:
-        """Whether every server has said what it is."""
+        """Return whether every server has described itself."""
         return not self._connecting
 
     @property
@@ -108,7 +108,7 @@ class Pool:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is measured any more."""
+        """Return whether measuring has ended."""
         return self._end is not None
 
     def refusals(self, addresses: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a tuner and the servers that measure for it say to each other: JSON through functions of TVM's RPC.
+"""Messages between a tuner and the servers that measure for it: JSON through functions of TVM's RPC.
 
 A server has three functions. `DESCRIBE` takes the target, or null for its own CPU, and answers what the server is.
 `MEASURE` begins a Check or a Race whose libraries were uploaded, and `WAIT` goes on waiting for the answer: both return
@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from ..errors import TvmconvError
-from ..isa import ISAS, named
+from ..isa import ISAS, isa_named
 from ..measuring.measure import Check, Measured
 from ..measuring.race import Built, Race, Times
 from ..signature import format_signature, parse_signature
@@ -59,7 +59,7 @@ _RAISED = {"crashed": WorkerDiedError, "timeout": TimeoutExceededError, "error":
 
 @dataclass(frozen=True)
 class Description:
-    """What a server is.
+    """Description of a server.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ def _cpu_to_facts(target: CpuTarget) -> dict[str, Any]:
 
 
 def _cpu_of(facts: dict[str, Any]) -> CpuTarget:
-    return CpuTarget(**{**facts, "isa": named(facts["isa"])})
+    return CpuTarget(**{**facts, "isa": isa_named(facts["isa"])})
 
 
 def task_to_text(task: Check | Race, libraries: list[Built], seconds: float) -> str:

@@ -34,7 +34,7 @@ from .protocol import (
 
 # Libraries that a server keeps. Other candidates of a library come soon or never.
 KEPT = 8
-# Beyond its time limit, of a measurement that the server should have ended.
+# Time beyond the limit of a measurement that the server should have ended.
 GRACE_SECONDS = 30.0
 
 

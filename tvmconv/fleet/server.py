@@ -93,7 +93,7 @@ def _listening(bind: str, tracker: tuple[str, int], key: str) -> Any:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address.
+    """Return whether only this machine reaches an address.
 
     Raises
     ------

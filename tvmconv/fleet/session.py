@@ -1,4 +1,4 @@
-"""What a tuner's session is in the server: functions of TVM's RPC that measure, in a process that may crash or hang.
+"""Session of a tuner in the server: functions of TVM's RPC that measure, in a process that may crash or hang.
 
 TVM's server forks a process for each session, whose main thread answers; a thread of its own waits for the measurement.
 """
@@ -34,7 +34,7 @@ from .protocol import (
 
 def register() -> None:
     """Register the functions in this process, from which TVM's server forks the sessions."""
-    session = Session()
+    session = ServerSession()
     for name, function in ((DESCRIBE, session.describe), (MEASURE, session.measure), (WAIT, session.wait)):
         tvm_ffi.register_global_func(name, function, override=True)
 
@@ -50,7 +50,7 @@ def describe(target: Target | None) -> Description:
     return Description(host, label, obstacle)
 
 
-class Session:
+class ServerSession:
     """One session. Nothing is started before the first function is called, in the forked process."""
 
     def describe(self, text: str) -> str:
@@ -64,7 +64,7 @@ class Session:
             self._sandbox: Sandbox[Any, Any] = self._pool.submit(
                 Sandbox, partial(_measure, machine.measure), machine.threads
             ).result()
-            # When the tuner goes, what it had measured ends.
+            # End measuring when the tuner goes.
             Finalize(self, self._sandbox.stop, exitpriority=1)
         return found.to_text(__version__)
 

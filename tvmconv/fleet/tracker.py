@@ -88,7 +88,7 @@ class Tracker:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine."""
+        """Return whether it is on this machine."""
         return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
 
     def servers(self) -> dict[str, list[str]]:

@@ -22,7 +22,7 @@ from .shapes import Bucket, make_buckets
 if TYPE_CHECKING:
     from numpy import ndarray
 
-# How the shapes inside a model are found.
+# Ways to find the shapes inside a model.
 SHAPES_BY = ("auto", "infer", "run")
 MODELS = (".onnx", ".xml", ".pt2")
 FILES = (*MODELS, ".toml")

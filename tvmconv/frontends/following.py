@@ -1,4 +1,4 @@
-"""What follows a convolution in a model, as the epilogue of its kernel.
+"""Find the operations that follow a convolution in a model, and fuse them into its epilogue.
 
 Starting at the convolution's output, operations are fused as long as each tensor is read by the next one alone. So nothing else
 that a kernel reads can depend on what it computes, and fused models have no cycles. A source says what each of its operations
@@ -52,7 +52,7 @@ class Sum:
 
 
 Effect = Linear | Activation | Sum
-# What x times these activations of x is.
+# Activations that are x times another activation of x.
 _GATED = {Step("sigmoid"): Step("silu"), Step("hardsigmoid", (1 / 6, 0.5)): Step("hardswish")}
 
 
@@ -79,7 +79,7 @@ class Gates(Source, Protocol):
     """A graph whose activations are one operation, or two: a gate, and its product with what it is of."""
 
     def is_product(self, op: Any, one: Any, other: Any) -> bool:
-        """Whether an operation multiplies, element by element, what two others compute."""
+        """Return whether an operation multiplies, element by element, the results of two others."""
 
     def group(self, last: Any, channels: int) -> tuple[tuple[Any, ...], Activation] | None:
         """Return a gate and its product."""
@@ -218,7 +218,7 @@ def _extended(chain: Chain, effect: Effect | None, folds: bool, fuse: bool) -> C
 
 
 def is_per_channel(shape: Sequence[int], channels: int, rank: int) -> bool:
-    """Whether a tensor has one number for each channel of what it is broadcast to, (N, M, spatial...), or one for all."""
+    """Return whether a tensor has one number for each channel of what it meets, (N, M, spatial...), or one for all."""
     aligned = (1,) * (rank - len(shape)) + tuple(shape)
     return len(aligned) == rank and (prod(shape) == 1 or aligned == (1, channels, *(1,) * (rank - 2)))
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..linear.maps import LinearMap, added, composed, identity, told
+from ..linear.maps import LinearMap, add, compose, describe_gain, identity
 from ..linear.rounding import rounds_more
 
 
@@ -99,8 +99,8 @@ class Join:
 
     @property
     def said(self) -> str:
-        """What was done."""
-        return told(self.count, self.saved)
+        """Description of the join, in words."""
+        return describe_gain(self.count, self.saved)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _levels(tensor: str, graph: Operations, goes_on: bool) -> list[_Level]:
     found = [_Level(tensor, identity(channels, rank))]
     while goes_on:
         outer, step = found[-1], graph.step(found[-1].source)
-        made = None if step is None else composed(outer.map, step.map)
+        made = None if step is None else compose(outer.map, step.map)
         if step is None or made is None:
             break
         found.append(_Level(step.source, made, (*outer.steps, step)))
@@ -173,7 +173,7 @@ def _joined(
     tensor: str, source: str, taken: list[_Level], graph: Operations, sums: list[str], others: tuple[str, ...]
 ) -> Join | None:
     """Return levels of one source as a convolution of it; None: that is none, or multiplies more often, or rounds more."""
-    merged = added([level.map for level in taken])
+    merged = add([level.map for level in taken])
     steps = [step for level in taken for step in level.steps]
     starts = [step.name for step in steps if step.convolves and step.source == source]
     products = sum(step.map.products for step in steps if not (step.map.is_diagonal or step.map.passes))

@@ -1,4 +1,4 @@
-"""What a source holds: its convolutions as problems, and those that no kernel can be built for, with the reason."""
+"""Content of a source: its convolutions as problems, and those that no kernel can be built for, with the reason."""
 
 from __future__ import annotations
 

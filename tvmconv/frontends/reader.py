@@ -1,4 +1,4 @@
-"""What the readers of models share."""
+"""Base of the readers of models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .shapes import Bucket, Dims, Input, bind
 
 @dataclass(frozen=True)
 class Reading:
-    """How a source is read.
+    """Options of reading a source.
 
     Attributes
     ----------

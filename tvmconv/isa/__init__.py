@@ -10,9 +10,9 @@ import platform
 from collections.abc import Iterable
 from importlib import import_module
 
-from .isa import Isa, named
+from .isa import Isa, isa_named
 
-__all__ = ["ISAS", "Isa", "isa_of", "named", "native", "unless_native"]
+__all__ = ["ISAS", "Isa", "isa_named", "isa_of", "native", "unless_native"]
 
 ISAS: tuple[Isa, ...] = tuple(
     import_module(f"{__name__}.{folder.name}").ISA for folder in pkgutil.iter_modules(__path__) if folder.ispkg

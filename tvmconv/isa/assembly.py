@@ -16,8 +16,8 @@ _NO_CODE = re.compile(r"\s+\.|\s*(#|//)|\s*$|\.L(tmp|func_)")
 
 
 @dataclass(frozen=True)
-class Branches:
-    """How an instruction set jumps.
+class Jumps:
+    """Jumps of an instruction set.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ def functions_of(asm: str) -> dict[str, list[str]]:
     return functions
 
 
-def innermost_loops(lines: list[str], work: Callable[[list[str]], int], branches: Branches) -> list[list[str]]:
+def innermost_loops(lines: list[str], work: Callable[[list[str]], int], branches: Jumps) -> list[list[str]]:
     """Return the loops of a function that do some `work`, less those with such a loop inside."""
     if not work(lines):
         return []
@@ -64,7 +64,7 @@ def innermost_loops(lines: list[str], work: Callable[[list[str]], int], branches
     for number, block in enumerate(blocks):
         for follower in block.next:
             before[follower].append(number)
-    # Where the function begins, and what is jumped to by an address.
+    # Blocks where the function begins, and those jumped to by an address.
     entries = {number for number, earlier in enumerate(before) if number == 0 or not earlier}
     loops: dict[int, set[int]] = {}
     for last, block in enumerate(blocks):
@@ -91,7 +91,7 @@ def _body(header: int, last: int, before: list[list[int]]) -> set[int]:
     return body
 
 
-def _blocks(lines: list[str], branches: Branches) -> list[_Block]:
+def _blocks(lines: list[str], branches: Jumps) -> list[_Block]:
     """Return the basic blocks of a function, the first where it begins."""
     pieces: list[list[str]] = [[]]
     for line in lines:
@@ -112,7 +112,7 @@ def _blocks(lines: list[str], branches: Branches) -> list[_Block]:
     return blocks
 
 
-def _jump(line: str, branches: Branches) -> tuple[str, str] | None:
+def _jump(line: str, branches: Jumps) -> tuple[str, str] | None:
     """Return the mnemonic and the last operand, a label, of what ends a block."""
     mnemonic, _, operands = line.strip().partition("\t")
     return (mnemonic, operands.rpartition(",")[2].strip()) if branches.ends.match(mnemonic) else None

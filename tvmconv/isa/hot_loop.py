@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from .assembly import functions_of, innermost_loops
-from .instructions import Instruction, Reader
+from .instructions import AssemblyReader, Instruction
 from .sums import sums
 
 _KERNEL = re.compile(r"\b(tvmconv_(?:kernel|packed|pack))_compute_")
@@ -59,7 +59,7 @@ class HotLoop:
         )
 
 
-def hot_loop(asm: str, reader: Reader) -> HotLoop | None:
+def hot_loop(asm: str, reader: AssemblyReader) -> HotLoop | None:
     """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
     read = cache(reader.read)  # once a line
 
@@ -86,10 +86,10 @@ def hot_loop(asm: str, reader: Reader) -> HotLoop | None:
         )
 
     name, best = max(loops, key=heat)
-    return _counted(kernels[name], best, [read(line) for line in best], reader.frame(functions[name]))
+    return _count(kernels[name], best, [read(line) for line in best], reader.frame(functions[name]))
 
 
-def listing(asm: str, reader: Reader) -> str:
+def listing(asm: str, reader: AssemblyReader) -> str:
     """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
     loop = hot_loop(asm, reader)
     top = [f"# {loop}", *loop.lines] if loop else ["# no loop has a multiply-add"]
@@ -113,7 +113,7 @@ def _names(line: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", line) is not None
 
 
-def _counted(function: str, lines: list[str], instructions: list[Instruction], frame: frozenset[str]) -> HotLoop:
+def _count(function: str, lines: list[str], instructions: list[Instruction], frame: frozenset[str]) -> HotLoop:
     accesses = [access for each in instructions for access in each.accesses]
     spills = [access.base in frame and access.is_fixed for access in accesses]
     counts = Counter((access.is_store, spill) for access, spill in zip(accesses, spills, strict=True))

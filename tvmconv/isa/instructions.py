@@ -1,16 +1,16 @@
-"""What a line of machine code does, as far as loops of multiply-adds are told by it, whatever the instruction set."""
+"""Describe the effect of a line of machine code on loops of multiply-adds, for any instruction set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .assembly import Branches
+from .assembly import Jumps
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What an instruction makes of a place: a vector register, or a place on the stack.
+    """Effect of an instruction on a place: a vector register, or a place on the stack.
 
     Attributes
     ----------
@@ -59,8 +59,8 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Reader:
-    """How LLVM writes the machine code of an instruction set.
+class AssemblyReader:
+    """Syntax in which LLVM writes the machine code of an instruction set.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Reader:
 
     read: Callable[[str], Instruction]
     frame: Callable[[Iterable[str]], frozenset[str]]
-    branches: Branches
+    branches: Jumps
 
     def multiply_adds(self, lines: Iterable[str]) -> int:
         """Return the number of multiply-adds."""

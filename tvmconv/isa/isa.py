@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .hot_loop import HotLoop
-    from .instructions import Reader
+    from .instructions import AssemblyReader
 
 _NAMED: dict[str, Isa] = {}
 
@@ -38,7 +38,7 @@ class Matrices:
     depth: int
 
 
-def named(name: str) -> Isa:
+def isa_named(name: str) -> Isa:
     """Return the instruction set of a name."""
     return _NAMED[name]
 
@@ -208,9 +208,9 @@ class Isa:
         return tuple(flag for flag, needed in self.operator_flags if needed <= there)
 
     @property
-    def reader(self) -> Reader:
-        """How LLVM writes its machine code."""
-        reader: Reader = import_module(self.assembly).READER
+    def reader(self) -> AssemblyReader:
+        """Syntax in which LLVM writes its machine code."""
+        reader: AssemblyReader = import_module(self.assembly).READER
         return reader
 
     def hot_loop(self, asm: str) -> HotLoop | None:
@@ -239,7 +239,7 @@ class Isa:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The one object, in another process, too.
-        return named, (self.name,)
+        return isa_named, (self.name,)
 
     def __repr__(self) -> str:
         return f"<Isa {self.name}>"

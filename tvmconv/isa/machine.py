@@ -1,22 +1,26 @@
-"""What this machine's CPU can do, by the names that Linux gives."""
+"""Features of this machine's CPU, by the names that Linux gives."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from . import cpuinfo, native
 
+# Names of features that the CPU has and this process, and those that it starts, do without: `pytest --as-cpu`. Programs in C of
+# exported libraries read it, too (exporting/native/tvmconv-runtime.h).
+HIDDEN = "TVMCONV_HIDDEN_FEATURES"
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def cpu_features() -> frozenset[str]:
     """Return the instruction-set features that programs may use here, such as ``"fma"``.
 
-    None on a machine of an instruction set that kernels are not compiled for.
+    None on a machine of an instruction set that kernels are not compiled for; and none that the environment hides.
     """
     isa = native()
-    return frozenset() if isa is None else isa.detect()
+    return frozenset() if isa is None else isa.detect() - frozenset(os.environ.get(HIDDEN, "").split())
 
 
 def missing_features(needed: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from .instructions import Instruction
 
 
 @dataclass
-class Sum:
+class RegisterSum:
     """A chain of multiply-adds.
 
     Attributes
@@ -30,16 +30,16 @@ class Sum:
     carried: bool = False
 
 
-def sums(instructions: Iterable[Instruction]) -> list[Sum]:
+def sums(instructions: Iterable[Instruction]) -> list[RegisterSum]:
     """Return the sums of one pass through a loop."""
-    found: list[Sum] = []
-    # What registers and places on the stack hold: a sum, what they held before the pass (its place), or else None.
-    held: dict[str, Sum | str | None] = {}
+    found: list[RegisterSum] = []
+    # Contents of registers and places on the stack: a sum, what they held before the pass (its place), or else None.
+    held: dict[str, RegisterSum | str | None] = {}
     for effect in (effect for instruction in instructions for effect in instruction.effects):
         value = held.get(effect.source, effect.source) if effect.source else None
         if effect.adds:
-            if not isinstance(value, Sum):
-                value = Sum(value)
+            if not isinstance(value, RegisterSum):
+                value = RegisterSum(value)
                 found.append(value)
             value.length += 1
         held[effect.place] = value

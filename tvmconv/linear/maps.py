@@ -50,42 +50,42 @@ class LinearMap:
 
     @property
     def outputs(self) -> int:
-        """How many channels it gives."""
+        """Number of output channels."""
         return int(self.filter.shape[0])
 
     @property
     def inputs(self) -> int:
-        """How many channels it takes."""
+        """Number of input channels."""
         return int(self.filter.shape[1]) * self.groups
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """How many it has along each axis."""
+        """Number of taps along each axis."""
         return tuple(self.filter.shape[2:])
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether it has one tap, and no pads."""
+        """Return whether it has one tap, and no pads."""
         return not any((*self.begins, *self.ends)) and set(self.taps) <= {1}
 
     @property
     def is_slice(self) -> bool:
-        """Whether it leaves pixels out: its pads are such that a window that begins beyond the pixels reads nothing."""
+        """Return whether it only leaves pixels out: its pads make windows that begin beyond the pixels read nothing."""
         return self.passes and set(self.taps) <= {1}
 
     @property
     def is_finite(self) -> bool:
-        """Whether its numbers are: infinities times the zeros that joining brings would be NaN."""
+        """Return whether its numbers are finite: joining multiplies them by zeros, and infinities would become NaN."""
         return bool(np.isfinite(self.filter).all() and (self.bias is None or np.isfinite(self.bias).all()))
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether each output is its input by a number, and a number more."""
+        """Return whether each output is one input times a number, plus a number."""
         return self.is_pointwise and set(self.strides) <= {1} and self.groups == self.outputs == self.inputs
 
     @property
     def products(self) -> int:
-        """How many numbers its filter has: multiplications for each output pixel."""
+        """Number of elements of its filter: multiplications for each output pixel."""
         return int(self.filter.size)
 
     def scaled(self, factor: Array, shift: Array | None = None) -> LinearMap:
@@ -102,7 +102,7 @@ def identity(channels: int, rank: int) -> LinearMap:
     return LinearMap(np.ones((channels, 1, *ones)), None, ones, ones, (0,) * rank, (0,) * rank, channels)
 
 
-def added(maps: Sequence[LinearMap]) -> LinearMap | None:
+def add(maps: Sequence[LinearMap]) -> LinearMap | None:
     """Return the one map that is the sum of several; None: they have not one stride, or not the same channels."""
     first = maps[0]
     if len(maps) == 1:
@@ -134,7 +134,7 @@ def added(maps: Sequence[LinearMap]) -> LinearMap | None:
     return LinearMap(filter_, bias, first.strides, tuple(steps), tuple(-low for low in lows), tuple(ends), groups)
 
 
-def composed(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
+def compose(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
     """Return the one map that does one after the other; None: none does so at the borders, too, or both have several taps.
 
     An outer map that pads sees zeros beyond the inner one's outputs, where the inner one's bias would be: so that is none. Nor is one of
@@ -150,12 +150,12 @@ def composed(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
     steps = inner.strides
     if outer.is_pointwise or (outer.is_slice and set(steps) <= {1}):
         taps, dilations = inner.taps, inner.dilations
-        begins, ends = (_moved(*each, steps) for each in ((outer.begins, inner.begins), (outer.ends, inner.ends)))
+        begins, ends = (_move(*each, steps) for each in ((outer.begins, inner.begins), (outer.ends, inner.ends)))
     elif (inner.is_slice or (inner.is_pointwise and set(steps) <= {1})) and (
         inner.bias is None or not any((*outer.begins, *outer.ends))
     ):
         taps, dilations = outer.taps, tuple(each * step for each, step in zip(outer.dilations, steps, strict=True))
-        begins, ends = (_moved(*each, steps) for each in ((outer.begins, inner.begins), (outer.ends, inner.ends)))
+        begins, ends = (_move(*each, steps) for each in ((outer.begins, inner.begins), (outer.ends, inner.ends)))
     else:
         return None
     left, right = _in_groups(outer, groups), _in_groups(inner, groups)
@@ -192,7 +192,7 @@ def _part(size: int, count: int, number: int) -> slice:
     return slice(size // count * number, size // count * (number + 1))
 
 
-def told(branches: int, saved: float) -> str:
+def describe_gain(branches: int, saved: float) -> str:
     """Return in words that so many branches became one, which multiplies so many times fewer."""
     what = f"{branches} branches" if branches > 1 else "maps one after the other"
     times = (
@@ -201,7 +201,7 @@ def told(branches: int, saved: float) -> str:
     return f"{what}, one kernel; {times} multiplications"
 
 
-def _moved(outer: Sequence[int], inner: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
+def _move(outer: Sequence[int], inner: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
     """Return pads of a map's outputs, which are so many steps of its inputs each, and its own together."""
     return tuple(one * step + other for one, other, step in zip(outer, inner, steps, strict=True))
 

@@ -1,4 +1,4 @@
-"""What rounding to a type of 16 bits costs: the error of a joined filter beside that of what it is in the place of.
+"""Estimate the error of rounding to 16 bits: of a joined filter beside that of the maps that it replaces.
 
 Of data whose elements are independent and of size 1, a filter that is rounded by ``d`` has an error of ``sum(d ** 2)`` in an
 output. An output of a filter ``w`` is of size ``sum(w ** 2)``, and has an error of ``c`` times that where it is rounded: ``c`` is
@@ -20,7 +20,7 @@ from .maps import Array, LinearMap, of_constants
 
 # The error may grow by a quarter: of squares.
 MOST = 1.25**2
-# Between a number of each type and the next, of numbers from 1 to 2.
+# Distance between a number of each type and the next, among numbers from 1 to 2.
 _STEPS = {"f16": 2.0**-10, "bf16": 2.0**-7}
 
 
@@ -40,7 +40,7 @@ def lost(filter_: Array, dtype: str) -> Array:
 
 
 def rounds_more(merged: LinearMap, branches: Sequence[Sequence[LinearMap]], dtype: str) -> bool:
-    """Whether a map loses more by rounding than branches whose sum it is, each the maps that it is composed of, the last one first."""
+    """Return whether a map loses more by rounding than the branches that it sums, each a list of maps, last first."""
     if dtype == "f32":
         return False
     errors = [_of_branch(each, dtype) for each in branches if each]

@@ -1,1 +1,1 @@
-"""From a schedule to a library."""
+"""Lower schedules to libraries."""

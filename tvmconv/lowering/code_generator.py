@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from ..problem import Problem
 from ..targets.target import Target
@@ -16,8 +16,26 @@ if TYPE_CHECKING:
     from ..algorithms.definition import Definition
 
 
+class Written(NamedTuple):
+    """A kernel's library.
+
+    Attributes
+    ----------
+    packed_filter
+        The layout that it packs its filter to, if it does.
+    workspace_bytes
+        What a call allocates.
+    functions
+        Its functions before LLVM; None for a GPU, whose kernels are C++.
+    """
+
+    packed_filter: dict[str, Any] | None
+    workspace_bytes: int
+    functions: tvm.IRModule | None
+
+
 class CodeGenerator(Protocol):
-    """How kernels for one kind of target are compiled.
+    """Compiler of kernels for one kind of target.
 
     Attributes
     ----------
@@ -38,8 +56,8 @@ class CodeGenerator(Protocol):
 
     def write(
         self, problem: Problem, target: Any, choice: Any, entry_points: EntryPoints, path: str | os.PathLike[str]
-    ) -> tuple[dict[str, Any] | None, int]:
-        """Write a kernel's library; return what it packs its filter to, if it does, and the bytes of its workspace."""
+    ) -> Written:
+        """Write a kernel's library."""
 
     def show(self, stage: str, problem: Problem, target: Any, choice: Any) -> str:
         """Return one of `stages`, or the functions after one of `passes`, as text; `choice` is a `tvmconv.lowering.compiler.Choice`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
@@ -40,7 +41,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """What the manifest says of a compiled kernel."""
+    """A compiled kernel: what the manifest says of it, and its functions before LLVM (as `tvmconv.lowering.code_generator.Written`)."""
 
     algorithm: str
     version: int
@@ -48,6 +49,7 @@ class CompiledKernel:
     symbol: str
     packed_filter: dict[str, Any] | None
     workspace_bytes: int
+    functions: tvm.IRModule | None = None
 
 
 def default_choice(problem: Problem, target: Target, math: str = "default") -> Choice:
@@ -142,8 +144,6 @@ def compile_problem(
         If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
     """
     choice = choice or default_choice(problem, target)
-    packed_filter, workspace = generator_of(target).write(problem, target, choice, entry_points, path)
+    written = generator_of(target).write(problem, target, choice, entry_points, path)
     algorithm = algorithms.get(choice.algorithm)
-    return CompiledKernel(
-        algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, packed_filter, workspace
-    )
+    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, *written)

@@ -127,7 +127,7 @@ def _is_tuple(statement: ast.Assign) -> bool:
 
 
 def _is_default(method: str, argument: Any) -> bool:
-    """Whether an argument is what the schedule's method takes without it, or says nothing."""
+    """Return whether an argument is the default of the schedule's method, or says nothing."""
     if argument.arg == "preserve_unit_loops":  # all spaces ask for that
         return True
     default = inspect.signature(getattr(Schedule, method)).parameters[argument.arg].default

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..algorithms.definition import Definition
     from .compiler import Choice
 
-# What each stage is. This module is imported to list them, so the compiler only where one is shown.
+# Stages and their descriptions. This module is imported to list them, so the compiler only where one is shown.
 STAGES = {
     "te": "the tensor expressions, as the function that is scheduled",
     "schedule": "the steps of the schedule, and what was chosen",
@@ -34,7 +34,7 @@ STAGES = {
     "cuda": "CUDA C++ (GPUs)",
     "sass": "machine code (GPUs)",
 }
-# Those before a kind of target matters.
+# Stages before a kind of target matters.
 SCHEDULED = ("te", "schedule")
 
 
@@ -59,7 +59,7 @@ def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     check_stage(stage, target)
     check_algorithm(choice.algorithm, problem, target)
     if stage in SCHEDULED:
-        return _scheduled(stage, problem, target, choice)
+        return _before_lowering(stage, problem, target, choice)
     return generator_of(target).show(stage, problem, target, choice)
 
 
@@ -90,7 +90,7 @@ def check_algorithm(name: str, problem: Problem, target: Target) -> None:
         )
 
 
-def _scheduled(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
+def _before_lowering(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     """Return the stages before lowering."""
     from .schedule_text import schedule_text
 

@@ -1,1 +1,1 @@
-"""How long a kernel takes, and how fast a machine is."""
+"""Measure the time of kernels, and the speed of machines."""

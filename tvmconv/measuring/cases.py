@@ -1,4 +1,4 @@
-"""What kernels are called with, and what they have to answer: kept, as problems are measured in turns."""
+"""Arguments of kernels and their expected answers: kept, as problems are measured in turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ..fills import Arrays, exact_case
 from ..problem import Problem
 
-# Of those that are kept; the last one is, whatever its size.
+# Bytes of the cases that are kept; the last one is, whatever its size.
 KEPT_BYTES = 2**29
 
 _kept: dict[Problem, tuple[Arrays, npt.NDArray[Any]]] = {}

@@ -1,4 +1,4 @@
-"""Where the threads run: each on a core of its own, in the same cache as the others, or not.
+"""Observe where threads run: each on a core of its own, in the same cache as the others, or not.
 
 The host of a virtual machine moves its processors about: for seconds, two of them are the hyperthreads of one core, or
 cores that share no cache. Nothing that the system counts shows it, and kernels take up to five times as long
@@ -22,13 +22,13 @@ SHARE, FARTHER = 0.75, 2.5
 # Seconds between two looks, and of patience by default.
 PAUSE, PATIENCE = 0.02, 5.0
 
-# As well as they were ever seen to run; farther from each other; with less than a core each.
+# Places of threads: as good as ever seen; farther from each other; with less than a core each.
 Where = Literal["same cache", "cross cache", "shared core"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """What was seen of threads.
+class ThreadPlace:
+    """Observed placement of threads.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Cores:
     def __init__(self, threads: int, patience: float = PATIENCE) -> None:
         self._threads = threads if threads <= len(os.sched_getaffinity(0)) else 1
         self._patience = patience
-        self._best: Place | None = None
+        self._best: ThreadPlace | None = None
 
     def where(self) -> Where:
         """Return where the threads run now, by the best that was seen; ``"same cache"`` where they are not watched."""
@@ -67,14 +67,14 @@ class Cores:
         if place.share * SHARE > best.share:
             best = place  # what was the same cache until now was a shared core
         elif place.share >= SHARE * best.share:
-            best = Place(max(best.share, place.share), min(best.trip, place.trip))
+            best = ThreadPlace(max(best.share, place.share), min(best.trip, place.trip))
         self._best = best
         if place.share < SHARE * best.share:
             return "shared core"
         return "cross cache" if place.trip > FARTHER * best.trip else "same cache"
 
     def settled(self) -> bool:
-        """Whether the threads run as well as they were ever seen to."""
+        """Return whether the threads run as well as ever observed."""
         return self.where() == "same cache"
 
     def settle(self) -> None:
@@ -86,10 +86,10 @@ class Cores:
                 return
             time.sleep(PAUSE)
 
-    def _look(self) -> Place | None:
+    def _look(self) -> ThreadPlace | None:
         library = load_library("native") if self._threads > 1 else None
         if library is None:
             return None
         trip = library.tvmconv_round_trip(self._threads, TIMES)
         # More than 1 is what disturbed the one alone.
-        return Place(min(1.0, run_steps(library.tvmconv_share, self._threads, STEPS)), trip)
+        return ThreadPlace(min(1.0, run_steps(library.tvmconv_share, self._threads, STEPS)), trip)

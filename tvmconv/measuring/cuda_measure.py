@@ -20,7 +20,7 @@ from ..problem import Problem
 from ..runtime.cuda.driver import driver
 from ..runtime.cuda.memory import DeviceArray
 from .cases import case_of
-from .cuda_timing import Graph, array_sets, launches, new_stream
+from .cuda_timing import LaunchGraph, array_sets, launches, new_stream
 from .measure import Check, Measured
 from .race import Race, Times
 
@@ -48,7 +48,7 @@ def _check(task: Check, stream: int) -> Measured:
     wrong = difference(output.numpy(), expected, task.numerical_class, task.problem)
     if wrong:
         return Measured(None, wrong)
-    with _captured(calls, stream) as graph:
+    with _capture(calls, stream) as graph:
         return Measured(min(graph.sample() for _ in range(SAMPLES)))
 
 
@@ -58,7 +58,7 @@ def _race(task: Race, stream: int) -> Times:
     for library in (*task.libraries, task.libraries[0]):
         calls = launches(library.path, sets, stream)
         calls[0]()  # loads the code, which is not to be captured
-        graphs.append(Graph(calls, stream))
+        graphs.append(LaunchGraph(calls, stream))
     turns = [[graph.sample() for graph in graphs] for _ in range(TURNS)]
     for graph in graphs:
         graph.close()
@@ -67,8 +67,8 @@ def _race(task: Race, stream: int) -> Times:
 
 
 @contextmanager
-def _captured(calls: list[Callable[[], object]], stream: int) -> Iterator[Graph]:
-    graph = Graph(calls, stream)
+def _capture(calls: list[Callable[[], object]], stream: int) -> Iterator[LaunchGraph]:
+    graph = LaunchGraph(calls, stream)
     yield graph
     graph.close()
 

@@ -1,4 +1,4 @@
-"""How long work on a GPU takes: launches captured in a CUDA graph, between two events, so that no host time counts.
+"""Time work on a GPU: launches captured in a CUDA graph, between two events, so that no host time counts.
 
 The launches of a graph take turns on several sets of arrays, together larger than the L2 cache: a kernel that finds its
 input there would be timed too fast.
@@ -24,7 +24,7 @@ from .timing import LEAST_SAMPLES, Timing, summarize
 
 # CU_STREAM_NON_BLOCKING; CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _NON_BLOCKING, _THREAD_LOCAL = 1, 1
-# Once through the sets of arrays moves this many times the L2 cache, so that nothing is left from the last time.
+# Times the L2 cache that one pass through the sets of arrays moves, so that nothing is left from the last time.
 CACHES = 2
 # More launches in a graph would only take longer to capture; a launch of 2 microseconds is then timed by half a millisecond.
 MAX_SETS = 256
@@ -63,7 +63,7 @@ def time_kernel(path: str | Path, problem: Problem, gpu: int, seconds: float) ->
     with new_stream(gpu) as stream:
         calls = launches(path, sets, stream)
         calls[0]()  # loads the code, which is not to be captured
-        graph = Graph(calls, stream)
+        graph = LaunchGraph(calls, stream)
         once = graph.sample_seconds
         samples = [graph.sample() for _ in range(max(LEAST_SAMPLES, round(seconds / once)))]
         graph.close()
@@ -78,7 +78,7 @@ def new_stream(gpu: int) -> Iterator[int]:
         yield cuda.create("cuStreamCreate", _NON_BLOCKING).value or 0
 
 
-class Graph:
+class LaunchGraph:
     """Launches on `stream`, captured: each of `calls` enqueues some of them there and nothing else.
 
     Attributes

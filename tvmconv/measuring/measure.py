@@ -22,7 +22,7 @@ from .race import Built, Race, Times, arrays_of, race
 # Long enough for the least of some dozens of calls of most kernels, short beside building the candidate; and how long
 # to wait for a busy neighbour.
 TRIAL_SECONDS, TRIAL_PATIENCE = 0.02, 0.5
-# How often to time a call, if threads are moved meanwhile.
+# Times to time a call again, if threads are moved meanwhile.
 MOVES = 3
 
 
@@ -80,7 +80,7 @@ def measure(task: Check | Race) -> Measured | Times:
         return race(task, cores())
     inputs, output, expected = arrays_of(task.problem)
     call = task.library.call([*inputs, output], task.cold_bytes)
-    # What a kernel fails to write stays NaN.
+    # Elements that a kernel fails to write stay NaN.
     output.fill(0xFFFF if output.dtype == np.uint16 else np.nan)
     call()
     wrong = difference(output.view(expected.dtype), expected, task.numerical_class, task.problem)

@@ -54,7 +54,7 @@ double tvmconv_operations_per_second(int threads, int64_t steps, const float* nu
   return 2.0 * SUMS * LANES * (double)steps * threads / seconds;
 }
 
-/* How much of the first thread's speed while the others wait, each of `threads` threads has at the least while all
+/* Returns the least share of the first thread's speed, as it is while the others wait, that each of `threads` threads has while all
  * compute. */
 double tvmconv_share(int threads, int64_t steps, const float* numbers, float* sink) {
   float total = 0;

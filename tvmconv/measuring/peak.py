@@ -21,7 +21,7 @@ from ..support.toolchain import run_compiler
 
 SOURCE = Path(__file__).with_name("peak.c")
 FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
-# About 10 ms a run on a 3 GHz core, twenty runs: long enough to leave the idle clock.
+# Steps of a run: about 10 ms on a 3 GHz core, twenty runs: long enough to leave the idle clock.
 STEPS = 2**20
 SECONDS = 0.3
 # 256 MiB: larger than any cache that a memory's bandwidth must not come from. 4 MiB: larger than a core's own caches,
@@ -32,7 +32,7 @@ MEMORY_FLOATS, CACHE_FLOATS = 2**26, 2**20
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How fast the machine computes at most.
+    """Greatest arithmetic speed of the machine.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Peak(Arithmetic):
-    """What the machine can do at most.
+    """Greatest speed of the machine, in arithmetic and from memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where a kernel's arrays lie in memory, which changes its speed.
+"""Place a kernel's arrays in memory, which changes its speed.
 
 Two arrays whose addresses are equal modulo a page (4096 bytes) are taken for each other by the check of loads
 against earlier stores; a vector of 64 bytes that does not start at a multiple of 64 reads two cache lines; and large
@@ -23,7 +23,7 @@ PAGE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Placement:
-    """Where arrays begin.
+    """Placement of arrays in memory.
 
     Attributes
     ----------

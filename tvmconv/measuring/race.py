@@ -24,12 +24,12 @@ from .cores import Cores
 from .placements import PLACEMENTS
 from .quiet import Least, least
 
-# How long a kernel's turn is, and how long it may wait for a busy neighbour.
+# Length of a kernel's turn, and of its wait for a busy neighbour.
 TURN_SECONDS, TURN_PATIENCE = 0.005, 0.1
 # Undisturbed turns that each kernel takes in each placement, and when to go on without them: long kernels take one.
 TURNS = 3
 PLACEMENT_SECONDS = 0.75
-# Of 8 placements, in which nobody disturbed the race, for it to count.
+# Placements of 8, in which nobody disturbed the race, for it to count.
 LEAST_QUIET = 4
 
 

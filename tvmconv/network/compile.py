@@ -7,25 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.ir import Call
 
 from ..checks import as_path
-from ..errors import SourceError
 from ..exporting.network_part import NetworkPart
-from ..lowering.common.rewrites import found
-from ..support.progress import Progress
+from ..lowering.common.rewrites import find_all
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget
-from ..tuning.records import Records
 from .emit.library import part, write
-from .emit.memory_plan import COPY, NetworkPlan, plan
+from .emit.memory_plan import OWN, NetworkPlan, needs_runtime, plan
 from .emit.prefetch_filters import prefetch_next
+from .ir.graph import MAIN
 from .kernels.build import WORKSPACE
 from .kernels.replace import Row
 from .lower import check_target, described, scheduled, tvm_errors
-from .passes import report, use_kernels
-from .virtual_machine import MAIN
+from .passes import use_kernels
+from .report import report
 
 _PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked", "tirx.tvm_call_packed_lowered")
 
@@ -43,8 +41,7 @@ def export(
     Raises
     ------
     SourceError
-        If an input or output of its function ``main`` has no fixed shape; or it does what a plan cannot: decide by its numbers,
-        or call TVM's runtime.
+        If an input or output of its function ``main`` has no fixed shape, or it calls TVM's runtime.
     TargetError
         If `target` is no CPU.
     BuildError
@@ -72,47 +69,39 @@ def _planned(
     known = check_target(target)
     find_compiler(known.isa)
     report(module)  # or say that there is none
+    description = described(module, known)
     with tvm_errors():
-        lowered = scheduled(module, known, planned=True)
-        kernels = {each.name_hint: lowered[each].attrs for each in lowered.get_global_vars() if each.name_hint != MAIN}
-        planned = plan(lowered[MAIN], {name: int(attrs.get(WORKSPACE, 0)) for name, attrs in kernels.items() if attrs})
-        functions = {name: lowered[name] for name in {step.function for step in planned.steps} - {COPY}}
+        lowered = scheduled(module, known)
+        every = {variable.name_hint: function for variable, function in lowered.functions_items()}
+        graphs = {name: function for name, function in every.items() if isinstance(function, relax.Function)}
+        kernels = {name: function.attrs for name, function in every.items() if name not in graphs}
+        workspaces = {name: int(attrs.get(WORKSPACE, 0)) for name, attrs in kernels.items() if attrs}
+        planned = plan(graphs, MAIN, workspaces)
+        functions = {name: lowered[name] for name in {step.function for step in planned.steps} - OWN}
         _check(functions)
         planned.steps, functions = prefetch_next(planned, functions, known)
-        return planned, functions, described(module, known), known
+        return planned, functions, description, known
 
 
 def _check(functions: dict[str, tirx.PrimFunc]) -> None:
     for name, function in functions.items():
-        called: list[Any] = [each for each in found(function.body, Call) if getattr(each.op, "name", "") in _PACKED]
+        called: list[Any] = [each for each in find_all(function.body, Call) if getattr(each.op, "name", "") in _PACKED]
         if called:
-            raise SourceError(
-                f"the network's {name} calls TVM's runtime ({called[0].args[0]}), which its library is to do without; TVM's"
-                " virtual machine runs it (tvmconv compile --format relax)"
-            )
+            raise needs_runtime(f"{name}, a call of {called[0].args[0]}")
 
 
 def build(
     module: tvm.IRModule,
     path: str | os.PathLike[str],
     target: str = "host",
-    records: Records | None = None,
-    layout: str | None = None,
-    math: str = "default",
-    progress: Progress | None = None,
-    memory: str = "default",
     facts: Mapping[str, Any] | None = None,
-    trials: int = 0,
-    seconds: float | None = None,
+    **options: Any,
 ) -> list[Row]:
     """Compile a Relax module, its convolutions by our kernels, to one library; return what became of each convolution.
 
-    Parameters and errors are those of :class:`tvmconv.relax.UseKernels` and :func:`export`.
+    Parameters and errors are those of :class:`tvmconv.network.options.Options` and :func:`export`.
     """
-    check_target(target)
     with tvm_errors():
-        module = use_kernels(
-            module, target, records, layout, math, progress, memory=memory, trials=trials, seconds=seconds
-        )
+        module = use_kernels(module, target, **options)
     export(module, path, target, facts)
     return report(module)

@@ -1,268 +1,215 @@
-"""`UseKernels`: the pass that puts our kernels in the place of a Relax module's convolutions."""
+"""PASSES: all that happens to a model's graph before its operators become functions, in order, one line each.
+
+``tvmconv inspect MODEL --stage passes`` prints this list, and ``--stage NAME`` the module after the pass of that name.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import warnings
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from ..algorithms.table import check_math
-from ..checks import check_memory
-from ..errors import InputError, TargetError, TvmconvError, TvmconvWarning
-from ..problem import Problem
-from ..support.progress import Progress
-from ..targets.target import CpuTarget, Target
-from ..tuning.records import Records
+from ..errors import InputError, TvmconvError, TvmconvWarning
 from .algebra import simplified
-from .ir.graph import Graph
-from .ir.problem_of import NotCoveredError, is_convolution, is_product
-from .kernels.build import Kernel, build_kernels
-from .kernels.bundled import BundledKernel, bundled_kernels
-from .kernels.data_matmul import DataProduct, data_product
-from .kernels.fold_input_shift import take_shift
-from .kernels.fuse_epilogue import Chain, Followed, follow
-from .kernels.replace import Replacing, Row
-from .kernels.weight_budget import room_for
-from .operators.attention import products_of_attention
+from .ir.branches import outlined
+from .ir.constants import constant_bytes
+from .kernels.place import place_kernels
+from .kernels.replace import Row
+from .options import Options
+from .report import with_report
 from .rewrite.batch_norm_to_affine import as_maps
 from .rewrite.channel_shuffle import marked, written
 from .rewrite.channels_last import LayoutError, channels_last
 from .rewrite.fuse_patterns import joined
 from .rewrite.hoist_affine import hoisted
 from .rewrite.recognise_activation import joined_activations
-from .rewrite.simplify import constant_bytes, simplify
+from .rewrite.simplify import simplify
 from .rewrite.sink_reshapes import moved
 from .rewrite.unstack import unstacked
 from .rewrite.widen_bf16 import widened
 
-LAYOUTS = ("NXC", "NCX")
-REPORT = "tvmconv_report"
 
+@dataclass(frozen=True)
+class Rewritten:
+    """A module between two passes.
 
-@tvm.transform.module_pass(opt_level=0, name="tvmconv.UseKernels")
-class UseKernels:
-    """A pass that computes a module's convolutions, and what follows them, by our kernels.
-
-    A convolution of fixed shapes, in f32, f16 or bf16, whose filter is a constant becomes ``call_tir`` of a lowered function with
-    the packed filter as a constant; batch normalizations and other numbers by channel are folded into the filter, activations
-    and sums into the kernel. Others stay as they are. :func:`report` says which, and why.
-
-    Parameters
+    Attributes
     ----------
-    target
-        As for :func:`tvmconv.building.builder.build`; a CPU.
-    records
-        The tuning records; absent: the user's and those that ship with tvmconv.
-    layout
-        ``"NXC"``: data is transposed, channels last, for the whole network. ``"NCX"``: it stays as the module has it. Absent:
-        NXC, and with a warning NCX where TVM cannot do that.
-    math
-        As for :func:`tvmconv.building.builder.build`.
-    progress
-        Called as ``progress(done, total, what)`` while kernels are compiled.
-    bundle
-        A bundle whose kernels the module shall call (``call_dps_packed``), in place of holding them. What it lacks becomes
-        part of the module.
-    memory
-        ``"default"``: where transforms (Winograd) enlarge the weights to more than 1.3 times the model's, they are left to the filters
-        that they save the most time with for each byte, as long as that costs at most 2 % of the kernels' time by estimate.
-        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that have more numbers than those that they
-        are of. Filters are as many bytes as the model's, but for whole register tiles.
-    trials, seconds
-        As for :func:`tvmconv.building.builder.build`: kernels are tuned first.
+    module, options
+        The module; how it is compiled.
+    weights
+        Bytes of the constants that it came with.
+    rewrites
+        A line for each place where fixed filters were joined.
+    rows
+        What became of each convolution.
+    """
+
+    module: tvm.IRModule
+    options: Options
+    weights: int
+    rewrites: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of the rewriting.
+
+    Attributes
+    ----------
+    name
+        Its name for ``tvmconv inspect --stage``.
+    run
+        From a module to the next.
+    why
+        Its purpose.
+    after
+        Passes that must have run before, and why.
+    """
+
+    name: str
+    run: Callable[[Rewritten], Rewritten]
+    why: str
+    after: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRModule:
+    """Return a module after all passes, with its report (`tvmconv.network.report`); after the pass `last`, if it is given.
 
     Raises
     ------
-    TargetError
-        If `target` is unknown, or no CPU, or runs no kernel of `bundle`.
-    TvmconvError
-        If `layout`, `math` or `memory` is none, or a `layout` of NXC was given, and TVM does not bring the network to it.
     InputError
         If it is given something else than a module.
-    BundleError, UnsupportedMachineError
-        If `bundle` is none or damaged, or this machine cannot run it: filters are packed by its code.
-    """
-
-    def __init__(
-        self,
-        target: str = "host",
-        records: Records | None = None,
-        layout: str | None = None,
-        math: str = "default",
-        progress: Progress | None = None,
-        bundle: str | os.PathLike[str] | None = None,
-        memory: str = "default",
-        trials: int = 0,
-        seconds: float | None = None,
-    ) -> None:
-        if layout not in (None, *LAYOUTS):
-            raise TvmconvError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
-        check_math(math)
-        check_memory(memory)
-        if Target.parse(target).kind != "cpu":
-            raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
-        self._target, self._records, self._layout, self._math = target, records, layout, math
-        self._progress, self._bundle, self._small = progress, bundle, memory == "small"
-        self._trials, self._seconds = trials, seconds
-
-    def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        """Return the module with our kernels."""
-        return self.transformed(mod)
-
-    def transformed(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Return the module with our kernels; errors keep their classes, which a pass among others makes RuntimeErrors."""
-        _check_module(mod)
-        given = constant_bytes(mod)
-        # One block as long as may be: layouts are changed block by block.
-        mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
-        mod = hoisted(joined(unstacked(simplify(mod))))
-        rewrites: list[str] = []
-        if self._math != "strict":
-            known = Target.parse(self._target)
-            assert isinstance(known, CpuTarget)
-            mod, rewrites = simplified(mod, known, self._small)
-        if self._layout != "NCX":
-            mod = self._laid_out(mod)
-        mod = moved(mod)
-        chains, rows = {}, []
-        for variable, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                chains[variable], refused = _chains(variable.name_hint, function)
-                rows += refused
-        every = [chain for found in chains.values() for chain in found.values()]
-        fixed = [chain for chain in every if isinstance(chain, Chain)]
-        products = [chain.problem for chain in every if isinstance(chain, DataProduct)]
-        # Transforms are what enlarges filters.
-        math = "strict" if self._small else self._math
-        kernels: dict[Problem, Kernel | BundledKernel] = {}
-        if self._bundle is not None:
-            kernels |= bundled_kernels([chain.problem for chain in fixed], self._bundle, self._target, math)
-        lacking = [chain for chain in fixed if chain.problem not in kernels]
-        built = partial(
-            build_kernels,
-            target=self._target,
-            records=self._records,
-            math=math,
-            progress=self._progress,
-            trials=self._trials,
-            seconds=self._seconds,
-        )
-        room = None if self._small else room_for(lacking, mod, given)
-        kernels |= built([chain.problem for chain in lacking], room=room)
-        replacing = Replacing(mod, kernels, built(products, prepacked=False))
-        for variable, found in chains.items():
-            replacing.replace(variable, found)
-            rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
-        mod = widened(as_maps(joined_activations(replacing.module())))
-        mod = relax.transform.DeadCodeElimination()(mod)
-        # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
-        noted = {"convolutions": [asdict(row) for row in rows], "rewrites": rewrites, "weights": given}
-        return mod.with_attr(REPORT, json.dumps(noted))
-
-    def _laid_out(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Return the module channels last; if that cannot be, and nobody asked for it, as it is."""
-        try:
-            return simplify(written(channels_last(marked(mod))))
-        except LayoutError as error:
-            if self._layout is not None:
-                raise TvmconvError(f"{error}; give layout='NCX' (tvmconv compile --layout NCX)") from error
-            warnings.warn(
-                f"the network keeps its layout, NCX, which may be slower: {error}", TvmconvWarning, stacklevel=4
-            )
-            return mod
-
-
-def use_kernels(
-    mod: tvm.IRModule,
-    target: str = "host",
-    records: Records | None = None,
-    layout: str | None = None,
-    math: str = "default",
-    progress: Progress | None = None,
-    bundle: str | os.PathLike[str] | None = None,
-    memory: str = "default",
-    trials: int = 0,
-    seconds: float | None = None,
-) -> tvm.IRModule:
-    """Return a Relax module with our kernels; parameters and errors are those of :class:`UseKernels`."""
-    pass_: Any = UseKernels(target, records, layout, math, progress, bundle, memory, trials, seconds)
-    return pass_.transformed(mod)
-
-
-def report(mod: tvm.IRModule) -> list[Row]:
-    """Return what became of each convolution of a module that :class:`UseKernels` has seen.
-
-    Raises
-    ------
     TvmconvError
-        If it has not.
+        If a `layout` of NXC was asked for, and TVM does not bring the network to it; or there is no pass `last`.
     """
-    _check_module(mod)
-    text = mod.get_attr(REPORT)
-    if text is None:
-        raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
-    return [Row(**row) for row in json.loads(str(text))["convolutions"]]
-
-
-def rewrites(mod: tvm.IRModule) -> list[str]:
-    """Return a line for each place where fixed filters were joined (`tvmconv.network.algebra`).
-
-    Raises
-    ------
-    TvmconvError
-        As :func:`report`.
-    """
-    report(mod)
-    return list(json.loads(str(mod.get_attr(REPORT)))["rewrites"])
-
-
-def model_bytes(mod: tvm.IRModule) -> int:
-    """Return how many bytes the constants had of the module that became this one.
-
-    Raises
-    ------
-    TvmconvError
-        As :func:`report`.
-    """
-    report(mod)
-    return int(json.loads(str(mod.get_attr(REPORT)))["weights"])
-
-
-def _check_module(mod: object) -> None:
     if not isinstance(mod, tvm.IRModule):
         raise InputError(f"mod is a {type(mod).__name__}; give a tvm.IRModule, which TVM's frontends make of a model")
+    state = Rewritten(mod, options, constant_bytes(mod))
+    for each in PASSES if last is None else PASSES[: check_pass(last) + 1]:
+        state = each.run(state)
+    return with_report(state.module, state.rows, state.rewrites, state.weights)
 
 
-def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Followed], list[Row]]:
-    """Return the chains of a function by the variables of their outputs, and the convolutions that none covers."""
-    graph = Graph(function)
-    chains: dict[relax.Var, Followed] = {}
-    refused: list[Row] = []
-    attended = products_of_attention(graph)
-    sums: set[relax.Var] = set()
-    # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
-    for variable in reversed(graph.values):
-        call = graph.call(variable)
-        if call is None or variable in attended:
-            continue
-        chain: Followed | None
-        try:
-            if is_convolution(call) or (is_product(call) and graph.array(call.args[1]) is not None):
-                chain = follow(variable, graph, sums)
-            else:
-                chain = data_product(variable, graph, sums)
-        except NotCoveredError as error:
-            refused.append(Row(f"{name}.{variable.name}", why=str(error)))
-            continue
-        if chain is not None:
-            chains[chain.output] = chain
-    for chain in chains.values():
-        if isinstance(chain, Chain) and chain.data not in chains:
-            take_shift(chain, graph)
-    return dict(reversed(chains.items())), refused[::-1]
+def check_pass(name: str) -> int:
+    """Return the place of a pass in PASSES.
+
+    Raises
+    ------
+    TvmconvError
+        If there is none of this name.
+    """
+    names = [each.name for each in PASSES]
+    if name not in names:
+        raise TvmconvError(f"there is no pass {name!r} of networks; there are {', '.join(names)}")
+    return names.index(name)
+
+
+def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.IRModule:
+    """Return a Relax module with our kernels; `options` and their errors are those of :class:`Options`."""
+    return run(mod, Options(target, **options))
+
+
+def listing() -> str:
+    """Return the passes as a table in text: the name of each, its purpose, and what must have run before."""
+    lines = []
+    for number, each in enumerate(PASSES, 1):
+        lines.append(f"{number:2} {each.name:22} {each.why}")
+        lines += [f"{'':26}after {name}: {why}" for name, why in each.after.items()]
+    return "\n".join(lines)
+
+
+def _module(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Callable[[Rewritten], Rewritten]:
+    return lambda state: replace(state, module=rewrite(state.module))
+
+
+def _outline(mod: tvm.IRModule) -> tvm.IRModule:
+    return relax.transform.ConvertToDataflow(1)(outlined(relax.transform.ToNonDataflow()(mod)))
+
+
+def _algebra(state: Rewritten) -> Rewritten:
+    if state.options.math == "strict":
+        return state
+    mod, lines = simplified(state.module, state.options.cpu, state.options.is_small)
+    return replace(state, module=mod, rewrites=tuple(lines))
+
+
+def _channels_last(state: Rewritten) -> Rewritten:
+    """Bring a module to channels last; if that cannot be, and nobody asked for it, leave it."""
+    if state.options.layout == "NCX":
+        return state
+    try:
+        return replace(state, module=simplify(written(channels_last(marked(state.module)))))
+    except LayoutError as error:
+        if state.options.layout is not None:
+            raise TvmconvError(f"{error}; give layout='NCX' (tvmconv compile --layout NCX)") from error
+        text = f"the network keeps its layout, NCX, which may be slower: {error}"
+        warnings.warn(text, TvmconvWarning, stacklevel=5)
+        return state
+
+
+def _kernels(state: Rewritten) -> Rewritten:
+    mod, rows = place_kernels(state.module, state.options, state.weights)
+    return replace(state, module=mod, rows=tuple(rows))
+
+
+_FUSED = {"fuse-patterns": "what it fuses is one operator"}
+PASSES = (
+    Pass(
+        "outline", _module(_outline), "one dataflow block, as layouts are changed block by block; branches as functions"
+    ),
+    Pass("simplify", _module(simplify), "constants computed, bounds spelt in one way"),
+    Pass("unstack", _module(unstacked), "what is reduced over a stack, by its parts"),
+    Pass(
+        "fuse-patterns",
+        _module(joined),
+        "several operators as the one that they are: normalizations, products",
+        {"simplify": "patterns have constants where models compute them"},
+    ),
+    Pass("hoist-affine", _module(hoisted), "what acts on channels, up to the convolution that computes them", _FUSED),
+    Pass(
+        "algebra",
+        _algebra,
+        "fixed filters joined, where that costs less",
+        {"hoist-affine": "filters then have all scales"},
+    ),
+    Pass(
+        "channels-last", _channels_last, "data channels last", {"algebra": "its rules read filters as models have them"}
+    ),
+    Pass(
+        "sink-reshapes",
+        _module(moved),
+        "transpositions merged, reshapes after what kernels compute",
+        {"channels-last": "it transposes"},
+    ),
+    Pass(
+        "kernels",
+        _kernels,
+        "each convolution and product, with what follows it, by a kernel",
+        {"sink-reshapes": "what follows a kernel then has its shape"},
+    ),
+    Pass(
+        "recognise-activation",
+        _module(joined_activations),
+        "activations that no kernel has, as vectors",
+        {"kernels": "the rest is left"},
+    ),
+    Pass(
+        "batch-norm-to-affine",
+        _module(as_maps),
+        "batch normalizations that no kernel has, as a product and a sum",
+        {"kernels": "the rest is left"},
+    ),
+    Pass("widen-bf16", _module(widened), "operators on bf16 in f32", {"kernels": "kernels take bf16"}),
+    Pass(
+        "drop-unused",
+        _module(relax.transform.DeadCodeElimination()),
+        "what nothing reads",
+        {"kernels": "they leave what they replace"},
+    ),
+)

@@ -1,4 +1,4 @@
-"""What makes a model the fastest: onnxruntime alone, and with what a provider may claim of it, in turns."""
+"""Race a model with onnxruntime alone, and with each claim of a provider, in turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..accuracy import NETWORK_ERROR, network_error
 from ..errors import InputError, TvmconvError, last_line
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..measuring.timing import time_call
-from .sessions import loaded, register, session, with_shapes
+from .sessions import open_library, open_model, register, session
 
 _TURNS = 5
 _TURN_SECONDS = 0.12
@@ -26,12 +26,12 @@ _TURN_SECONDS = 0.12
 _PAUSE_SECONDS = 0.02
 # Less is within what timings vary by.
 LEAST_GAIN = 1.05
-# What a provider notes of graphs at most (provider.c).
+# Number of graphs that a provider notes at most (provider.c).
 _MOST_GRAPHS = 256
 
 
 @dataclass(frozen=True)
-class Race:
+class RaceResult:
     """A model's seconds by what a provider claims of it, of `CLAIMS`; its graphs, each its hash and its identity.
 
     `refused` says why the provider's network is not among them; ``""``: it is, or there is none. `unchecked`: it is, and no output
@@ -45,12 +45,12 @@ class Race:
 
     @property
     def fastest(self) -> str:
-        """What is to be claimed: nothing, unless something is faster by `LEAST_GAIN`."""
+        """Fastest claim: nothing, unless something is faster by `LEAST_GAIN`."""
         return self._fastest(self.seconds)
 
     @property
     def fastest_without_network(self) -> str:
-        """What is to be claimed if the network is not."""
+        """Fastest claim without the network."""
         return self._fastest({claims: each for claims, each in self.seconds.items() if claims != NETWORK})
 
     def _fastest(self, seconds: Mapping[str, float]) -> str:
@@ -94,12 +94,12 @@ def graph_of(
     ends = {"inputs": "\n".join(inputs), "outputs": "\n".join(outputs)} if outputs else {}
     options.add_provider_for_devices(devices, {"claims": "nothing", **ends})
     try:
-        ort.InferenceSession(with_shapes(model, shapes, dims, batch), options)
+        open_model(model, options, shapes, dims, batch)
     except TvmconvError:
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot read it: {last_line(error)}") from error
-    # It asks again once it has put functions' own operators in the place of such as HardSwish.
+    # onnxruntime asks again once it has replaced functions, such as HardSwish, by their own operators.
     found = next((identity for _, identity in _graphs(provider) if identity), None)
     if found is None:
         raise InputError(
@@ -119,7 +119,7 @@ def race(
     inputs: Mapping[str, np.ndarray] | None = None,
     claims: Sequence[str] = CLAIMS,
     networks: Sequence[int] | None = None,
-) -> Race:
+) -> RaceResult:
     """Return the seconds that onnxruntime takes for a model by what a provider claims of it.
 
     Parameters
@@ -148,7 +148,7 @@ def race(
     refused, unchecked = "", False
     register(provider)
     try:
-        sessions = {"nothing": ort.InferenceSession(with_shapes(model, **fixed_shapes), options())}
+        sessions = {"nothing": open_model(model, options(), **fixed_shapes)}
         _graphs(provider)
         for each in claims:
             if each not in ("nothing", NETWORK):
@@ -168,12 +168,12 @@ def race(
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot run it: {last_line(error)}") from error
-    return Race({name: median(found) for name, found in times.items()}, graphs, refused, unchecked)
+    return RaceResult({name: median(found) for name, found in times.items()}, graphs, refused, unchecked)
 
 
 def race_parts(
-    model: str | os.PathLike[str], provider: str | os.PathLike[str], found: Race, **given: Any
-) -> tuple[Race, dict[int, Race]]:
+    model: str | os.PathLike[str], provider: str | os.PathLike[str], found: RaceResult, **given: Any
+) -> tuple[RaceResult, dict[int, RaceResult]]:
     """Return the race with those of the networks of a model's parts that do not make it slower, and the race of each alone.
 
     A part stays unless the model takes `LEAST_GAIN` times as long or more with it alone as with nothing, or its answers are wrong;
@@ -252,7 +252,7 @@ def _error(got: Any, expected: Any, is_known: bool) -> float | None:
 def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
     """Return hash and identity of the graphs that the provider was asked for since it was asked for them last."""
     found = ((ctypes.c_uint64 * 2) * _MOST_GRAPHS)()
-    with loaded(provider) as opened:
+    with open_library(provider) as opened:
         count = opened.tvmconv_provider_graphs(found, _MOST_GRAPHS)
     return tuple((each[0], each[1]) for each in found[:count])
 

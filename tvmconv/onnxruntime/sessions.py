@@ -10,13 +10,16 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..checks import as_path
 from ..errors import BundleError, InputError, MissingExtraError, UnsupportedMachineError, last_line, missing_extra
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
 from ..runtime.networks.file import PROVIDER, read_file
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 # The first with providers from outside.
 OLDEST = (1, 23)
@@ -90,7 +93,7 @@ def session(
         chosen["networks"] = ",".join(map(str, networks))
     options.add_provider_for_devices(devices, chosen)
     given = shapes is not None or dims is not None or batch is not None
-    made = ort.InferenceSession(with_shapes(path, shapes, dims, batch) if given else str(path), options)
+    made = open_model(path, options, shapes, dims, batch) if given else ort.InferenceSession(str(path), options)
     if claims == NETWORK and (refusal := _refusal(library)):
         raise InputError(f"{path} cannot be claimed as a network: {refusal}; export it again, or give another claims")
     return made
@@ -131,14 +134,14 @@ def _library(provider: str | os.PathLike[str]) -> Path:
 
 def _refusal(library: Path) -> str:
     """Return why the last session of this thread has no network, which onnxruntime does not tell."""
-    with loaded(library) as opened:
+    with open_library(library) as opened:
         function = opened.tvmconv_provider_refusal
         function.restype = ctypes.c_char_p
         return str(function().decode())
 
 
 @contextmanager
-def loaded(library: str | os.PathLike[str]) -> Iterator[ctypes.CDLL]:
+def open_library(library: str | os.PathLike[str]) -> Iterator[ctypes.CDLL]:
     """Give the functions of a library that onnxruntime has loaded, which is not kept from being unloaded after."""
     opened = ctypes.CDLL(os.path.abspath(library))
     try:
@@ -181,23 +184,53 @@ def with_shapes(
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
 ) -> bytes:
-    """Return an ONNX model, as a file has it, with fixed shapes of its inputs; parameters and errors are those of :func:`session`."""
+    """Return an ONNX model, as a file has it, with fixed shapes of its inputs; parameters and errors are those of :func:`session`.
+
+    Protobuf has no room for weights of 2 GiB: for those give :func:`session` the shapes.
+    """
+    from onnx.external_data_helper import uses_external_data
+
+    shaped = _load_shaped(model, shapes, dims, batch)
+    if any(map(uses_external_data, shaped.graph.initializer)):
+        raise InputError(f"{as_path('model', model)} has too many weights for one file; give session() the shapes")
+    content: bytes = shaped.SerializeToString()
+    return content
+
+
+def open_model(
+    model: str | os.PathLike[str],
+    options: Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    batch: int | None = None,
+) -> Any:
+    """Return onnxruntime's session of a model with fixed shapes of its inputs; parameters and errors are those of :func:`session`."""
+    from ..frontends.onnx.session import open_session
+
+    return open_session(_load_shaped(model, shapes, dims, batch), options=options)
+
+
+def _load_shaped(
+    model: str | os.PathLike[str],
+    shapes: Mapping[str, Sequence[int]] | None,
+    dims: Mapping[str, int] | None,
+    batch: int | None,
+) -> ModelProto:
     if any(isinstance(each, str) or not isinstance(each, Sequence) for each in (shapes or {}).values()):
         raise InputError(f"shapes is {shapes!r:.200}; give one shape for each input, such as {{'x': (1, 3, 224, 224)}}")
-    import onnx
-
     from ..frontends.onnx import graph as onnx_graph
+    from ..frontends.onnx.load import load
+    from ..frontends.onnx.weights import load_weights
     from ..frontends.shapes import bind, make_buckets
 
     path = as_path("model", model)
     try:
-        read = onnx_graph.load(path.read_bytes(), str(path), inline=False)
-        onnx.load_external_data_for_model(read, str(path.parent))
+        read = load(path.read_bytes(), str(path), inline=False)
+        load_weights(read, path.parent)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     buckets = make_buckets(shapes, dims, batch)
     if len(buckets) > 1:
         raise InputError("a session is of one shape; give one for each input and dimension")
     bound = bind(onnx_graph.declared_inputs(read.graph), buckets[0], str(path))
-    content: bytes = onnx_graph.with_inputs(read, bound).SerializeToString()
-    return content
+    return onnx_graph.with_inputs(read, bound)

@@ -1,11 +1,94 @@
-"""TVM's Relax modules with our kernels: whole networks as one library."""
+"""Our kernels for users of TVM: their Relax modules get them, and their `tvm.compile` and virtual machine take the result."""
 
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call
+
+from ..errors import TargetError
+from ..lowering.common.rewrites import EXTERN, find_all
+from ..lowering.cpu.passes import LAST_OF_ALLOCATION, generation
+from ..network import passes
+from ..network.ir.branches import inlined
+from ..network.kernels.build import CODE, LOWERED, SYMBOL_OF_CODE, WORKSPACE
 from ..network.kernels.replace import Row as Row
-from ..network.lower import build as build
-from ..network.lower import compile_module as compile_module
-from ..network.lower import export as export
-from ..network.passes import UseKernels as UseKernels
-from ..network.passes import report as report
-from ..network.passes import use_kernels as use_kernels
-from ..network.virtual_machine import Network as Network
-from ..network.virtual_machine import load as load
+from ..network.options import Options
+from ..network.report import report as report
+from ..targets.target import Target
+
+# Attributes that functions have for networks' libraries, and no pass of TVM's asks for.
+_OWN = (CODE, SYMBOL_OF_CODE, WORKSPACE, LOWERED)
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvmconv.UseKernels")
+class UseKernels:
+    """:func:`use_kernels` as a pass among others, of which TVM makes RuntimeErrors of all errors.
+
+    Parameters
+    ----------
+    target, **options
+        As for :func:`use_kernels`.
+    """
+
+    def __init__(self, target: str = "host", **options: Any) -> None:
+        self._options, self._target = Options(target, **options), target
+
+    def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        """Return the module with our kernels."""
+        return _lower(inlined(passes.run(mod, self._options)), self._target)
+
+
+def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.IRModule:
+    """Return a Relax module with our kernels, for ``tvm.compile`` with a target of the same CPU.
+
+    A convolution of fixed shapes, in f32, f16 or bf16, whose filter is a constant becomes ``call_tir`` of a function in loops and vectors,
+    with the packed filter as a constant; so do products. What follows them is part of them. :func:`report` says which, and why others are not.
+
+    Parameters
+    ----------
+    mod
+        A module, as TVM's frontends make of models.
+    target
+        As for :func:`tvmconv.building.builder.build`; a CPU.
+    **options
+        Of :class:`tvmconv.network.options.Options`: `records`, `layout`, `math`, `progress`, `memory`, `trials`, `seconds`.
+
+    Raises
+    ------
+    TargetError
+        If kernels of `target` need what TVM's runtime has not, such as the permission to use AMX.
+    TvmconvError
+        As :class:`tvmconv.network.options.Options` does.
+    """
+    return _lower(inlined(passes.use_kernels(mod, target, **options)), target)
+
+
+def _lower(mod: tvm.IRModule, target: str) -> tvm.IRModule:
+    """Return a module whose kernels are lowered until TVM's own passes know all in them."""
+    ours = {variable: each for variable, each in mod.functions_items() if LOWERED in (each.attrs or {})}
+    known = Target.parse(target).tvm()
+    marked = {variable: each.with_attr("target", known) for variable, each in ours.items()}
+    with known:
+        lowered = generation(LAST_OF_ALLOCATION)(tvm.IRModule(marked))
+    for variable, function in lowered.functions_items():
+        _check(function, target)
+        for name in (*_OWN, "target"):
+            function = function.without_attr(name)
+        mod.update_func(mod.get_global_var(variable.name_hint), function)
+    return mod
+
+
+def _check(function: tirx.PrimFunc, target: str) -> None:
+    texts = [
+        str(each.value) for each in find_all(function.body, tirx.AttrStmt) if each.attr_key == "pragma_import_llvm"
+    ]
+    for call in find_all(function.body, Call):
+        name = str(call.args[0].value) if call.op.same_as(EXTERN) else ""
+        if name.startswith("tvmconv") and not any(f"@{name}(" in text for text in texts):
+            raise TargetError(
+                f"kernels for {target} call {name}, which TVM's runtime has not; give a target without what asks for it, such as AMX,"
+                " or compile a network (tvmconv compile)"
+            )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
-from ..building.bench import Row
+from ..building.bench import BenchRow
 from ..errors import SourceError
 from ..isa.machine import model_name
 from ..measuring.peak import Peak
@@ -86,7 +86,7 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """Above 1: ours is faster."""
+        """Ratio of the times; above 1, ours is faster."""
         return self.theirs / self.ours
 
     @property
@@ -186,7 +186,7 @@ def check_common(bundle: Bundle, recorded: Recorded) -> None:
         )
 
 
-def with_bundle(other: Bundle, pairs: Iterable[tuple[Row, Row]]) -> Comparison | None:
+def with_bundle(other: Bundle, pairs: Iterable[tuple[BenchRow, BenchRow]]) -> Comparison | None:
     """Return the comparison of kernels that were timed in turn, None if there are none."""
     found = tuple(
         Pair(ours.signature, ours.algorithm, seconds(ours), seconds(theirs), theirs.algorithm) for ours, theirs in pairs

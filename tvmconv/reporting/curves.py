@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ..runtime.bundle import Bundle
 from ..tuning.trials import Trial, read_by_machine
-from .svg import Axis, drawing, grid, mark
+from .svg import Scale, drawing, grid, mark
 
 WIDTH, HEIGHT = 380, 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 368, 24, 178
-# What is slower than the fastest by more than this factor is drawn at the upper edge.
+# Ratio to the fastest time beyond which a trial is drawn at the upper edge.
 SLOWEST = 4.0
 
 
@@ -34,7 +34,7 @@ class Curve:
 
     @property
     def failures(self) -> int:
-        """How many trials gave no time."""
+        """Number of trials without a time."""
         return sum(trial.seconds is None for trial in self.trials)
 
     @property
@@ -80,8 +80,8 @@ def _us(trial: Trial) -> str:
 def _chart(curve: Curve) -> str:
     fastest = curve.best.cost * 1e6
     slowest = max(trial.seconds * 1e6 for trial in curve.trials if trial.seconds is not None)
-    x = Axis(0, max(len(curve.trials), 2), LEFT, RIGHT, linear=True)
-    y = Axis(fastest * 0.95, min(slowest, SLOWEST * fastest) * 1.05, BOTTOM, TOP, linear=True)
+    x = Scale(0, max(len(curve.trials), 2), LEFT, RIGHT, linear=True)
+    y = Scale(fastest * 0.95, min(slowest, SLOWEST * fastest) * 1.05, BOTTOM, TOP, linear=True)
     times, failures = [], []
     for number, trial in enumerate(curve.trials, 1):
         if trial.seconds is None:
@@ -103,5 +103,5 @@ def _chart(curve: Curve) -> str:
     return drawing(WIDTH, HEIGHT, f"Fastest of {len(curve.trials)} candidates so far", "".join(content))
 
 
-def _height(y: Axis, trial: Trial) -> float:
+def _height(y: Scale, trial: Trial) -> float:
     return y(min(trial.cost * 1e6, y.high))

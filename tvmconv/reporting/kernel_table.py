@@ -25,7 +25,7 @@ COLUMNS = (
     Column("workspace KiB", "memory that a call needs besides its arrays"),
     Column("library KiB", "the size of its file"),
 )
-# What is said of an entry's `verified`, and how it is set.
+# Words for an entry's `verified`, and their style.
 _VERIFIED = {True: ("yes", ""), EMULATED: ("emulated", ""), False: ("wrong", "bad"), None: ("never", "odd")}
 
 
@@ -53,7 +53,7 @@ def _cells(line: Line, limits: Peak | None) -> list[Cell]:
         *_times(line, limits),
         _error(entry),
         words(_VERIFIED[entry.verified][0], style=_VERIFIED[entry.verified][1]),
-        _skipped(entry),
+        _skips_cell(entry),
         number(entry.workspace_bytes, 1 / 1024),
         number(line.library_bytes, 1 / 1024),
     ]
@@ -92,7 +92,7 @@ def _error(entry: Entry) -> Cell:
     return Cell(f'<span title="{escape(measure)}">{value:.2g}</span>', value)
 
 
-def _skipped(entry: Entry) -> Cell:
+def _skips_cell(entry: Entry) -> Cell:
     if not entry.skipped:
         return ABSENT
     names = ", ".join(each["algorithm"] for each in entry.skipped)

@@ -1,10 +1,10 @@
-"""What a report says of each kernel: its entry in the manifest, and its time on this machine."""
+"""Collect a report's facts about each kernel: its entry in the manifest, and its time on this machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..building.bench import Row, time_in_turn
+from ..building.bench import BenchRow, time_in_turn
 from ..errors import BundleError
 from ..measuring.peak import Peak
 from ..runtime.bundle import Bundle, Entry
@@ -34,16 +34,16 @@ class Line:
 
     entry: Entry
     library_bytes: int
-    row: Row | None
+    row: BenchRow | None
     untimed: str
 
 
-def seconds(row: Row) -> float:
+def seconds(row: BenchRow) -> float:
     """Return the median of a call, with the filter prepacked where that is possible."""
     return (row.packed or row.timing).median
 
 
-def roof(row: Row, limits: Peak | None) -> float | None:
+def roof(row: BenchRow, limits: Peak | None) -> float | None:
     """Return the operations a second that the machine could do at most; None if unknown, as on GPUs.
 
     Bytes come from the cache: a kernel is called again and again on the same arrays, which are seldom larger.
@@ -76,7 +76,7 @@ def opponents(bundle: Bundle, other: Bundle) -> dict[tuple[str, str], Entry]:
 
 def measure(
     bundle: Bundle, other: Bundle | None, duration: float, threads: int, progress: Progress
-) -> tuple[list[Line], list[tuple[Row, Row]]]:
+) -> tuple[list[Line], list[tuple[BenchRow, BenchRow]]]:
     """Time the kernels of `bundle`, and in turn with them those that `other` has for the same problems.
 
     Parameters

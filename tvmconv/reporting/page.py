@@ -13,7 +13,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from statistics import geometric_mean
 
-from ..building.bench import Row
+from ..building.bench import BenchRow
 from ..isa.machine import model_name
 from ..measuring.peak import Peak
 from ..runtime.bundle import EMULATED, Bundle
@@ -35,8 +35,8 @@ Facts = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a page says.
+class Page:
+    """Content of a page.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Report:
     curves: Sequence[Curve]
 
 
-def render(report: Report) -> str:
+def render(report: Page) -> str:
     """Return the page."""
     name = report.bundle.path.resolve().name
     sections = _sections(report)
@@ -100,10 +100,10 @@ def render(report: Report) -> str:
 """
 
 
-def _sections(report: Report) -> list[tuple[str, str, str]]:
+def _sections(report: Page) -> list[tuple[str, str, str]]:
     """Return an anchor, a title and HTML for each part that there is something to say in."""
     anchors = {(line.entry.signature, line.entry.target): f"k{index}" for index, line in enumerate(report.lines)}
-    # What depends on the bias alone computes nothing.
+    # Kernels without operations depend on the bias alone, and have no row.
     rows = [line.row for line in report.lines if line.row is not None and line.row.flops]
     sections = []
     if rows:
@@ -132,7 +132,7 @@ _CURVES_NOTE = (
 )
 
 
-def _roofline_note(rows: Sequence[Row], limits: Peak | None) -> str:
+def _roofline_note(rows: Sequence[BenchRow], limits: Peak | None) -> str:
     unmeasured = {BACKENDS[row.kind].plural for row in rows if not BACKENDS[row.kind].has_peak}
     if limits is None and all(BACKENDS[row.kind].plural in unmeasured for row in rows):
         return f"<p class='muted'>What {' and '.join(sorted(unmeasured))} can do at most is not measured here.</p>"
@@ -145,7 +145,7 @@ def _roofline_note(rows: Sequence[Row], limits: Peak | None) -> str:
     )
 
 
-def _summary(report: Report) -> str:
+def _summary(report: Page) -> str:
     entries = [line.entry for line in report.lines]
     timed = [line.row for line in report.lines if line.row is not None]
     parts = [_count(Counter(entry.origin for entry in entries), f"{len(entries)} kernels")]
@@ -173,7 +173,7 @@ def _count(counts: Counter[str], head: str) -> str:
     return ": ".join(part for part in (head, tail) if part)
 
 
-def _machine(report: Report) -> Facts:
+def _machine(report: Page) -> Facts:
     facts = [
         ("CPU", model_name()),
         ("system", f"{platform.system()} {platform.machine()}"),
@@ -195,7 +195,7 @@ def _machine(report: Report) -> Facts:
     return facts
 
 
-def _bundle(report: Report) -> Facts:
+def _bundle(report: Page) -> Facts:
     bundle = report.bundle
     size = sum(line.library_bytes for line in report.lines)
     return [

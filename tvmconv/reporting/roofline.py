@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import atan2, degrees
 
-from ..building.bench import Row
+from ..building.bench import BenchRow
 from ..measuring.peak import Peak
 from ..signature import parse_signature
 from .kernels import roof, seconds
-from .svg import Axis, drawing, grid, mark
+from .svg import Scale, drawing, grid, mark
 
 WIDTH, HEIGHT = 960, 470
 LEFT, RIGHT, TOP, BOTTOM = 64, 944, 30, 424
@@ -18,7 +18,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 944, 30, 424
 ROOM = 1.6
 
 
-def draw_roofline(rows: Sequence[Row], limits: Peak | None, anchors: Mapping[tuple[str, str], str]) -> str:
+def draw_roofline(rows: Sequence[BenchRow], limits: Peak | None, anchors: Mapping[tuple[str, str], str]) -> str:
     """Return the chart of at least one row, all with operations, and its legend.
 
     Points link to the `anchors` of signature and target.
@@ -39,21 +39,21 @@ def draw_roofline(rows: Sequence[Row], limits: Peak | None, anchors: Mapping[tup
     return f'<div class="chart">{drawing(WIDTH, HEIGHT, what, "".join(content))}</div><p class="legend">{keys}</p>'
 
 
-def _rate(row: Row) -> float:
+def _rate(row: BenchRow) -> float:
     return row.flops / seconds(row) / 1e9
 
 
-def _axes(rows: Sequence[Row], limits: Peak | None) -> tuple[Axis, Axis]:
+def _axes(rows: Sequence[BenchRow], limits: Peak | None) -> tuple[Scale, Scale]:
     intensities, rates = [row.flops / row.nbytes for row in rows], [_rate(row) for row in rows]
     if limits is not None:
         # The peaks, and where memory reaches the first, are always to be seen.
         intensities.append(limits.flops / limits.bandwidth)
         rates += [limits.flops / 1e9, *(limits.of(parse_signature(row.signature).dtype) / 1e9 for row in rows)]
-    x = Axis(min(intensities) / ROOM, max(intensities) * ROOM, LEFT, RIGHT)
-    return x, Axis(min(rates) / ROOM, max(rates) * ROOM, BOTTOM, TOP)
+    x = Scale(min(intensities) / ROOM, max(intensities) * ROOM, LEFT, RIGHT)
+    return x, Scale(min(rates) / ROOM, max(rates) * ROOM, BOTTOM, TOP)
 
 
-def _roofs(x: Axis, y: Axis, limits: Peak, bf16: bool) -> str:
+def _roofs(x: Scale, y: Scale, limits: Peak, bf16: bool) -> str:
     """Return the lines of both peaks and both bandwidths, each with what it is."""
     peaks = [(limits.flops / 1e9, "multiply-adds in f32")]
     if bf16 and limits.bf16_flops:
@@ -82,7 +82,7 @@ def _roofs(x: Axis, y: Axis, limits: Peak, bf16: bool) -> str:
     return "".join(parts)
 
 
-def _hint(row: Row, limits: Peak | None) -> str:
+def _hint(row: BenchRow, limits: Peak | None) -> str:
     limit = roof(row, limits)
     share = "" if limit is None else f", {row.flops / seconds(row) / limit:.0%} of the roof"
     return (

@@ -7,9 +7,9 @@ from html import escape
 from itertools import count, takewhile
 from math import ceil, floor, log10
 
-# As many labels on an axis as are read with ease.
+# Labels on an axis, as many as are read with ease.
 LABELS = 8
-# What tells series apart: each has a colour of its own (`--s0` to `--s7` in page.css) and, with it, a shape.
+# Number of series that can be told apart: each has a colour of its own (`--s0` to `--s7` in page.css) and a shape.
 COLOURS = 8
 SHAPES = (
     "M-4.5,0A4.5,4.5 0 1,0 4.5,0A4.5,4.5 0 1,0 -4.5,0Z",
@@ -21,7 +21,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True)
-class Axis:
+class Scale:
     """Values `low` to `high` along pixels `start` to `end`, by their logarithm unless `linear`."""
 
     low: float
@@ -60,7 +60,7 @@ class Axis:
         return list(takewhile(lambda value: value <= self.high * (1 + 1e-9), (step * n for n in count(first))))
 
 
-def grid(x: Axis, y: Axis, x_label: str, y_label: str) -> str:
+def grid(x: Scale, y: Scale, x_label: str, y_label: str) -> str:
     """Return the lines and labels of two axes; `y` begins at the bottom."""
     parts = []
     for value in x.ticks:

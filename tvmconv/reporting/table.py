@@ -31,12 +31,12 @@ def number(value: float | None, scale: float = 1.0, digits: int = 1, hint: str =
     """Return the cell of a number."""
     if value is None:
         return ABSENT
-    return Cell(_hinted(f"{value * scale:.{digits}f}", hint), value)
+    return Cell(_add_hint(f"{value * scale:.{digits}f}", hint), value)
 
 
 def words(text: str, hint: str = "", style: str = "") -> Cell:
     """Return the cell of a text."""
-    return Cell(_hinted(text, hint, style), text)
+    return Cell(_add_hint(text, hint, style), text)
 
 
 def draw_table(name: str, columns: Sequence[Column], lines: Iterable[tuple[str, Sequence[Cell]]]) -> str:
@@ -65,6 +65,6 @@ def _class(column: Column) -> str:
     return ' class="number"' if column.numeric else ""
 
 
-def _hinted(text: str, hint: str, style: str = "") -> str:
+def _add_hint(text: str, hint: str, style: str = "") -> str:
     attributes = (f' class="{style}"' if style else "") + (f' title="{escape(hint)}"' if hint else "")
     return f"<span{attributes}>{escape(text)}</span>" if attributes else escape(text)

@@ -1,1 +1,1 @@
-"""What a program that uses a bundle needs: NumPy and tvm-ffi, no TVM, no compiler."""
+"""Load and call bundles, with NumPy and tvm-ffi: no TVM, no compiler."""

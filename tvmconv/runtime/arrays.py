@@ -179,7 +179,7 @@ def kernel_output(
 
 
 def of_torch(array: Any) -> bool:
-    """Whether an array is a tensor of PyTorch's."""
+    """Return whether an array is a tensor of PyTorch's."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 

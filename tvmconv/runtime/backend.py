@@ -18,7 +18,7 @@ Device = Gpu | None
 
 @dataclass(frozen=True)
 class Backend:
-    """How kernels for one kind of device are found, ordered and called.
+    """Functions that find, order and call kernels for one kind of device.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ from ..errors import BundleError, SignatureError
 from ..signature import parse_signature
 from ..support import schema
 from ..support.files import write_whole
-from .node_entries import NodeEntry, described, parse_nodes
+from .node_entries import NodeEntry, describe, parse_nodes
 
 FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
@@ -53,9 +53,9 @@ MANIFEST = "manifest.json"
 NUMERICAL_CLASSES = ("exact", "tf32", "transform")
 # The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
 PACKED_TYPES = ("float32", "uint32", "uint64")
-# What is not as it was built is not added to, either.
+# Advice about bundles that are not as they were built, to which nothing is added, either.
 _AGAIN = "remove {} and build the bundle again"
-# Of an entry's `verified`.
+# Value of an entry's `verified` where an emulator ran the kernel.
 EMULATED = "emulated"
 # The better first: tuned for this very problem, tuned for one like it, not tuned.
 ORIGINS = ("tuned", "transferred", "default")
@@ -190,7 +190,7 @@ def write_manifest(bundle: Bundle) -> None:
         ],
     }
     if bundle.nodes:
-        document["nodes"] = described(bundle.nodes)
+        document["nodes"] = describe(bundle.nodes)
     _write(bundle.path, document)
 
 
@@ -242,7 +242,7 @@ class _Malformed(Exception):
 
 
 def _inside(value: object) -> bool:
-    """Whether `value` is a relative path that stays in its folder."""
+    """Return whether `value` is a relative path that stays in its folder."""
     if not isinstance(value, str) or value == "":
         return False
     return "\0" not in value and "\\" not in value and not {"", ".", ".."} & set(value.split("/"))

@@ -41,7 +41,7 @@ class CallCache:
         """Return the kernel of a call, by what was remembered of an equal call or else by the operation's rules."""
         key: Any
         try:
-            # What is not in the key, the kernel checks: the filter's type, the bias' shape and type.
+            # Attributes that are not in the key are checked by the kernel: the filter's type, the bias' shape and type.
             # Version 2 of marshal: equal values give equal bytes.
             place = location(data) if self._has_cuda else None
             key = (op, data.shape, data.dtype, filter.shape, bias is None, marshal.dumps(dict(attributes), 2), place)
@@ -79,7 +79,7 @@ def _problem_of(
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether `value` is None, a text, an int, or a tuple or list of ints, and none of a class of its own."""
+    """Return whether `value` is None, a text, an int, or a tuple or list of ints, and none of a class of its own."""
     if type(value) is tuple or type(value) is list:
         return all(type(item) is int for item in value)
     return value is None or type(value) in (int, str)

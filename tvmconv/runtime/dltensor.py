@@ -7,7 +7,7 @@ from typing import Any
 
 # DLDeviceType.
 CPU, CUDA = 1, 2
-# What the code of a kernel for GPUs may assume of a pointer: its widest loads are of 16 bytes.
+# Alignment of pointers that a GPU kernel's code may assume: its widest loads are of 16 bytes.
 ALIGNMENT = 16
 # DLDataTypeCode.
 INTEGER, UNSIGNED, FLOAT, BFLOAT = 0, 1, 2, 4

@@ -36,7 +36,7 @@ EmulatedCall = tuple[str, Sequence["np.ndarray[Any, Any]"]]
 
 @dataclass(frozen=True)
 class Emulator:
-    """How programs of another instruction set run here.
+    """Emulator that runs programs of another instruction set here.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ def find_emulator(target: BundleTarget) -> Emulator | None:
     isa = foreign_isa(target)
     if isa is None:
         return None
-    found = _found(isa)
+    found = _find(isa)
     if found is None:
         return None
     program, version, cpus = found
@@ -152,7 +152,7 @@ def find_emulator(target: BundleTarget) -> Emulator | None:
 
 
 @cache
-def _found(isa: Isa) -> tuple[str, str, frozenset[str]] | None:
+def _find(isa: Isa) -> tuple[str, str, frozenset[str]] | None:
     """Return the path of an instruction set's emulator, its name with its version, and its CPUs; None if a part is missing."""
     program = next(filter(None, map(shutil.which, isa.emulators)), None)
     if program is None:

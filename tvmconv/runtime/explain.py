@@ -1,4 +1,4 @@
-"""Why a kernel was found or not: every variant with its reason, and the nearest kernel on a miss."""
+"""Explain why a kernel was found or not: every variant with its reason, and the nearest kernel on a miss."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the bundles have for a signature.
+    """Variants that the bundles have for a signature, or the nearest ones.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Explanation:
 
     @property
     def found(self) -> bool:
-        """Whether one of the variants is taken, or the batch is split."""
+        """Return whether one of the variants is taken, or the batch is split."""
         served = self.split_batch and any(split.obstacle is None for split in self.splits)
         return served or any(variant.taken for variant in self.variants)
 

@@ -27,7 +27,7 @@ _ROW = struct.Struct("<I 4x 8x 8x Q Q 24x")
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a function allocates beside its stack, at most.
+    """Memory that a function allocates beside its stack, at most.
 
     Attributes
     ----------

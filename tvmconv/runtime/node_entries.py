@@ -1,4 +1,4 @@
-"""What a manifest says of a model's nodes: their prepacked filters, their biases, and what their epilogues take.
+"""Entries of a manifest for a model's nodes: their prepacked filters, biases, and arrays of epilogues.
 
 manifest.json may have, beside the entries::
 
@@ -54,12 +54,12 @@ class NodeEntry:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What no two nodes of a bundle have in common."""
+        """Key that no two nodes of a bundle share."""
         return self.model, self.name, self.signature
 
     @property
     def vectors(self) -> dict[str, Blob]:
-        """Its files of one number for each channel, by the names of the kernel's arguments."""
+        """Files of one number for each channel, by the names of the kernel's arguments."""
         named = {"bias": self.bias, "scale": self.scale, "slope": self.slope}
         return {name: blob for name, blob in named.items() if blob is not None}
 
@@ -123,7 +123,7 @@ def blob_file(sha256: str) -> str:
     return f"{FOLDER}/{sha256}.bin"
 
 
-def described(nodes: Iterable[NodeEntry]) -> list[dict[str, Any]]:
+def describe(nodes: Iterable[NodeEntry]) -> list[dict[str, Any]]:
     """Return what a manifest says of `nodes`."""
     return [asdict(node) for node in sorted(nodes, key=lambda node: node.key)]
 

@@ -28,7 +28,7 @@ _REMEMBERED_SHAPES = 4096
 
 
 class Kernels(Protocol):
-    """What a node asks of the registry that has it."""
+    """Registry, as a node that it has sees it."""
 
     bundles: tuple[Bundle, ...]
     split_batch: bool
@@ -192,7 +192,7 @@ class Node:
         """Return the bytes of a file, mapped once."""
         key = (bundle.path, blob)
         if key not in self._mapped:
-            self._mapped[key] = _mapped(bundle, blob)
+            self._mapped[key] = _map_file(bundle, blob)
         return self._mapped[key]
 
 
@@ -200,7 +200,7 @@ def _again(bundle: Bundle, entry: NodeEntry) -> str:
     return f"tvmconv build {entry.model} --with-filters -o {bundle.path}"
 
 
-def _mapped(bundle: Bundle, blob: Blob) -> np.ndarray:
+def _map_file(bundle: Bundle, blob: Blob) -> np.ndarray:
     """Return the bytes of a file, mapped into memory, after checking that they are those that were built."""
     path = bundle.path / blob.file
     try:

@@ -12,9 +12,9 @@ import numpy as np
 from .arrays import LINE_BYTES, array_in
 
 _HUGE_PAGE = 2 << 20
-# What is taken from the system at once. It is given back when no array in it is left.
+# Bytes taken from the system at once. They are given back when no array in them is left.
 _SLAB = 16 << 20
-# How Linux says whether programs get such pages when they ask: [always], [madvise] or [never].
+# Linux's setting of such pages for programs that ask: [always], [madvise] or [never].
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _rests: list[np.ndarray] = []  # of slabs: as many as threads that asked at the same time; pop and append are atomic
 

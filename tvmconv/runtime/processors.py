@@ -1,4 +1,4 @@
-"""How many processors this process can keep busy; `lowering/native/processors.c` asks the same for who calls without Python."""
+"""Count the processors that this process can keep busy; `lowering/native/processors.c` does so without Python."""
 
 from __future__ import annotations
 

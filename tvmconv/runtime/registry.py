@@ -117,7 +117,7 @@ class Registry:
         return iter(dict.fromkeys(signature for table in self._all_tables().values() for signature in table))
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is a kernel for a signature or a Problem, on any device."""
+        """Return whether there is a kernel for a signature or a Problem, on any device."""
         if isinstance(key, Problem):
             key = format_signature(key)
         return isinstance(key, str) and any(key in table for table in self._all_tables().values())
@@ -185,7 +185,7 @@ class Registry:
         split = find_split(problem, self._table(device), device, batches) if self.split_batch else None
         if split is None or split.obstacle is not None:
             return None
-        # Where nothing is to be computed, the filter is still checked and packed as one of them wants it.
+        # An empty problem still needs its filter checked and packed as one of the kernels takes it.
         used = [part.batch for part in split.parts] or [split.batches[-1]]
         kernels = [self._kernel(format_signature(problem.with_(batch=batch)), device) for batch in used]
         if device is None:

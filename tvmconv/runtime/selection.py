@@ -1,4 +1,4 @@
-"""Which of several variants of a kernel a device takes: this machine's CPU, or one of its GPUs.
+"""Select the variant of a kernel that a device takes: this machine's CPU, or one of its GPUs.
 
 A device is a `tvmconv.runtime.cuda.gpus.Gpu`, or None for the CPU. The NVIDIA driver is asked only where the answer needs it.
 """
@@ -19,7 +19,7 @@ from .cuda.gpus import Gpu, survey
 from .cuda.kernel import CudaKernel
 from .kernel import Kernel
 
-# For each signature that a device can run, the best variant.
+# Variants that are the best for each signature that a device can run.
 Table = dict[str, tuple[Bundle, Entry]]
 MACHINE_CODE, PTX = 0, 1
 
@@ -261,5 +261,5 @@ _GPUS = Backend(
     fitness=_gpu_fitness,
     kernel=lambda bundle, entry, _, before: CudaKernel(bundle, entry, before),
 )
-# By the kind of target; CPUs first: to ask them costs nothing.
+# Backends by the kind of target; CPUs first: to ask them costs nothing.
 BACKENDS = {each.kind: each for each in (_CPUS, _GPUS)}

@@ -1,4 +1,4 @@
-"""Which calls for other batch sizes add up to a batch that has no kernel of its own."""
+"""Split a batch that has no kernel of its own into calls for other batch sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WRITTEN_OUT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """Calls of one kernel: how many, and for which batch."""
 
     batch: int
@@ -31,7 +31,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a device serves a batch by calls for others.
+    """Calls for other batch sizes by which a device serves a batch.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Split:
 
     device: str
     batches: tuple[int, ...]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[BatchPart, ...] = ()
     obstacle: str | None = None
 
     def __str__(self) -> str:
@@ -86,12 +86,12 @@ def find_split(
         there = ", ".join(map(str, sizes))
         reason = f"batch {problem.batch} is no sum of those that there are kernels for: {there}"
         return Split(name, sizes, obstacle=reason)
-    if device is not None and (odd := _unaligned(problem, calls)):
+    if device is not None and (odd := _unaligned_bytes(problem, calls)):
         reason = (
             f"images of {odd} bytes would begin between multiples of {ALIGNMENT} bytes, where no kernel for GPUs reads"
         )
         return Split(name, sizes, obstacle=reason)
-    return Split(name, sizes, tuple(Part(batch, times, by_batch[batch]) for batch, times in calls.items()))
+    return Split(name, sizes, tuple(BatchPart(batch, times, by_batch[batch]) for batch, times in calls.items()))
 
 
 def calls_for(batch: int, sizes: Iterable[int]) -> dict[int, int] | None:
@@ -141,7 +141,7 @@ def _without_batch(signature: str) -> tuple[int, tuple[str, str]]:
     return int(batch[1:]), (operation, rest)
 
 
-def _unaligned(problem: Problem, calls: dict[int, int]) -> int | None:
+def _unaligned_bytes(problem: Problem, calls: dict[int, int]) -> int | None:
     """Return the bytes of an image if a call of some would begin where no kernel for GPUs can read."""
     followed = [size for size, times in calls.items() for _ in range(min(times, 2))][:-1]
     for shape in (problem.data_shape, problem.output_shape):

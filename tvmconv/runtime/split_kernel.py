@@ -153,8 +153,8 @@ def _info(problem: Problem, kernels: Sequence[Kernel] | Sequence[CudaKernel]) ->
     return replace(
         infos[0],
         signature=format_signature(problem),
-        target=_joined([info.target for info in infos]),
-        algorithm=_joined([info.algorithm for info in infos]),
+        target=_join_names([info.target for info in infos]),
+        algorithm=_join_names([info.algorithm for info in infos]),
         numerical_class=max((info.numerical_class for info in infos), key=NUMERICAL_CLASSES.index),
         packed_filter=described,
         workspace_bytes=max(info.workspace_bytes for info in infos),
@@ -169,5 +169,5 @@ def _least_verified(verified: Sequence[bool | str | None]) -> bool | str | None:
     return next((least for least in (None, EMULATED) if least in verified), True)
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return " and ".join(dict.fromkeys(names))

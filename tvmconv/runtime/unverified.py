@@ -19,9 +19,9 @@ def check_before_use(bundle: Bundle, entry: Entry) -> None:
     VerificationError
         If it is wrong.
     """
-    from .verify import Check, check_kernel
+    from .verify import KernelCheck, check_kernel
 
-    answer = check_kernel(Check(bundle, entry))
+    answer = check_kernel(KernelCheck(bundle, entry))
     if answer.wrong:
         raise VerificationError(
             f"the kernel for {entry.signature}, {entry.algorithm} for {entry.target} in {bundle.path}, is wrong on this"

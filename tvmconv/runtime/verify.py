@@ -18,7 +18,7 @@ from ..errors import TvmconvError, TvmconvWarning
 from ..fills import Arrays, exact_case, numpy_dtype, random_fill
 from ..problem import Problem
 from ..signature import parse_signature
-from ..support.folders import locked
+from ..support.folders import lock
 from ..support.progress import Progress
 from ..support.sandbox import Sandbox
 from .bundle import EMULATED, Bundle, Entry, read_bundle, record_answers
@@ -33,7 +33,7 @@ CHECK_SECONDS, REFERENCE_FLOPS = 120.0, 1e7
 
 @dataclass(frozen=True)
 class Answer:
-    """How a kernel's answer compares with the reference.
+    """Comparison of a kernel's answer with the reference.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Check:
+class KernelCheck:
     """Check the kernel that `entry` of `bundle` describes."""
 
     bundle: Bundle
@@ -70,7 +70,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What checking one entry of a bundle found.
+    """Result of checking one entry of a bundle.
 
     Attributes
     ----------
@@ -138,13 +138,13 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
 def _record(path: Path, answers: dict[tuple[str, str], Entry]) -> None:
     place = path.resolve()
     try:
-        with locked(place.parent):
+        with lock(place.parent):
             record_answers(place, answers)
     except OSError as error:
         warnings.warn(f"what was found cannot be written into {path}: {error.strerror}", TvmconvWarning, stacklevel=3)
 
 
-def check_kernel(check: Check) -> Answer:
+def check_kernel(check: KernelCheck) -> Answer:
     """Run a kernel on an exact fill, its filter prepacked or not, and a transform or TF32 on normal data too.
 
     The outputs are compared with the reference.
@@ -152,11 +152,11 @@ def check_kernel(check: Check) -> Answer:
     target = check.bundle.targets[check.entry.target]
     emulator = find_emulator(target)
     packs = BACKENDS[target.kind].packs
-    answer = _compared(check, packs, _on_cpu(check) if packs else _on_gpu(check))
+    answer = _compare(check, packs, _on_cpu(check) if packs else _on_gpu(check))
     return replace(answer, emulator=emulator.name if emulator else None)
 
 
-def _compared(check: Check, packs: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
+def _compare(check: KernelCheck, packs: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
     problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
     arrays, expected = exact_case(problem)
     wrong = difference(computed(arrays), expected, numerical_class, problem)
@@ -171,13 +171,13 @@ def _compared(check: Check, packs: bool, computed: Callable[..., npt.NDArray[Any
     return Answer("relative_l2", relative_error(output, expected), wrong)
 
 
-def _on_cpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
+def _on_cpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
     """Return what computes a kernel's output for arrays, its filter prepacked or not."""
     kernel = kernel_here(check.bundle, check.entry)
     assert kernel is not None, f"nothing runs {check.entry.signature} for {check.entry.target}"
 
     def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:
-        output = _unwritten(kernel.problem)
+        output = _empty_output(kernel.problem)
         given: dict[str, Any] = arrays.given()
         if packed:
             given["filter"] = kernel.pack(arrays.filter)
@@ -187,24 +187,24 @@ def _on_cpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
     return computed
 
 
-def _on_gpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
+def _on_gpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
     """Return what computes a kernel's output for arrays on the first GPU that runs its code."""
     kernel, index = CudaKernel(check.bundle, check.entry), first_gpu(check.bundle.targets[check.entry.target])
 
     def computed(arrays: Arrays) -> npt.NDArray[Any]:
-        output = DeviceArray.of(_unwritten(kernel.problem), index)
+        output = DeviceArray.of(_empty_output(kernel.problem), index)
         kernel(**{name: DeviceArray.of(array, index) for name, array in arrays.given().items()}, out=output)
         return output.numpy()
 
     return computed
 
 
-def _unwritten(problem: Problem) -> npt.NDArray[Any]:
+def _empty_output(problem: Problem) -> npt.NDArray[Any]:
     """Return an output of which what a kernel fails to write shows: it stays not a number."""
     return np.full(problem.output_shape, np.nan, numpy_dtype(problem.dtype))
 
 
-def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> tuple[Verdict, Entry]:
+def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[KernelCheck, Answer]) -> tuple[Verdict, Entry]:
     """Return what checking an entry found, and the entry with what is to be kept of that."""
 
     def verdict(status: str, detail: str = "") -> Verdict:
@@ -214,7 +214,7 @@ def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> t
     if hindrance is not None and find_emulator(bundle.targets[entry.target]) is None:
         return verdict("skipped", hindrance), entry
     # Only what concerns this entry travels to the process.
-    check = Check(replace(bundle, entries=()), entry)
+    check = KernelCheck(replace(bundle, entries=()), entry)
     try:
         flops = parse_signature(entry.signature).flops
         answer = sandbox.call(check, CHECK_SECONDS + flops / REFERENCE_FLOPS)

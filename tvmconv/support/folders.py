@@ -15,7 +15,7 @@ from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# What is made beside a place, and may be left there by a process that is killed.
+# Names beside a place for files being made, which a process that is killed may leave there.
 _BUILDING, _REPLACED = "building", "replaced"
 
 
@@ -35,7 +35,7 @@ def staging(place: Path) -> Iterator[Path]:
     OSError
         If it cannot be made, for instance because the parent of `place` does not exist.
     """
-    with locked(place.parent):
+    with lock(place.parent):
         _remove_left_over(place)
         folder = Path(tempfile.mkdtemp(prefix=_prefix(place, _BUILDING), dir=place.parent))
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -72,7 +72,7 @@ def _prefix(place: Path, what: str) -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on `folder` among the processes that ask for it here."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -1,4 +1,4 @@
-"""Where in a model's code a node of a graph of PyTorch was called."""
+"""Find the line of a model's code that called a node of a graph of PyTorch."""
 
 from __future__ import annotations
 

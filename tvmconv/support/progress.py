@@ -1,4 +1,4 @@
-"""How what takes long says how far it is."""
+"""Report the progress of long work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a document of JSON must be: one description for manifests, tuning records and trials.
+"""Check documents of JSON: one description for manifests, tuning records and trials.
 
 A kind, such as `text`, `unsigned` or ``table({...})``, returns the value it is called with in its plain form, or raises
 SchemaError, which names what is wrong by its path: ``entries[3].packed_filter.bytes is -1; it must be ...``.
@@ -48,7 +48,7 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value must be, in words and as the function that checks it."""
+    """Kind of a value, in words and as the function that checks it."""
 
     words: str
     check: Callable[[Any], Any]

@@ -63,7 +63,7 @@ def find_tool(name: str, isa: Isa | None = None) -> str:
 
 
 def has_tool(name: str, isa: Isa | None = None) -> bool:
-    """Whether there is a tool of binutils for an instruction set; None: this machine's."""
+    """Return whether there is a tool of binutils for an instruction set; None: this machine's."""
     try:
         find_tool(name, isa)
     except ToolchainError:

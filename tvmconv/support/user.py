@@ -1,4 +1,4 @@
-"""Where what a user of this machine has measured is kept."""
+"""Folder for a user's measurements on this machine."""
 
 from __future__ import annotations
 

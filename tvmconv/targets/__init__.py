@@ -1,1 +1,1 @@
-"""What a kernel is compiled for."""
+"""Targets: the CPUs and GPUs that kernels are compiled for."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 from ..errors import TargetError, TvmconvError, TvmconvWarning
 from ..support.files import write_whole
 from ..support.user import user_folder
-from .costs import Amx, Costs, Elements, Lanes, Lines, Points, Step, Structures
+from .costs import Amx, Costs, Elements, Lanes, Lines, Points, StepCosts, Structures
 
 T = TypeVar("T")
 
@@ -61,8 +61,10 @@ def all_rows() -> dict[str, Costs]:
     return rows_in(files(__package__).joinpath("costs.json").read_text(), "costs.json")
 
 
-def kept() -> dict[str, Costs]:
-    """Return the rows that `tvmconv calibrate` kept for this user, by names of targets; none, with a warning, of a file that cannot be read.
+def user_rows() -> dict[str, Costs]:
+    """Return the rows that `tvmconv calibrate` kept for this user, by names of targets.
+
+    A file that cannot be read has none, with a warning.
 
     Raises
     ------
@@ -74,9 +76,7 @@ def kept() -> dict[str, Costs]:
     except TvmconvError:  # a user without a home has kept nothing
         return {}
     try:
-        return rows_in(path.read_text(), str(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return _rows_at(path)
     except OSError as error:
         warnings.warn(
             f"what tvmconv calibrate kept is not used: {path}: {error.strerror}", TvmconvWarning, stacklevel=2
@@ -88,7 +88,7 @@ def keep(name: str, row: Costs) -> Path:
     """Keep a row for this user; return the file."""
     path = _kept_at()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, row_text({**kept(), name: row}).encode())
+    write_whole(path, row_text({**_rows_at(path), name: row}).encode())
     return path
 
 
@@ -96,7 +96,7 @@ def forget(name: str) -> Path:
     """Remove a row that was kept, or a damaged file; return the file."""
     path = _kept_at()
     try:
-        rows = kept()
+        rows = _rows_at(path)
     except TargetError:
         rows = {}
     rows.pop(name, None)
@@ -109,6 +109,13 @@ def forget(name: str) -> Path:
 
 def _kept_at() -> Path:
     return user_folder() / "costs.json"
+
+
+def _rows_at(path: Path) -> dict[str, Costs]:
+    try:
+        return rows_in(path.read_text(), str(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
 
 
 def rows_in(text: str, where: str) -> dict[str, Costs]:
@@ -125,10 +132,10 @@ def rows_in(text: str, where: str) -> dict[str, Costs]:
         raise TargetError(f"{where} is no JSON: {error}; remove it, or write it again by tvmconv calibrate") from error
     if not isinstance(values, dict):
         raise TargetError(f"{where} has no rows by name; remove it, or write it again by tvmconv calibrate")
-    return {name: made(Costs, row, f"{where}, {name}") for name, row in values.items()}
+    return {name: from_json(Costs, row, f"{where}, {name}") for name, row in values.items()}
 
 
-def made(kind: type[T], values: Any, where: str) -> T:
+def from_json(kind: type[T], values: Any, where: str) -> T:
     """Return the dataclass `kind` of JSON's `values`.
 
     Raises
@@ -150,9 +157,9 @@ def made(kind: type[T], values: Any, where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    of = [each for each in (Step, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
+    of = [each for each in (StepCosts, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
     if of:
-        return None if value is None else made(of[0], value, where)
+        return None if value is None else from_json(of[0], value, where)
     if hint == frozenset[str] and isinstance(value, list):
         return frozenset(value)
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:

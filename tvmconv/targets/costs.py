@@ -1,4 +1,4 @@
-"""What work takes on a CPU, a row a CPU: the coefficients of the cost model (tvmconv/algorithms/cpu/model/cost.py).
+"""Costs of work on each CPU: the coefficients of the cost model (tvmconv/algorithms/cpu/model/cost.py).
 
 The rows are data: `costs.json`, and beside the user's tuning records what `tvmconv calibrate` wrote. A CPU without a row has the
 nearest's, by its registers and ports, then by its caches. docs/cost-model.md says what each coefficient means, and which
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Step:
+class StepCosts:
     """A step of a tile whose sums are in registers, in the time of a multiply-add of whole vectors.
 
     Multiply-adds, what starts with them, and the chain of sums bound a step: the slowest counts. The rest is added.
@@ -178,7 +178,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Points:
-    """What Winograd's transforms take, in cycles.
+    """Cycles of Winograd's transforms.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Structures:
-    """What passes the caches beside Winograd's products, in cycles, where its two structures are compared by it.
+    """Cycles of cache traffic beside Winograd's products, where its two structures are compared by it.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ class Structures:
         A vector of a tap, and of a point, of a filter that is transformed as it is used.
     """
 
-    step: Step
+    step: StepCosts
     tile: float
     data_line: float
     copy_line: float
@@ -248,7 +248,7 @@ class Structures:
 
 @dataclass(frozen=True)
 class Amx:
-    """What tiles of AMX take, in cycles; absent where no CPU like it has them.
+    """Cycles of AMX's tiles; absent where no CPU like it has them.
 
     Attributes
     ----------
@@ -282,7 +282,7 @@ class Amx:
 
 @dataclass(frozen=True)
 class Costs:
-    """What work takes on a CPU.
+    """Costs of work on a CPU.
 
     Attributes
     ----------
@@ -311,7 +311,7 @@ class Costs:
     start, task, plane
         Starting and ending a tile; starting a task; a task's planes of another channel, which it copies and reads at once.
     pays
-        What schedules do on this CPU, because it was measured to pay: the names are in docs/cost-model.md.
+        What schedules do on this CPU, because it was measured to pay: the names are in benchmarks/results/coefficients.md.
     pieces, pages
         Bytes of a filter in place from which on pieces of lines, and pages, make reading it slow.
     residuals
@@ -324,11 +324,11 @@ class Costs:
     l2: int
     l3: int
     source: str
-    tile: Step
-    rows: Step
-    shared_rows: Step
-    taps: Step
-    products: Step
+    tile: StepCosts
+    rows: StepCosts
+    shared_rows: StepCosts
+    taps: StepCosts
+    products: StepCosts
     rows_depthwise_scale: float
     lanes: Lanes
     elements: Elements

@@ -1,4 +1,4 @@
-"""What schedules and estimates assume of a CPU that its features do not tell: caches, ports, rates, by LLVM's names.
+"""Caches, ports and rates of CPUs, by LLVM's names, which schedules and estimates need and features do not give.
 
 Cache sizes and multiply-adds in a cycle are those of the makers' optimization guides (AMD's Software Optimization Guides
 for families 17h, 19h and 1Ah; Intel's 64 and IA-32 Architectures Optimization Reference Manual, appendix on
@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KIB, MIB = 1024, 1024 * 1024
-# Of L1, of every x86 CPU here: addresses a way apart share a set. Those that have 48 KiB have 12 such ways.
+# Ways of L1, of every x86 CPU here: addresses a way apart share a set. Those that have 48 KiB have 12 such ways.
 # ARM's have four ways of 8 or 16 KiB: fewer addresses share a set than these say.
 L1_WAY_BYTES, L1_WAYS = 4 * KIB, 8
 L2_WAYS = 8  # at least: of an AMD's of 512 KiB or 1 MiB, and of an N1's

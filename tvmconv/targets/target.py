@@ -12,13 +12,13 @@ from typing import Any
 from ..errors import TargetError, missing_extra
 from ..isa import ISAS, Isa, native
 from ..isa.isa import Matrices
-from .cost_rows import costs_of, kept
+from .cost_rows import costs_of, user_rows
 from .costs import Costs
 from .cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES, cpu_of
 
 # Classes of targets that are no CPUs, by their kind, which their names begin with.
 _OTHERS = {"cuda": (".cuda", "CudaTarget")}
-# Before each feature in the name of a CPU that is compiled for without it.
+# Mark before each feature in the name of a CPU that is compiled for without it.
 _MISSING = "-no-"
 # Tasks whose filter fits 256 KiB, half of a Zen 3's cache, took 0.75 to 1.3 of the time of those for this size (20 shapes,
 # two threads, 1.01 by the mean), the worst with deep filters.
@@ -27,7 +27,7 @@ LEAST_L2_SHARE = 512 * 1024
 
 @dataclass(frozen=True)
 class Target:
-    """What kernels are compiled for.
+    """Target that kernels are compiled for.
 
     Attributes
     ----------
@@ -48,12 +48,12 @@ class Target:
 
     @property
     def folder(self) -> str:
-        """Where a bundle and the tuning logs keep what is for this target."""
+        """Folder of this target in a bundle and in the tuning logs."""
         return folder_of(self.name)
 
     @property
     def cost_source(self) -> str:
-        """Where its coefficients are from, in words; empty: it has none, and what algorithms count are cycles."""
+        """Source of its coefficients, in words; empty: it has none, and algorithms count cycles."""
         return ""
 
     def coefficient(self, event: str) -> float:
@@ -105,7 +105,7 @@ class Target:
             )
         if find_spec("tvm") is None:
             raise missing_extra("compile", "tvm")
-        return _host() if text == "host" else _named(text)
+        return _host() if text == "host" else _find_named(text)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class CpuTarget(Target):
 
     @property
     def has_dot(self) -> bool:
-        """Whether there are dot products of bf16, and an instruction that rounds to it."""
+        """Return whether there are dot products of bf16, and an instruction that rounds to it."""
         return self.isa.dot in self.features
 
     @cached_property
@@ -157,12 +157,12 @@ class CpuTarget(Target):
 
     @property
     def two_of_512(self) -> bool:
-        """Whether a core starts two multiply-adds of 512 bits in a cycle: loads and caches are then what it waits for."""
+        """Return whether a core starts two multiply-adds of 512 bits in a cycle, so that loads and caches bound it."""
         return self.vector_bits == 512 and self.multiply_adds == 2
 
     @property
     def halves_fast(self) -> bool:
-        """Whether a core starts two multiply-adds of half vectors in the time of one of whole ones, of 512 bits."""
+        """Return whether a core starts two multiply-adds of half vectors in the time of a whole one, of 512 bits."""
         return self.vector_bits == 512 and self.multiply_adds == 1
 
     @property
@@ -183,12 +183,12 @@ class CpuTarget(Target):
 
     @cached_property
     def costs(self) -> Costs:
-        """What work takes on it: its row of coefficients, or the nearest."""
+        """Costs of work on it: its row of coefficients, or the nearest."""
         return _costs(self)
 
     @property
     def cost_source(self) -> str:
-        """Where its row of coefficients is from."""
+        """Source of its row of coefficients."""
         return self.costs.source
 
     def coefficient(self, event: str) -> float:
@@ -250,7 +250,7 @@ class CpuTarget(Target):
 def _costs(target: CpuTarget) -> Costs:
     core = (target.vector_bits, target.vector_registers, target.multiply_adds)
     # Of this machine's CPU alone, whose caches are known: what is built for another does not depend on where.
-    own = kept().get(target.name) if target.caches else None
+    own = user_rows().get(target.name) if target.caches else None
     return costs_of(target.mcpu, core, target.l2, target.l3, target.features, own)
 
 
@@ -279,9 +279,9 @@ def _llvm_cpus(isa: Isa) -> frozenset[str]:
 
 
 @cache
-def _named(name: str) -> CpuTarget:
+def _find_named(name: str) -> CpuTarget:
     cpu, *missing = name.split(_MISSING)
-    # This machine's first: "generic" is one of each.
+    # Begin with this machine's set: "generic" is in each.
     isas = sorted(ISAS, key=lambda isa: isa is not native())
     isa = next((isa for isa in isas if cpu in _llvm_cpus(isa)), None)
     if isa is None:

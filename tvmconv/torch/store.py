@@ -17,7 +17,7 @@ from ..errors import BundleError, UnsupportedMachineError
 from ..frontends.torch.memory import numbers
 from ..runtime.networks.network import Network
 from ..support.files import write_whole
-from ..support.folders import locked
+from ..support.folders import lock
 from ..version import __version__
 
 INDEX = "networks.json"
@@ -97,7 +97,7 @@ class Store:
     def add(self, kept: Kept) -> None:
         """Note what became of a program, in the place of what was noted for this target before."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path):
+        with lock(self.path):
             others = [each for each in self._read() if (each.key, each.target) != (kept.key, kept.target)]
             content = {"tvmconv": __version__, "programs": [asdict(each) for each in (*others, kept)]}
             write_whole(self.path / INDEX, json.dumps(content, indent=1).encode())

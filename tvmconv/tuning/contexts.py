@@ -32,14 +32,14 @@ from .mutator import MutateChoice
 from .replay import choice_of
 from .search import Candidate
 
-# What MetaSchedule takes for a number without limit.
+# MetaSchedule's number for no limit.
 NO_LIMIT = 2**31 - 1
 INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What MetaSchedule tunes: one algorithm's definition of a problem.
+    """Task of MetaSchedule: one algorithm's definition of a problem.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ from .search import Candidate
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 MACHINE = "a MetaSchedule database"
-# What takes longer is how MetaSchedule says that a candidate failed.
+# Seconds beyond which a time is MetaSchedule's word for a failed candidate.
 LONGEST = 1e9
 
 

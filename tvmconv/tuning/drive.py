@@ -57,7 +57,7 @@ def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, s
     target = tvm.target.Target("llvm")
     tasks = [
         tune_context(
-            _named(json.dumps(signature)),
+            _empty_function(json.dumps(signature)),
             target=target,
             space_generator=_NoSpace(),
             search_strategy=_Strategy(bench, turns),
@@ -72,7 +72,7 @@ def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, s
 
 
 class _Bench:
-    """Where all problems are built and measured, and what became of it.
+    """Builder and runner of all problems' candidates, and their errors.
 
     TVM turns Python errors into a RuntimeError without their class, and Ctrl-C loses its message: both are kept here.
     """
@@ -206,7 +206,7 @@ class _Strategy(PySearchStrategy):  # type: ignore[misc]
         with self._bench.keeping():
             signature = format_signature(self._turns.problem)
             names = [json.dumps([signature, *astuple(each)]) for each in self._turns.propose()]
-            return [MeasureCandidate(Schedule(_named(name)), []) for name in names] or None
+            return [MeasureCandidate(Schedule(_empty_function(name)), []) for name in names] or None
 
     def notify_runner_results(self, *_: Any) -> None:
         """Do nothing: the measurements are recorded already."""
@@ -241,7 +241,7 @@ class _Runner(PyRunner):  # type: ignore[misc]
             return self._bench.run([str(each.artifact_path) for each in runner_inputs])
 
 
-def _named(name: str) -> tvm.IRModule:
+def _empty_function(name: str) -> tvm.IRModule:
     """Return a function that has nothing but a name."""
     function = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0)))
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main").with_attr(NAME, name)})

@@ -30,7 +30,7 @@ from ..support.workers import WorkerDiedError
 from ..targets.target import Target
 from .machine import Servers
 from .search import Candidate, Space
-from .tasks import Compile, Describe, Part
+from .tasks import Compile, CompiledPart, Describe
 from .trials import Trial
 
 # Candidates in one library: those of a turn, for which the linker starts once. With many servers a turn is longer, and
@@ -38,7 +38,7 @@ from .trials import Trial
 TOGETHER = 16
 # A kernel compiles in a tenth of a second; the first in a process waits for TVM to be imported.
 BUILD_SECONDS = 60.0
-# To measure a kernel, some patience with moved threads included, and the least speed (operations a second) of the
+# Seconds to measure a kernel, some patience with moved threads included, and the least speed (operations a second) of the
 # reference that checks it.
 MEASURE_SECONDS = 40.0
 REFERENCE_FLOPS = 2e8
@@ -158,7 +158,7 @@ class Evaluator:
 
     @property
     def width(self) -> int:
-        """How many candidates are measured at once."""
+        """Number of candidates measured at once."""
         return self._servers.size if self._servers else 1
 
     def start(self, function: Callable[..., R], items: Iterable[tuple[Any, ...]]) -> list[Future[R]]:
@@ -215,11 +215,11 @@ class Evaluator:
         for builder in self._builders:
             idle.put(builder)
 
-        def compile_one(candidate: Candidate) -> Part | Result:
+        def compile_one(candidate: Candidate) -> CompiledPart | Result:
             builder = idle.get()
             task = Compile(problem, target, candidate, self._folder.name, next(self._numbers), finalists)
             try:
-                result: Part | Result = builder.call(task, BUILD_SECONDS)
+                result: CompiledPart | Result = builder.call(task, BUILD_SECONDS)
                 return result
             except (WorkerDiedError, TimeoutExceededError) as error:
                 check_full(error, self._folder.name)
@@ -234,20 +234,20 @@ class Evaluator:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _linked(self, results: Sequence[Part | Result]) -> list[Result]:
+    def _linked(self, results: Sequence[CompiledPart | Result]) -> list[Result]:
         """Link what are parts, `TOGETHER` at once."""
         found: list[Result] = []
         for start in range(0, len(results), TOGETHER):
             # A loaded library stays loaded: no path is used twice.
             path = f"{self._folder.name}/{next(self._numbers)}.so"
             together = results[start : start + TOGETHER]
-            parts = [each for each in together if isinstance(each, Part)]
+            parts = [each for each in together if isinstance(each, CompiledPart)]
             if parts:
                 objects = [*{part.pack for part in parts if part.pack}, *(part.kernel for part in parts)]
                 link_together(objects, path, parts[0].isa)
             for part in parts:
                 Path(part.kernel).unlink()
-            found += [replace(each.built, path=path) if isinstance(each, Part) else each for each in together]
+            found += [replace(each.built, path=path) if isinstance(each, CompiledPart) else each for each in together]
         return found
 
 

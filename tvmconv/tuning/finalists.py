@@ -56,7 +56,7 @@ def winner(seconds: Mapping[Candidate, Sequence[float]], default: Candidate, noi
 
 
 def is_faster(candidate: Sequence[float], default: Sequence[float], noise: float) -> bool:
-    """Whether a candidate beats the default by more than noise and `GAIN`, in all placements but `EXCEPTIONS`."""
+    """Return whether a candidate beats the default by more than noise and `GAIN`, save in `EXCEPTIONS` placements."""
     margin = 1 + max(GAIN, noise)
     slower = sum(d < c * margin for c, d in zip(candidate, default, strict=True))
     return slower <= min(EXCEPTIONS, len(candidate) - 1)

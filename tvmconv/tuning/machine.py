@@ -1,4 +1,4 @@
-"""What a target is tuned on: this machine's CPU, its first GPU, or servers elsewhere."""
+"""Machines that measure for a target: this machine's CPU, its first GPU, or servers elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..targets.target import Target
 
 @dataclass(frozen=True)
 class TuningMachine:
-    """Where candidates are measured.
+    """Machine that measures candidates.
 
     Attributes
     ----------
@@ -41,15 +41,15 @@ class Servers(Protocol):
 
     @property
     def target(self) -> Target:
-        """What they measure."""
+        """Target that they measure."""
 
     @property
     def machine(self) -> str:
-        """What their measurements are marked with."""
+        """Mark of their measurements."""
 
     @property
     def size(self) -> int:
-        """How many there are now."""
+        """Number of servers now."""
 
     def call(self, task: Any, seconds: float) -> Any:
         """Answer a Check or a Race, as `tvmconv.support.sandbox.Sandbox.call` does."""
@@ -83,7 +83,7 @@ def _cpu() -> TuningMachine:
     return TuningMachine(f"{model_name()}, {Target.parse('host').name} ({threads} threads)", threads, measure)
 
 
-# By the kind of target.
+# Machines by the kind of target.
 _MACHINES = {"cpu": _cpu, "cuda": _gpu}
 
 

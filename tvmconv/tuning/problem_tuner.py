@@ -29,13 +29,13 @@ from .trials import Trial, TrialLog
 FINALISTS = 4
 # Schedules recorded before, of other CPUs and of other problems, that the search begins with: a quarter of a turn.
 STARTS = 4
-# What trials with cold filters are marked with, besides the machine: their times do not compare with others.
+# Mark of trials with cold filters, behind the machine: their times do not compare with others.
 COLD = ", cold filters"
 
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What tuning one problem gave.
+    """Result of tuning one problem.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class TuneResult:
 
     @property
     def gain(self) -> float | None:
-        """How many times faster the winner is than the default schedule."""
+        """Ratio of the default schedule's time to the winner's."""
         if self.record is None or self.record.default_seconds is None:
             return None
         return self.record.default_seconds / self.record.seconds
@@ -72,13 +72,13 @@ class Proposes(Protocol):
         """Take in a measurement; ``math.inf`` for a candidate that failed."""
 
 
-# Of a problem, its spaces, the seconds of candidates measured before, and candidates to begin with.
+# Function of a problem, its spaces, the seconds of candidates measured before, and candidates to begin with.
 MakeSearch = Callable[[Problem, Sequence[Space], Mapping[Candidate, float], Sequence[Candidate]], Proposes]
 
 
 @dataclass(frozen=True)
 class Session:
-    """What the tuning of several problems has in common.
+    """Settings and tools shared by the tuning of several problems.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class ProblemTuner:
 
     def _record_winner(self) -> Record | None:
         """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""
-        # What ships won over other trials, perhaps of as many.
+        # Records that ship won over other trials, perhaps over as many.
         own = Records(self._session.records.folder, shipped=False)
         old = own.best(self.problem, self._session.target, self._session.math)
         if old is not None and self._is_recent(old):
@@ -207,7 +207,7 @@ class ProblemTuner:
         return records[0]
 
     def _is_recent(self, record: Record) -> bool:
-        """Whether there is nothing to race again: it won over these trials, undisturbed."""
+        """Return whether another race is needless: the record won over these trials, undisturbed."""
         same = (record.rank, record.trials, record.machine) == (0, len(self.trials), self._session.machine)
         return same and record.cold == self._session.cold and record.placements >= LEAST_QUIET
 
@@ -254,8 +254,8 @@ class ProblemTuner:
             version=next(space.version for space in self.spaces if space.algorithm == candidate.algorithm),
             sketch=candidate.sketch,
             decisions=candidate.decisions,
-            seconds=_rounded(seconds),
-            default_seconds=None if default_seconds is None else _rounded(default_seconds),
+            seconds=_round(seconds),
+            default_seconds=None if default_seconds is None else _round(default_seconds),
             trials=len(self.trials),
             seed=self._session.seed,
             machine=self._session.machine,
@@ -269,5 +269,5 @@ class ProblemTuner:
         warnings.warn(f"{format_signature(self.problem)}: {text}", TvmconvWarning, stacklevel=2)
 
 
-def _rounded(seconds: float) -> float:
+def _round(seconds: float) -> float:
     return float(f"{seconds:.4g}")

@@ -53,7 +53,7 @@ _LINE = schema.table(
 
 @dataclass(frozen=True)
 class Record:
-    """What one algorithm was seen to do best for a problem on a target.
+    """Best schedule measured of one algorithm, for a problem on a target.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """What tells it from the other records of its target."""
+        """Key that tells it from the other records of its target."""
         return (self.signature, self.algorithm, self.version)
 
 
@@ -231,7 +231,7 @@ def _version(name: str, math: str) -> int | None:
         algorithm = algorithms.get(name)
     except TvmconvError:
         return None
-    return algorithm.version if algorithms.allowed(algorithm, math) else None
+    return algorithm.version if algorithms.allows(algorithm, math) else None
 
 
 def _parser(target: str) -> Callable[[Any], Record]:

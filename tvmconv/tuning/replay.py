@@ -20,7 +20,7 @@ from ..problem import Problem
 from ..targets.target import Target
 from .search import Candidate, Decisions, Sketch, Space
 
-# What TVM raises when a schedule cannot be applied or compiled (its errors are RuntimeErrors).
+# Errors of TVM when a schedule cannot be applied or compiled (its own are RuntimeErrors).
 TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
 
 
@@ -96,7 +96,7 @@ def compile_candidate(
         )
 
 
-# As many as `sketches_of` keeps: to read the options from TVM takes milliseconds.
+# Keep as many as `sketches_of`: to read the options from TVM takes milliseconds.
 @lru_cache(maxsize=128)
 def _open_all(algorithm: str, problem: Problem, target: Target) -> tuple[Sketch, ...]:
     return tuple(map(_open, sketches_of(algorithm, problem, target)[1]))

@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Sketch:
-    """What a sketch leaves open.
+    """Decisions that a sketch leaves open.
 
     Attributes
     ----------

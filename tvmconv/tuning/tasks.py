@@ -1,4 +1,4 @@
-"""What the processes that build candidates are asked to do. Light to import: `tvmconv.tuning.replay` does it."""
+"""Jobs for the processes that build candidates. Light to import: `tvmconv.tuning.replay` does them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Compile:
 
 
 @dataclass(frozen=True)
-class Part:
+class CompiledPart:
     """A candidate as objects, which wait for the linker.
 
     Attributes

@@ -13,13 +13,13 @@ from ..targets.target import Target
 from .records import Record
 from .search import Candidate, Space
 
-# What counts as much as a size that is so many times larger: a factor of 2 is a distance of 1.
+# Distances that count as a size so many times larger: a factor of 2 is a distance of 1.
 OTHER_TYPE, OTHER_LAYOUT, OTHER_FILTER_LAYOUT, OTHER_BIAS = 4.0, 2.0, 1.0, 0.25
 # Taps and strides decide which data a tile shares; a factor in one of them changes more than one in the sizes.
 TAPS, STRIDES = 2.0, 2.0
 # A problem further away than this has nothing to tell a search: each of five sizes is another by a factor of nearly 4.
 FARTHEST = 9.0
-# Nor is its schedule taken over from further than this. `python -m benchmarks.transfer` on ResNet-50's and MobileNet's
+# Distance beyond which no schedule is taken over. `python -m benchmarks.transfer` on ResNet-50's and MobileNet's
 # shapes (Zen 4, one thread, 24 trials each): up to here 5 schedules, geometric mean of the gain 1.024, the least
 # 1.001; the one from further away lost 1 %.
 NEAR = 4.0

@@ -26,10 +26,10 @@ from ..runtime.packed import PACK_SYMBOL
 from ..targets.target import Target
 from .replay import choice_of, compile_candidate, replaying, spaces_of
 from .search import Space
-from .tasks import Compile, Describe, Part
+from .tasks import Compile, CompiledPart, Describe
 
 
-def work(task: Describe | Compile) -> list[Space] | Part | Built | ReplayError:
+def work(task: Describe | Compile) -> list[Space] | CompiledPart | Built | ReplayError:
     """Run one task (in a `tvmconv.support.workers.Worker`, which imports TVM once for many)."""
     if isinstance(task, Describe):
         return spaces_of(task.problem, task.target, task.math)
@@ -39,7 +39,7 @@ def work(task: Describe | Compile) -> list[Space] | Part | Built | ReplayError:
         return error
 
 
-def _part(task: Compile) -> Part:
+def _part(task: Compile) -> CompiledPart:
     problem, target, ending = task.problem, task.target, f"_{task.number}"
     with replaying(task.candidate):
         choice = choice_of(problem, target, task.candidate)
@@ -57,7 +57,7 @@ def _part(task: Compile) -> Part:
         kernel = f"{task.folder}/{task.number}.o"
         _compile({symbol + ending: function for symbol, function in functions.items()}, target, kernel)
     packed = (lowered.layout.elements, lowered.layout.dtype) if lowered.layout else None
-    return Part(kernel, pack, Built("", packed, ending, packing), isa_of(target.features))
+    return CompiledPart(kernel, pack, Built("", packed, ending, packing), isa_of(target.features))
 
 
 def _compile(functions: dict[str, tirx.PrimFunc], target: Target, path: str) -> None:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from ..algorithms.table import check_math
 from ..errors import TuningError, TvmconvError
-from ..problem import Problem, listed
+from ..problem import Problem, list_of
 from ..targets.target import Target
 from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
@@ -91,7 +91,7 @@ def tune(
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     """
-    problems = listed(problems)
+    problems = list_of(problems)
     check_budget(trials, seconds)
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS

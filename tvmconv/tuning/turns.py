@@ -16,13 +16,13 @@ from .trials import Trial
 # A turn: built together, then measured one by one, or by so many servers at once if there are more. Not the number of
 # cores: the search would differ between machines.
 BATCH = 16
-# What a final race takes on a quiet machine, its kernels built again.
+# Seconds of a final race on a quiet machine, its kernels built again.
 RACE_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class TuneProgress:
-    """How far tuning is, reported after every trial.
+    """Progress of tuning, reported after every trial.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class TuneProgress:
 
 
 class Budget:
-    """What all problems together may take.
+    """Limits of all problems' tuning together.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Budget:
         self._measured = 0
 
     def has_time(self) -> bool:
-        """Whether any is left to search."""
+        """Return whether time is left to search."""
         races = RACE_SECONDS * sum(each.result is None for each in self.problems)
         return self.elapsed() < self._seconds - min(races, self._seconds / 2)
 
@@ -129,7 +129,7 @@ class Turns:
 
     @cached_property
     def tuner(self) -> ProblemTuner:
-        """Its tuner, with the trials of earlier runs."""
+        """Tuner of the problem, with the trials of earlier runs."""
         return ProblemTuner(self._session, self.problem)
 
     @property

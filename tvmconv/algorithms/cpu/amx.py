@@ -39,7 +39,7 @@ from .windows.data import data_element
 from .windows.filter import filter_element
 from .windows.window import windows_of
 
-# By the order up to which products of terms are added.
+# Types by the order up to which products of terms are added.
 TYPES = (("bf16",), ("f32", "f16"), ("f32",))
 FEWEST_OUTPUTS = 16  # of products of the first order: that of 2 to 1 channels at one pixel errs by 1.7e-5 of itself
 

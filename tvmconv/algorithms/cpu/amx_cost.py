@@ -1,4 +1,4 @@
-"""How windows are cut for AMX's tiles, and what that costs.
+"""Choose the tasks and tiles of windows for AMX, by an estimate of their cycles.
 
 What bounds most sums is not the multiplication of tiles but L2, from where the filter and some of the data come.
 """
@@ -13,7 +13,7 @@ from ...targets.costs import Amx
 from ...targets.target import CpuTarget
 from ..shapes import divisors
 from .amx_window import PAIR_BYTES, SIDE, AmxWindow
-from .model.cost import THREADS, lines, uneven
+from .model.cost import THREADS, imbalance, lines
 from .model.counts import outputs
 from .windows.window import Window
 
@@ -38,7 +38,7 @@ def tile_window(window: Window, target: CpuTarget, product_order: int = 0) -> Am
 
 @dataclass(frozen=True)
 class Cut:
-    """How tasks go over a window.
+    """Division of a window into tasks.
 
     Attributes
     ----------
@@ -95,12 +95,12 @@ def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget
     data = lines(window.data_bytes) / window.bands * line.l2
     task = blocks / chunks * (products * step + stores) + copy + data + filters
     return (
-        tasks * (task + _shared(window, chunks) * costs.shared_line / tasks) * uneven(tasks)
+        tasks * (task + _shared_lines(window, chunks) * costs.shared_line / tasks) * imbalance(tasks)
         + tasks * target.costs.task / THREADS[0]
     )
 
 
-def _shared(window: AmxWindow, chunks: int) -> float:
+def _shared_lines(window: AmxWindow, chunks: int) -> float:
     """Return how many lines of the output several threads write to, if a pixel's channels have several."""
     part = window.output_blocks // chunks * window.block[1] * SIDE
     whole = window.whole_lines and part % window.line_channels == 0

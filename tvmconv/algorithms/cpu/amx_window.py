@@ -45,7 +45,7 @@ def multiplied_terms(order: int, block: tuple[int, int]) -> tuple[tuple[int, int
 
 @dataclass(frozen=True)
 class CopyAxis:
-    """How the copy of a task's data lies along one axis, of which the task computes `outputs`.
+    """Layout of the copy of a task's data along one axis, of which the task computes `outputs`.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class AmxWindow(Window):
 
     @property
     def terms(self) -> int:
-        """How many bf16 a number is multiplied as."""
+        """Number of bf16 terms that each number is multiplied as."""
         return self.product_order + 1
 
     @property
@@ -128,7 +128,7 @@ class AmxWindow(Window):
 
     @property
     def in_place(self) -> bool:
-        """Whether tiles can be loaded from data: one axis, and pixels that begin with whole pairs and end with the last."""
+        """Return whether tiles can be loaded from data: one axis, and pixels of whole pairs from first to last."""
         return self._could_be_in_place and self.pairs == self.channels
 
     @property
@@ -168,14 +168,14 @@ class AmxWindow(Window):
 
     @cached_property
     def copy_axes(self) -> tuple[CopyAxis, ...]:
-        """How a band's copy lies along each axis."""
+        """Layout of a band's copy along each axis."""
         outputs = [self.rows, *(axis.outputs for axis in self.axes[1:])]
         *first, last = zip(self.axes, outputs, strict=True)
         return (*(CopyAxis.of(*each) for each in first), CopyAxis.of(*last, last=True))
 
     @property
     def column_gap(self) -> int:
-        """How far apart in data the columns are that lie together in its copy."""
+        """Distance in data between columns that lie together in its copy."""
         return self.copy_axes[-1].apart
 
     @property
@@ -221,7 +221,7 @@ class AmxWindow(Window):
 
     @property
     def shifted(self) -> bool:
-        """Whether the last tiles of output channels are shifted inwards, to end with them."""
+        """Return whether the last tiles of output channels are shifted inwards, to end with the channels."""
         return SIDE <= self.outputs < self.padded_outputs and self.problem.data_format == "NXC"
 
     @property
@@ -231,7 +231,7 @@ class AmxWindow(Window):
 
     @property
     def stores_planes(self) -> bool:
-        """Whether a tile's pixels are neighbours in the planes of a planar output, all of which are stored: of one axis."""
+        """Return whether a tile's pixels, all stored, are neighbours in the planes of a planar output of one axis."""
         (*apart, axis) = self.flat
         planes = self.problem.data_format == "NCX" and not apart and axis.axis.always_inside and axis.axis.phases == 1
         together = axis.axis.store_index(0, 1) == axis.axis.store_index(0, 0) + 1
@@ -254,7 +254,7 @@ class AmxWindow(Window):
 
     @property
     def whole_elements(self) -> bool:
-        """Whether each element of a copy of data has all its channels."""
+        """Return whether each element of a copy of data has all its channels."""
         if self.terms == 1:
             return super().whole_elements
         return self.problem.in_channels // self.problem.groups == 2 * self.pixel
@@ -266,7 +266,7 @@ class AmxWindow(Window):
 
     @property
     def pairs_lie_together(self) -> bool:
-        """Whether a tile's pairs are neighbours in a filter whose summed channels are; how many the last has must be known."""
+        """Return whether a tile's pairs are neighbours in a filter whose summed channels are, in whole tiles."""
         if self.row_taps:
             return False
         if self.terms == 1:
@@ -306,12 +306,12 @@ class AmxWindow(Window):
 
     @property
     def chunks_first(self) -> bool:
-        """Whether a thread's tasks share a part of the output channels, and read all data, or share data and read all filters."""
+        """Return whether a thread's tasks share a part of the output channels, rather than data."""
         return self.filter_bytes > self.data_bytes and self.whole_lines
 
     @property
     def whole_lines(self) -> bool:
-        """Whether an output pixel ends with a cache line, so that threads with other pixels write other lines."""
+        """Return whether an output pixel ends with a cache line, so that threads with other pixels write others."""
         return self.problem.out_channels % self.line_channels == 0
 
     @property

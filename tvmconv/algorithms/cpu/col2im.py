@@ -33,7 +33,7 @@ from ..subconvolution import Expr
 from .direct import LEAST_CHANNELS_OF_PARTS, MOST_TASK_PIXELS, no_dot
 from .direct_plan import MOST_CHUNKS
 from .model.cost import Counts, lines, most_even, multiply_add, total
-from .model.counts import copied, stored_lines
+from .model.counts import count_copies, stored_lines
 from .model.tasks import vector_counts
 from .windows.data import staged_data
 from .windows.express import rounded_sums
@@ -88,7 +88,7 @@ class ColumnsWindow(Window):
 
     @property
     def stores_vectors(self) -> bool:
-        """Never: outputs are sums of several."""
+        """Return False: outputs are sums of several."""
         return False
 
     @property
@@ -150,7 +150,7 @@ def tile_vectors(window: ColumnsWindow, target: CpuTarget) -> list[int]:
 
 
 def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[Options, Options, Options]:
-    """Return the chunks, widths of tiles and unrolls of tiles of so many `vectors`, as in Plan."""
+    """Return the chunks, widths of tiles and unrolls of tiles of so many `vectors`, as in DirectPlan."""
     tiles = widths(window, vectors, target)[:4] if window.stages_filter else [window.row]
     chunks = divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS)
     unrolls = divisors(window.channels, 4)
@@ -158,7 +158,7 @@ def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[
 
 
 def _one_tile(window: Window, target: CpuTarget) -> bool:
-    """Whether all pixels are best one tile, which uses each vector of the filter once, where it lies, without a copy before.
+    """Return whether one tile of all pixels is best: it uses each vector of the filter once, where it lies, uncopied.
 
     Two cores of a Zen 4, 16 pixels, 1024 to 12800: 2457 us in tiles of 16 pixels by a vector, and 3283 with copies.
     """
@@ -207,7 +207,7 @@ def _residues(flat: Problem, axis: int) -> list[_Residue]:
     return found
 
 
-def _chosen(values: Sequence[int], at: Expr) -> Expr:
+def _choose(values: Sequence[int], at: Expr) -> Expr:
     """Return one of `values`, by constants: TVM 0.27 knows bounds of such, not of quotients that fall."""
     value: Expr = tirx.const(values[-1], "int32")
     for index, each in enumerate(values[:-1]):
@@ -248,10 +248,10 @@ def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, e
         tap: Expr = 0
         inside = []
         for axis, (of_axis, r, q) in enumerate(zip(residues, at, strides, strict=True)):
-            x = q + j[axis] * between[axis] + _chosen([each.data for each in of_axis], r)
-            inside += [x >= 0, x < flat.in_spatial[axis], j[axis] < _chosen([each.taps for each in of_axis], r)]
+            x = q + j[axis] * between[axis] + _choose([each.data for each in of_axis], r)
+            inside += [x >= 0, x < flat.in_spatial[axis], j[axis] < _choose([each.taps for each in of_axis], r)]
             pixel = pixel * flat.in_spatial[axis] + x
-            tap = tap * flat.kernel[axis] + _chosen([each.tap for each in of_axis], r) - j[axis] * steps[axis]
+            tap = tap * flat.kernel[axis] + _choose([each.tap for each in of_axis], r) - j[axis] * steps[axis]
         product = acc(n, g, 0, pixel, o * window.taps + tap)
         return te.sum(tirx.if_then_else(tirx.all(*inside), product, tirx.const(0, "float32")), axis=j)
 
@@ -282,7 +282,7 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     added = flat.batch * flat.out_channels * prod(flat.in_spatial) * window.taps
     return total(
         {"tile.scale": arithmetic, "start": vector_sums / (width * vectors), "elements.apart": float(added)},
-        copied(window, target, once=True) if window.stages_data else {},
+        count_copies(window, target, once=True) if window.stages_data else {},
         {read: lines(size), **passed},
         {"elements.copy": float(size // 4 * vnni_factor)} if window.packs_parts else {},
         stored_lines(flat, 1, target),

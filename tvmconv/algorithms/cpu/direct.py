@@ -18,16 +18,16 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..pairs import filter_in_pairs
 from ..shapes import accumulators, divisors, shuffles
-from .direct_plan import planned
-from .grouped_plan import crowded, grouped_cycles
+from .direct_plan import plan_windows
+from .grouped_plan import evicted_share, grouped_cycles
 from .model.cost import Counts, cycles, lines, multiply_add, total
-from .model.counts import copied, filter_traffic, outputs, stored, stored_lines
+from .model.counts import count_copies, count_stores, filter_traffic, outputs, stored_lines
 from .model.tasks import vector_counts
 from .windows.express import express
 from .windows.filter_parts import has_parts, whole_rows
 from .windows.im2col import im2col
 from .windows.paired_taps import by_row_taps, pairs_taps
-from .windows.plan import GroupedPlan, Plan
+from .windows.plan import DirectPlan, GroupedPlan
 from .windows.tile import (
     best_tile,
     in_row_parts,
@@ -52,9 +52,9 @@ LEAST_PACKED_PIXELS = 64
 LEAST_STREAMED_PRODUCTS = 128
 # Default schedules, and most that were tuned, give a task so many pixels; copying a part takes a quarter of multiplying it with them.
 MOST_TASK_PIXELS = FEW_PIXELS // 4
-# Of a row whose pixels lie apart in data, what its tiles must gain by estimate.
+# Gain that tiles need by estimate, in a row whose pixels lie apart in data.
 LEAST_TURNED = 1 / 6
-# Of fewer channels there are no several parts with a loop over channels each.
+# Channels below which a filter is not several parts with a loop over channels each.
 LEAST_CHANNELS_OF_PARTS = 32
 
 
@@ -99,7 +99,9 @@ def define(
     if not (prepacked or across):
         windows = [_by_parts(window, target) for window in windows]
     by_element = vnni_factor == 2 and target.isa.dots_by_element
-    return assemble(problem, flatten(problem), planned(windows, target), express, vnni_factor, by_element=by_element)
+    return assemble(
+        problem, flatten(problem), plan_windows(windows, target), express, vnni_factor, by_element=by_element
+    )
 
 
 def define_prepacked(
@@ -135,16 +137,16 @@ def direct_windows(
     ]
     # The windows of a transposed convolution share the vectors of a tile.
     rounds = wider if len(windows) == 1 else rounded_up
-    order = _arranged if arrange else lambda window, rounds, target: rounds(window, target)
-    tiled = [_tiled(order(window, rounds, target), target) for window in windows]
-    tiled = [_spread(window, target) for window in tiled]
+    order = _arrange_pixels if arrange else lambda window, rounds, target: rounds(window, target)
+    tiled = [_tile_image(order(window, rounds, target), target) for window in windows]
+    tiled = [_spread_data(window, target) for window in tiled]
     # Both have the same choices: those of filters in place, whose tiles may be others.
     in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange) if prepacked else []
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
-    return [_ordered(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
+    return [_order_tasks(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
 
 
-def _tiled(window: Window, target: CpuTarget) -> Window:
+def _tile_image(window: Window, target: CpuTarget) -> Window:
     """Return the window with tiles of the whole image, if that is worth it and those of a plain filter may be others.
 
     Both have the same choices, and vectors of a tile are to lie together in a filter that is read in place. Two cores of a Zen 5,
@@ -156,7 +158,7 @@ def _tiled(window: Window, target: CpuTarget) -> Window:
     return tiled if tiled.whole_image and (plain.stages_filter or _by_parts(plain, target).by_parts) else window
 
 
-def _arranged(window: Window, rounds: Callable[[Window, CpuTarget], Window], target: CpuTarget) -> Window:
+def _arrange_pixels(window: Window, rounds: Callable[[Window, CpuTarget], Window], target: CpuTarget) -> Window:
     """Return the window with its pixels in the order in which they are good tiles."""
     rounded, turned = rounds(window, target), longest_row(window)
     copied = by_row_taps(rounded) or im2col(rounded, target)
@@ -167,15 +169,15 @@ def _arranged(window: Window, rounds: Callable[[Window, CpuTarget], Window], tar
     return turned if better else rounded
 
 
-def _spread(window: Window, target: CpuTarget) -> Window:
+def _spread_data(window: Window, target: CpuTarget) -> Window:
     """Return the window with its data copied, if that takes less than to read what L1 does not keep of pixels in few of its sets."""
-    if not crowded(window, window.row, target):
+    if not evicted_share(window, window.row, target):
         return window
     ways = [replace(window, spread=spread) for spread in (False, True)]
-    return min(ways, key=lambda way: cycles(windows_estimate(planned([way], target), target), target))
+    return min(ways, key=lambda way: cycles(windows_estimate(plan_windows([way], target), target), target))
 
 
-def _ordered(window: Window, target: CpuTarget) -> Window:
+def _order_tasks(window: Window, target: CpuTarget) -> Window:
     """Return the window with what its tasks do in which order."""
     # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
     if _by_blocks(replace(window, prepacked=True), target):
@@ -204,7 +206,7 @@ def _most_together(window: Window, target: CpuTarget) -> int:
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
-    """Whether tasks copy the parts of a filter that they use, instead of one copy before: they go to memory once less.
+    """Return whether tasks copy the parts of a filter that they use, instead of one copy before: memory is read less.
 
     Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others that L2
     does not keep, where few pixels make one task: parts are copied again for each task that uses them. Transposed, ms of
@@ -248,20 +250,20 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
 
 
 def reads_once(window: Window, target: CpuTarget) -> bool:
-    """Whether all pixels are one tile, which uses each vector of the filter once: from where it lies, if it lies as it is multiplied."""
+    """Return whether one tile has all pixels, so that it uses each vector of the filter once, where it lies."""
     rows = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1])
     return rows == 1 and window.row <= best_tile(window, target)[0]
 
 
 def is_large(window: Window, target: CpuTarget) -> bool:
-    """Whether a filter lies on more pages than a tile's part of it should, or that part is in pieces that caches read slowly."""
+    """Return whether a filter lies on too many pages for a tile's part of it, or in pieces that caches read slowly."""
     size = 4 * prod(window.problem.filter_shape)
     small = size <= target.costs.pieces or window.pixels < LEAST_PACKED_PIXELS
     return size > target.costs.pages or (not small and _in_pieces(window, target))
 
 
 def _in_pieces(window: Window, target: CpuTarget) -> bool:
-    """Whether a tile's part of a filter is halves of cache lines, or lines too far apart to be fetched ahead.
+    """Return whether a tile's part of a filter is halves of cache lines, or lines too far apart to be fetched ahead.
 
     Not where tasks that copy share work badly: vectors of channels that divide into few odd parts, and pixels into none. 480 to
     72 channels at 14x14, in three tasks, took two threads 95 us instead of 84.
@@ -275,7 +277,7 @@ def _in_pieces(window: Window, target: CpuTarget) -> bool:
 
 
 def _by_blocks(window: Window, target: CpuTarget) -> bool:
-    """Whether a task takes its pixels block by block: where the filter is copied, each block's as one piece.
+    """Return whether a task takes its pixels block by block: of a copied filter, each block's part is one piece.
 
     And where L2 does not keep it, and few pixels use it: 49 pixels, 1024 to 4096 channels (16 MiB), took
     3.05 ms on one core of an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and
@@ -294,7 +296,7 @@ def _by_blocks(window: Window, target: CpuTarget) -> bool:
 def estimate(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem, its filter prepacked."""
     windows = direct_windows(problem, target, across, vnni_factor, prepacked=True)
-    return windows_estimate(planned(windows, target), target)
+    return windows_estimate(plan_windows(windows, target), target)
 
 
 def plain(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
@@ -302,10 +304,10 @@ def plain(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor
     windows = direct_windows(problem, target, across, vnni_factor)
     if not across:
         windows = [_by_parts(window, target) for window in windows]
-    return total(estimate(problem, target, across, vnni_factor), *(packed(window, target) for window in windows))
+    return total(estimate(problem, target, across, vnni_factor), *(count_packing(window, target) for window in windows))
 
 
-def packed(window: Window, target: CpuTarget) -> Counts:
+def count_packing(window: Window, target: CpuTarget) -> Counts:
     """Count the copy of a window's filter, if there is one."""
     if not window.stages_filter:
         return {}
@@ -338,7 +340,7 @@ def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:
 
 def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     row, inside, once, plan = window.axes[-1], 1.0, False, window.plans[0]
-    assert isinstance(plan, (Plan, GroupedPlan))
+    assert isinstance(plan, (DirectPlan, GroupedPlan))
     (_, width), vectors = plan.tiles, plan.vectors
     if isinstance(plan, GroupedPlan):
         pixels, sums = width, grouped_cycles(window, width, vectors, target, plan.taps_together or plan.taps_unrolled)
@@ -361,7 +363,7 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     return total(
         {"lanes.scale" if window.across else "tile.scale": arithmetic},
         {"start": vectors_of_outputs * window.row / row.outputs / (pixels * vectors)},
-        copied(window, target, once, 0 if window.whole_image else plan.rows[1]) if copies else {},
-        stored(window, target),
+        count_copies(window, target, once, 0 if window.whole_image else plan.rows[1]) if copies else {},
+        count_stores(window, target),
         filter_traffic(window, target),
     )

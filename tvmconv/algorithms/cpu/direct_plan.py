@@ -1,4 +1,4 @@
-"""How direct's loops are cut: what may be chosen, the default, which costs least, and the order of tasks, all decided here, once."""
+"""Plan direct's loops, once for estimate and schedule: choices, the default, which costs least, and order of tasks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TypeVar
 from ...targets.target import CpuTarget
 from ..shapes import IN_FLIGHT, divisors, part_counts
 from .grouped_plan import grouped_plan, grouped_vectors
-from .model.cost import uneven
+from .model.cost import imbalance
 from .model.tasks import TASKS, rows_first, task_cycles, vector_counts
-from .windows.plan import Options, Plan
+from .windows.plan import DirectPlan, Options
 from .windows.tile import LEAST_GAIN, tile_cycles, widths
 from .windows.window import FEW_PIXELS, Window
 
@@ -24,13 +24,13 @@ W = TypeVar("W", bound=Window)
 # 96, 5 taps with stride 2, 4000 pixels (240) 4.8 and 4.7, and 4.4 and 4.6; 80 to 384, 3 taps, 3000 pixels (1152) 6.5 and 6.2, and
 # 6.3 and 6.6.
 MOST_COPIED_PRODUCTS = 128
-# Of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three: 1024 to 1000 channels, 16 pixels, took
+# Chunks of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three: 1024 to 1000 channels, 16 pixels, took
 # two cores of a Zen 4 176 us, and take 153 in 25; four pixels 49.3 and 43.7.
 MOST_CHUNKS = 32
 LEAST_ROWS = 8  # that use a filter which is taken tap by tap
 
 
-def planned(windows: Sequence[W], target: CpuTarget) -> list[W]:
+def plan_windows(windows: Sequence[W], target: CpuTarget) -> list[W]:
     """Return the windows with their plans, the best first: tiles of all windows have as many vectors of channels."""
     if not windows:
         return []
@@ -69,11 +69,11 @@ def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
     Two cores of a Zen 4, 50176 to 64 channels, one pixel: by 4 vectors, one task, 164 us, by 2 73, by 1 113.
     """
     chunks = part_counts(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS, TASKS)
-    return tile_cycles(window, window.row, vectors, target) * min(map(uneven, (c * window.groups for c in chunks)))
+    return tile_cycles(window, window.row, vectors, target) * min(map(imbalance, (c * window.groups for c in chunks)))
 
 
 def _passes_again(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether L3 bounds the best tile, of fewer pixels than vectors, in each of a few rows.
+    """Return whether L3 bounds the best tile, of fewer pixels than vectors, in each of a few rows.
 
     Two cores of a Zen 5, 3x3 outputs, 3 pixels by 8 and by 4 vectors, us: 256 to 256 channels, 3x3 taps, 37 and 28, plain 51 and 59; 256
     to 512 with stride 2 63 and 53, plain 95 and 85.
@@ -84,11 +84,11 @@ def _passes_again(window: Window, vectors: int, target: CpuTarget) -> bool:
 
 
 def _stays(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether L2 keeps the filter of a tile's channels for the next row, as `_is_deep` has it."""
+    """Return whether L2 keeps the filter of a tile's channels for the next row (see `_is_deep`)."""
     return 4 * window.products * vectors * window.lanes <= 2 * target.l2_share
 
 
-def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
+def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
     """Return the plan of a window, of tiles of so many `vectors` of channels."""
     tiles = widths(window, vectors, target)[:4]
     rank, block = len(window.axes), vectors * window.lanes
@@ -125,7 +125,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
     planar = window.problem.data_format == "NCX" and best_chunks > 1
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
-    return Plan(
+    return DirectPlan(
         vectors=vectors,
         tiles=(tiles, tiles[0]),
         unrolls=(unrolls, unrolls[-1]),
@@ -150,7 +150,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
 
 
 def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether the filter of a tile's channels leaves L2 before the next tile uses it.
+    """Return whether the filter of a tile's channels leaves L2 before the next tile uses it.
 
     One tap's stays. Sums in memory are worth it where some rows use the filter.
     """
@@ -175,11 +175,13 @@ def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> in
     size = 4 * axis.extent * window.pixel
     if not (measured and one_row and few and size > target.l2):
         return 0
-    return min((count for count in parts if count >= TASKS and size // count <= target.l2 // 2), key=uneven, default=0)
+    return min(
+        (count for count in parts if count >= TASKS and size // count <= target.l2 // 2), key=imbalance, default=0
+    )
 
 
 def _groups_together(window: Window, target: CpuTarget) -> bool:
-    """Whether tasks take all groups of a few pixels before the next: their channels share cache lines, and pass by once.
+    """Return whether tasks take all groups of a few pixels before the next: their channels share cache lines.
 
     Where L2 keeps all groups' filters. One core of a Zen 3: 128 to 640 channels in 8 groups, three taps, 8000
     outputs 9763 us group after group and 6384 together, 256 to 256 in 4 at 112x112 7463 and 5746, in 8 at 56x56 647 and 607.

@@ -1,4 +1,4 @@
-"""How loops are cut whose lanes run across groups: what may be chosen, the default, and the order of tasks, all decided here, once."""
+"""Plan loops whose lanes run across groups, once for estimate and schedule: choices, default, and order of tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .windows.tile import reads_in_place
 from .windows.window import Window
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
-# Of a whole row, of which it is known which taps meet padding: 27 taps of 14 pixels are 196. On two cores of a Zen 4, 512 channels at
+# Products of a whole row, whose taps on padding are known: 27 taps of 14 pixels are 196. On two cores of a Zen 4, 512 channels at
 # 14x14, 27x27 taps, took 469 us in tiles of 2 by 4 that ask, and take 267 whole.
 MAX_UNROLLED_ROW = 256
 # Steps of the taps that are taken together: fewer leave more taps to be taken one by one. 31x31 taps of 128 channels at 56x56 took 3570 us
@@ -40,7 +40,7 @@ def grouped_vectors(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _is_long(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether the taps of a row are too many to be unrolled in the tile that is best by the model, of so many vectors."""
+    """Return whether a row has too many taps to unroll in the best tile, by the model, of `vectors` vectors."""
     return not window.shuffles and not _unrolls(window, _widths(window, vectors, target)[0], vectors)
 
 
@@ -55,13 +55,13 @@ def _tiles(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 
 
 def _whole_row(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether a tile may have a row, with all its taps unrolled."""
+    """Return whether a tile may have a row, with all its taps unrolled."""
     outputs = window.axes[-1].outputs
     return outputs in _widths(window, vectors, target) and _unrolls(window, outputs, vectors)
 
 
 def _unrolls(window: Window, width: int, vectors: int) -> bool:
-    """Whether all taps of a row are unrolled in tiles of so many pixels and vectors."""
+    """Return whether all taps of a row are unrolled in tiles of `width` pixels by `vectors` vectors."""
     axis = window.axes[-1]
     if axis.taps * width * vectors <= MAX_UNROLLED:
         return True
@@ -105,7 +105,7 @@ def _chunks(window: Window, vectors: int) -> list[int]:
 
 
 def _loads_bound(window: Window, target: CpuTarget) -> bool:
-    """Whether a core that multiplies fast waits for data and filter, which it reads where they lie."""
+    """Return whether a core that multiplies fast waits for loads of data and filter, which it reads where they lie."""
     in_place = reads_in_place(window) and not window.shuffles
     return "chunks_in_l1" in target.costs.pays and (in_place or window.spread)
 
@@ -120,7 +120,7 @@ def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
 
 
 def _fewest_channels(window: Window, target: CpuTarget) -> bool:
-    """Whether tasks have the fewest channels, whose rows stay in an L1 of 32 KiB from tap to tap.
+    """Return whether tasks have the fewest channels, whose rows stay in an L1 of 32 KiB from tap to tap.
 
     One core of a Zen 3, microseconds by the estimate's tasks and by the smallest: 480 channels at 14x14, 3x3 taps, 25 and 21; 240
     at 28x28, 5x5, 168 and 118; 1632 at 12x12, 5x5, 220 and 156. Not where pixels are 1 KiB or more apart by a power of two, so
@@ -136,7 +136,7 @@ def _fewest_channels(window: Window, target: CpuTarget) -> bool:
 
 
 def _channels_first(window: Window, target: CpuTarget) -> bool:
-    """Whether shuffled sums take channels before taps.
+    """Return whether shuffled sums take channels before taps.
 
     Channels together, LLVM loads data once for all of them. With a stride that is more data than registers hold, and
     loops between the channels keep LLVM from it. Measured on one Zen 5 core, microseconds for 256 channels in 32 groups,
@@ -177,12 +177,12 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, 
         image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
         reload = costs.reload if image <= target.l2_share else costs.reload_beyond
         reloads = reload * max(0, outputs + vectors * data - target.vector_registers)
-    load = costs.load + costs.crowded * (crowded(window, width, target) if taps else 0.0)
+    load = costs.load + costs.crowded * (evicted_share(window, width, target) if taps else 0.0)
     loads = vectors * (data / (taps or axis.taps) + 1) * load
     return (max(outputs, costs.chain) + loads + reloads) / outputs + wait
 
 
-def crowded(window: Window, width: int, target: CpuTarget) -> float:
+def evicted_share(window: Window, width: int, target: CpuTarget) -> float:
     """Return what part of a tile's loads, of data and a filter in place, L1 does not keep, by the sets in which a vector of pixels lies.
 
     That is of lines that a load before read, those that are more than such sets have: of a row, whose next one reads them again, or

@@ -58,7 +58,7 @@ class InnerWindow(ReducedWindow):
 
     @property
     def stages_data(self) -> bool:
-        """Whether data is copied: also from pixels that share sets of L1 with each other, and with rows of the filter."""
+        """Return whether data is copied: also if its pixels share sets of L1 with each other, and with the filter."""
         shared = self.pixels > 1 and 4 * self.pixel % L1_WAY_BYTES == 0
         return super().stages_data or shared
 
@@ -75,12 +75,12 @@ class RowWindow(Im2colWindow):
 
     @property
     def shifted(self) -> bool:
-        """Never: output channels are in no vectors."""
+        """Return False: output channels are in no vectors."""
         return False
 
     @property
     def data_in_pairs(self) -> bool:
-        """Never: a pair may be of two taps."""
+        """Return False: a pair may be of two taps."""
         return False
 
     @property
@@ -121,7 +121,7 @@ def _together(flat: Problem) -> int:
 
 
 def _in_order(flat: Problem) -> bool:
-    """Whether data has all channels of a pixel in the order of the filter's rows: of one tap."""
+    """Return whether data, read by one tap, has all channels of a pixel in the order of the filter's rows."""
     carried = flat.in_spatial == flat.out_spatial and max(flat.strides) == 1 and prod(flat.kernel) == 1
     return flat.op != "convolution" or (carried and len(flat.kernel) == 1)
 

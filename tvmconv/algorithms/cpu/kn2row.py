@@ -36,10 +36,10 @@ from ..subconvolution import Axis, Expr
 from ..types import widen
 from . import direct
 from .model.cost import Counts, lines, multiply_add, tile_step, total
-from .model.counts import copied_element, filter_traffic, outputs, stored, stored_lines
-from .windows.express import finished
+from .model.counts import copied_element, count_stores, filter_traffic, outputs, stored_lines
+from .windows.express import finish
 from .windows.filter import staged_filter
-from .windows.tile import pixel_stride, spilled, tile_cycles
+from .windows.tile import count_spills, pixel_stride, tile_cycles
 from .windows.window import Window, windows_of
 
 
@@ -99,7 +99,7 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
         # All pixels' sums of a tile's channels pass by for each tap.
         {"add_passes": visits * lines(4 * window.lanes) if passing > target.l2_share // 2 else 0.0},
         {copied_element(window): prod(problem.data_shape) if window.stages_data else 0.0},
-        stored(window, target),
+        count_stores(window, target),
         stored_lines(window.problem, 1, target),
         filter_traffic(window, target),
     )
@@ -131,7 +131,7 @@ def multiply_cycles(window: Window, width: int, vectors: int, target: CpuTarget)
     """
     step = target.costs.taps
     broadcasts = width + max(0.0, width - step.addresses)
-    lost = spilled(width, vectors, target)
+    lost = count_spills(width, vectors, target)
     if step.from_l2:
         return tile_cycles(window, width, vectors, target)
     return tile_step(step, vectors, broadcasts, width * vectors, spilled=lost) / (width * vectors)
@@ -143,7 +143,7 @@ class Kn2rowWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Whether data is widened or transposed before it is read."""
+        """Return whether data is widened or transposed before it is read."""
         return self.vnni_factor == 1 and (self.problem.dtype != "f32" or self.problem.data_format == "NCX")
 
     @property
@@ -153,17 +153,17 @@ class Kn2rowWindow(Window):
 
     @property
     def skips_rows(self) -> bool:
-        """Never: taps visit no padding."""
+        """Return False: taps visit no padding."""
         return False
 
     @property
     def skips_columns(self) -> bool:
-        """Never: taps visit no padding."""
+        """Return False: taps visit no padding."""
         return False
 
     @property
     def whole_rows(self) -> bool:
-        """Always: what rounds the pixels up are products, not outputs."""
+        """Return True: products, not outputs, are what rounds the pixels up."""
         return True
 
 
@@ -174,7 +174,7 @@ def tap_window(window: Window, target: CpuTarget) -> Kn2rowWindow:
     return window.as_kind(Kn2rowWindow, row=-(-pixels // most) * most)
 
 
-def reached(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
+def reach_of(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
     """Return the first output of an axis for which a tap meets data, and how many do.
 
     The number is chosen among constants: TVM 0.27 fails to simplify what stands under a bound by the difference of two
@@ -206,7 +206,7 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
     multiply = multiply_pairs if window.vnni_factor == 2 else mul
 
     def pixels(k: Sequence[Expr]) -> Expr:
-        return prod(reached(axis, tap)[1] for axis, tap in zip(axes, k, strict=True))
+        return prod(reach_of(axis, tap)[1] for axis, tap in zip(axes, k, strict=True))
 
     def products(n: Expr, g: Expr, *indices: Expr) -> Expr:
         k, pixel, o = indices[:rank], indices[-2], indices[-1]
@@ -214,7 +214,7 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
         left = tirx.max(0, tirx.min(pixel, pixels(k) - 1))
         x: list[Expr] = []
         for axis, tap in reversed(list(zip(axes, k, strict=True))):
-            first, count = reached(axis, tap)
+            first, count = reach_of(axis, tap)
             count = tirx.max(1, count)  # tiles of no pixels are skipped, but not what divides by their number
             x.insert(0, axis.offset(0) + (first + left % count) * axis.stride + tap * axis.dilation)
             left = left // count
@@ -236,7 +236,7 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
         pixel: Expr = 0
         inside = []
         for axis, tap, y in zip(axes, k, outputs, strict=True):
-            first, count = reached(axis, tap)
+            first, count = reach_of(axis, tap)
             inside += [y >= first, y < first + count]
             pixel = pixel * count + y - first
         value = tirx.if_then_else(
@@ -246,7 +246,7 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
 
     outputs = [axis.outputs for axis in axes]
     shape = (window.problem.batch, window.groups, *[1] * rank, *outputs, window.padded_outputs)
-    return finished(window, te.compute(shape, total, name=stage_name(SUM, number)), epilogue)
+    return finish(window, te.compute(shape, total, name=stage_name(SUM, number)), epilogue)
 
 
 def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:

@@ -20,12 +20,12 @@ from ..flatten import flatten
 from ..shapes import F32_BITS, accumulators, divisors, tile_widths
 from .direct import LEAST_PER_GROUP
 from .model.cost import Counts, multiply_add, tile_step, total
-from .model.counts import copied, filter_traffic, outputs, stored, stored_lines
+from .model.counts import count_copies, count_stores, filter_traffic, outputs, stored_lines
 from .windows.express import express
 from .windows.tile import LEAST_GAIN, longest_row
 from .windows.window import Window, windows_of
 
-# Of a group: a quad is then half empty.
+# Channels of a group: a quad is then half empty.
 LEAST_CHANNELS = 2
 
 
@@ -67,12 +67,12 @@ class MatrixWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Always: neighbouring pixels of a quad lie together in the copy."""
+        """Return True: neighbouring pixels of a quad lie together in the copy."""
         return True
 
     @property
     def skips_columns(self) -> bool:
-        """Never: a register has several pixels."""
+        """Return False: a register has several pixels."""
         return False
 
     @property
@@ -156,7 +156,7 @@ def _window_estimate(window: MatrixWindow, target: CpuTarget) -> Counts:
     instruction = multiply_add(window.lanes, target) * window.vnni_factor / target.matrix_rate
     return total(
         {"tile.scale": products * cycles * instruction, "start": whole / (width * vectors)},
-        copied(window, target),
-        stored(window, target),
+        count_copies(window, target),
+        count_stores(window, target),
         filter_traffic(window, target),
     )

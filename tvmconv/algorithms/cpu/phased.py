@@ -24,7 +24,7 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..subconvolution import Expr
 from . import direct
-from .direct_plan import planned
+from .direct_plan import plan_windows
 from .model.cost import Counts, total
 from .windows.express import express
 from .windows.window import Window
@@ -46,7 +46,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 
 def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
     """Define a transposed convolution by windows whose output channels are those of all phases of a row."""
-    windows = planned(phased_windows(problem, target, vnni_factor, prepacked), target)
+    windows = plan_windows(phased_windows(problem, target, vnni_factor, prepacked), target)
     by_element = vnni_factor == 2 and target.isa.dots_by_element
     return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
 
@@ -58,14 +58,14 @@ def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) 
 
 def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem, its filter prepacked."""
-    windows = planned(phased_windows(problem, target, vnni_factor, prepacked=True), target)
+    windows = plan_windows(phased_windows(problem, target, vnni_factor, prepacked=True), target)
     return direct.windows_estimate(windows, target)
 
 
 def plain(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem whose filter comes plain: beside those of `estimate`, the copies of the filter."""
     windows = phased_windows(problem, target, vnni_factor, False)
-    return total(estimate(problem, target, vnni_factor), *(direct.packed(window, target) for window in windows))
+    return total(estimate(problem, target, vnni_factor), *(direct.count_packing(window, target) for window in windows))
 
 
 def phased_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[PhasedWindow]:
@@ -86,7 +86,7 @@ def phases_alike(flat: Problem) -> list[range]:
     ``x = q + h - j`` and ``k = r + j*s``, for all j with ``k < K``.
     """
     stride, begin = flat.strides[-1], flat.pads_begin[-1]
-    # Where h, the number of j, and that of q change.
+    # Ends at which h, the number of j, and that of q change.
     ends = {-begin % stride, (flat.kernel[-1] - begin) % stride, flat.out_spatial[-1] % stride, 0, stride}
     ordered = sorted(ends)
     alike = [range(first, last) for first, last in pairwise(ordered)]
@@ -145,37 +145,37 @@ class PhasedWindow(Window):
 
     @property
     def stages_filter(self) -> bool:
-        """Always: the filter has other taps."""
+        """Return True: the filter has other taps."""
         return True
 
     @property
     def taps_lie_together(self) -> bool:
-        """Never: a lane's phase decides which taps it reads."""
+        """Return False: a lane's phase decides which taps it reads."""
         return False
 
     @property
     def channels_in_filter(self) -> bool:
-        """Whether summed channels, and outputs, are axes of the filter: where no phases lie between channels."""
+        """Return whether summed channels, and outputs, are axes of the filter: where no phases lie between channels."""
         return self.outputs == len(self.phases)
 
     @property
     def stores_rows(self) -> bool:
-        """Never: neighbouring outputs of a row are those of other phases."""
+        """Return False: neighbouring outputs of a row are those of other phases."""
         return False
 
     @property
     def stores_apart(self) -> bool:
-        """Whether the outputs of a vector are of several planes, or of channels apart."""
+        """Return whether the outputs of a vector are of several planes, or of channels that lie apart."""
         return not self._together
 
     @property
     def row_neighbours(self) -> int:
-        """How many outputs of a vector are neighbours in a row of a plane: a channel's phases."""
+        """Number of a vector's outputs that are neighbours in a row of a plane: a channel's phases."""
         return len(self.phases)
 
     @property
     def _together(self) -> bool:
-        """Whether the outputs of a vector lie together in the output."""
+        """Return whether the outputs of a vector lie together in the output."""
         return self._piece == self.outputs or self._piece % self.lanes == 0
 
     @property
@@ -188,12 +188,12 @@ class PhasedWindow(Window):
 
     @property
     def shifted(self) -> bool:
-        """Whether the last vectors of output channels are shifted inwards, to end with them."""
+        """Return whether the last vectors of output channels are shifted inwards, to end with the channels."""
         return self._together and self._piece == self.outputs and self.lanes < self.outputs < self.padded_outputs
 
     @property
     def stores_vectors(self) -> bool:
-        """Whether whole vectors of output channels lie together in the output."""
+        """Return whether whole vectors of output channels lie together in the output."""
         return self._together and (self.shifted or self.padded_outputs == self.outputs)
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:

@@ -41,7 +41,7 @@ from .windows.window import Window
 
 MOST_PIXELS = 8  # of a tile
 MOST_CHANNELS = 8  # of a tile whose lanes run along a row
-# With more taps, to transpose NXC data to NCX takes less time than sums of mostly empty vectors; with as many products for a
+# Taps from which transposing NXC data to NCX takes less time than sums of mostly empty vectors; and products for a
 # pixel of data or of the output, to transpose NCX to NXC does.
 LEAST_TAPS, LEAST_PRODUCTS = 4, 2048
 
@@ -109,7 +109,7 @@ class PlainWindow:
 
     @property
     def copies(self) -> bool:
-        """Whether data is padded, widened or transposed before it is read."""
+        """Return whether data is padded, widened or transposed before it is read."""
         problem, axes = self.window.problem, self.window.axes
         return (
             problem.dtype != "f32"
@@ -124,7 +124,7 @@ class PlainWindow:
 
     @property
     def stores_vectors(self) -> bool:
-        """Whether whole vectors of the sums lie together in the output."""
+        """Return whether whole vectors of the sums lie together in the output."""
         axis = self.window.axes[-1]
         if not self.by_rows:
             return self.window.problem.data_format == "NXC" and self.outputs == self.window.outputs
@@ -223,7 +223,7 @@ def _copied_pixels(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
     window, axes = plain.window, plain.window.axes
 
     def copied(n: Expr, *at: Expr) -> Expr:
-        return _padded(plain, data, plain.copied, n, at[-1], at[:-1])
+        return _pad(plain, data, plain.copied, n, at[-1], at[:-1])
 
     shape = within_reach((window.problem.batch, *plain.copied, plain.copied_channels), "the copy of data")
     copy = te.compute(shape, copied, name=stage_name(DATA_PAD, window.index))
@@ -246,7 +246,7 @@ def _copied_planes(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
     extents = [*plain.copied[:-1], columns * last.stride]
 
     def copied(n: Expr, c: Expr, *at: Expr) -> Expr:
-        return _padded(plain, data, extents, n, c, [*at[:-2], at[-1] * last.stride + at[-2]])
+        return _pad(plain, data, extents, n, c, [*at[:-2], at[-1] * last.stride + at[-2]])
 
     shape = (problem.batch, problem.in_channels, *extents[:-1], last.stride, columns)
     copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
@@ -264,7 +264,7 @@ def _channel(window: Window, g: Expr, c: Expr, o: Expr) -> Expr:
     return o if window.across else g * window.channels + c
 
 
-def _padded(plain: PlainWindow, data: te.Tensor, extents: Sequence[int], n: Expr, c: Expr, at: Sequence[Expr]) -> Expr:
+def _pad(plain: PlainWindow, data: te.Tensor, extents: Sequence[int], n: Expr, c: Expr, at: Sequence[Expr]) -> Expr:
     """Return element `at`, of channel `c`, of a copy of such extents: data widened to f32, 0 in the padding."""
     problem, axes = plain.window.problem, plain.window.axes
     bounds = [c < problem.in_channels] if plain.copied_channels > problem.in_channels else []

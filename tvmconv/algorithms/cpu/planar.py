@@ -33,8 +33,8 @@ from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, st
 from ..subconvolution import Expr
 from ..types import widen, zero_outside
 from .model.cost import Counts, lines, multiply_add, total
-from .model.counts import copied_again, far, held, lines_evict, outputs, stored_lines
-from .planar_plan import planned
+from .model.counts import copied_again, copy_extent, far, lines_evict, outputs, stored_lines
+from .planar_plan import plan_windows
 from .windows.row_tile import packed_together, short_cycles, short_sums, tile_cycles, tiled_by_channels, tiled_by_rows
 from .windows.row_window import PlanarWindow
 
@@ -60,12 +60,12 @@ def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
 
 
 def _reads_in_place(problem: Problem) -> bool:
-    """Whether a plain filter could be read in place, in an order that is not the sum's: several channels are summed for several."""
+    """Return whether a plain filter could be read in place, in another order than the sum's: from several channels."""
     return problem.dtype == "f32" and min(problem.in_channels, problem.out_channels) > problem.groups
 
 
 def _filter_evicts(problem: Problem, target: CpuTarget) -> bool:
-    """Whether each tile would read a plain filter from L3: L2 does not keep it, and elements of a sum lie in too few sets of L1.
+    """Return whether each tile would read a plain filter from L3: it exceeds L2, and a sum's elements crowd sets of L1.
 
     Two cores of a Zen 5, transposed, 512 to 256 channels, 16x16 pixels, 2x2 taps, stride 2, us: in place 1190, packed in the call 820.
     """
@@ -81,7 +81,7 @@ def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list
     made = convolution_axes(flat) if flat.op == "convolution" else interleaved_axes(flat)
     windows = [PlanarWindow(flat, number, axes, 1, axes[-1].outputs, prepacked) for number, axes in enumerate(made)]
     rounded = [tiled_by_rows(window, target) for window in tiled_by_channels(windows, target)]
-    return planned([packed_together(window, target) for window in rounded], target)
+    return plan_windows([packed_together(window, target) for window in rounded], target)
 
 
 def estimate(problem: Problem, target: CpuTarget) -> Counts:
@@ -122,7 +122,9 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
         pieces = batch * window.problem.in_channels * window.row * plan.chunks[1]
         counted.append({"elements.panel": pieces})
     elif window.stages_data:
-        elements = float(batch) * prod(held(axis) for axis in axes[:-1]) * axes[-1].extent * window.problem.in_channels
+        elements = (
+            float(batch) * prod(copy_extent(axis) for axis in axes[:-1]) * axes[-1].extent * window.problem.in_channels
+        )
         elements *= copied_again(window, plan.rows[1] * plan.tile_rows)
         counted.append({"elements.to_planes" if window.problem.data_format == "NXC" else "elements.copy": elements})
         # Columns a stride apart are copied together after that one by one, or at once.

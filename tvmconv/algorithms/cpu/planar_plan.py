@@ -1,4 +1,4 @@
-"""How planar's loops are cut: what may be chosen, the default, and the order of tasks, all decided here, once."""
+"""Plan planar's loops, once for estimate and schedule: the choices, the default, and the order of tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 from ...targets.target import CpuTarget
 from ..shapes import divisors
-from .model.cost import multiply_add, uneven
+from .model.cost import imbalance, multiply_add
 from .model.counts import TASK_ROWS
 from .model.tasks import TASKS, task_rows
 from .windows.plan import Options, PlanarPlan
@@ -20,7 +20,7 @@ LEAST_SHARING = 8
 COPIED_PLANES = 8  # of one task, at most: stores are done when what they wrote is read
 
 
-def planned(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
+def plan_windows(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
     """Return the windows with their plans, the best first: what the first one likes best, of what leaves all registers for a vector."""
     liked = channel_counts(windows[0], target) if windows else []
     counts = [count for count in liked if all(vector_counts(each, count, target) for each in windows)][:3]
@@ -82,11 +82,11 @@ def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuT
     chunks = divisors(window.computed_outputs // channels, 16)
     products = window.outputs / window.lanes * multiply_add(window.lanes, target)
     fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= products]
-    return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
+    return chunks, min(fitting, key=lambda chunk: (round(imbalance(tasks * chunk), 1), chunk))
 
 
 def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
-    """Whether a block's tiles, which write a plane's row in one piece, follow each other, instead of a tile's blocks.
+    """Return whether a task takes a block's tiles, which write a plane's row as one piece, before the next block.
 
     Where outputs leave L2 and L1 keeps the row's data for the next block. One core of a Zen 3:
     3 to 32 channels at 640x640 with stride 2 took 3.8 ms, and take 3.0; 3 to 64 at 224x224 2.9, and 2.3; 16 to 32 at 112x112
@@ -99,7 +99,7 @@ def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
 
 
 def _blocks_first(window: PlanarWindow, rows: int, target: CpuTarget) -> bool:
-    """Whether a task of so many rows takes them all for a block of channels before the next, of few channels of data.
+    """Return whether a task takes all its rows for a block of channels before the next, where data has few channels.
 
     Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block. One
     core of a Zen 4: 2 to 336 channels at 30x30, batch 8, took 2209 us, and take 1012, by AVX2 1735 and 908; 3 to 64 at 112x112 403
@@ -120,4 +120,4 @@ def _task_tiles(window: PlanarWindow, vectors: int, target: CpuTarget) -> Option
     tasks = window.problem.batch * window.groups * tiles
     counts, tile_bytes = divisors(tiles, 64), 4 * window.channels * window.axes[-1].stride * window.lanes * vectors
     fitting = [n for n in counts if n == 1 or (n * tile_bytes <= target.l2_share // 2 and tasks // n >= TASKS)]
-    return counts, min(fitting, key=lambda n: (round(uneven(tasks // n), 1), -n))
+    return counts, min(fitting, key=lambda n: (round(imbalance(tasks // n), 1), -n))

@@ -80,12 +80,12 @@ class ReducedWindow(Window):
 
     @property
     def shifted(self) -> bool:
-        """Never: output channels are in no vectors."""
+        """Return False: output channels are in no vectors."""
         return False
 
 
 def packs_filter(window: Window) -> bool:
-    """Whether the filter is packed: unless it is f32 and the channels of an output and tap lie together."""
+    """Return whether the filter is packed: unless it is f32 and the channels of an output and tap lie together."""
     problem = window.problem
     if problem.dtype != "f32":
         return True

@@ -72,7 +72,7 @@ def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Defini
 
 
 def _lanes_apart(tiles: WinogradWindow) -> bool:
-    """Whether lanes lie apart in the filter, and what is summed, channels or their taps, together: parts are transposed first.
+    """Return whether lanes lie apart in the filter, and summed channels or taps together: parts are transposed first.
 
     Not of pieces, whose taps TVM finds no bounds of.
     """
@@ -93,7 +93,7 @@ def express_winograd(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor,
     return transformed_back(tiles, products, epilogue)
 
 
-def computed(tiles: WinogradWindow, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
+def make_stage(tiles: WinogradWindow, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
     """Return the stage of this name whose elements are ``value(*indices)``."""
     return te.compute(within_reach(shape, name), value, name=stage_name(name, tiles.index))
 
@@ -117,13 +117,13 @@ def transformed_data(tiles: WinogradWindow, data: te.Tensor) -> te.Tensor:
         )
         return at(n, z + along_z.lowest, y, x, c)
 
-    by_rows = computed(
+    by_rows = make_stage(
         tiles,
         (rows, columns, *shape),
         lambda a, b, *at: select(data_transform([read(y, b, *at) for y in range(rows)]), a),
         DATA_ROWS,
     )
-    return computed(
+    return make_stage(
         tiles,
         (rows, columns, *shape),
         lambda a, b, *at: select(data_transform([by_rows(a, x, *at) for x in range(columns)]), b),
@@ -156,15 +156,15 @@ def transformed_filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
 
     read: Callable[..., Expr] = stored
     if _lanes_apart(tiles):
-        read = computed(tiles, (*phases, tiles.depth, taps_y, taps_x, *shape[-4:]), stored, FILTER_PACK)
+        read = make_stage(tiles, (*phases, tiles.depth, taps_y, taps_x, *shape[-4:]), stored, FILTER_PACK)
 
-    by_rows = computed(
+    by_rows = make_stage(
         tiles,
         (rows, taps_x, *shape),
         lambda a, kx, *at: select(filter_transform(rows, [tap(ky, kx, *at) for ky in range(taps_y)]), a),
         FILTER_ROWS,
     )
-    return computed(
+    return make_stage(
         tiles,
         (rows, columns, *shape),
         lambda a, b, *at: select(filter_transform(columns, [by_rows(a, kx, *at) for kx in range(taps_x)]), b),
@@ -182,7 +182,7 @@ def _product(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor) -> te.T
         return te.sum(value * weights(a, b, *phases, kz, g, o // lanes, c, o % lanes), axis=[kz, c])
 
     shape = (*output_shape(tiles), tiles.padded_outputs)
-    return computed(tiles, (*(tiling.points for tiling in tiles.tilings), *shape), total, ACC)
+    return make_stage(tiles, (*(tiling.points for tiling in tiles.tilings), *shape), total, ACC)
 
 
 def data_read(tiles: WinogradWindow, phases: Sequence[Expr], z: Expr, kz: Expr) -> list[Expr]:
@@ -200,7 +200,7 @@ def transformed_back(tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue) 
     """Return `out`, of the sums of products: axes as `acc` has them."""
     points, (m_y, m_x) = [tiling.points for tiling in tiles.tilings], (tiling.outputs for tiling in tiles.tilings)
     shape = output_shape(tiles)
-    rows = computed(
+    rows = make_stage(
         tiles,
         (m_y, points[1], *shape, tiles.padded_outputs),
         lambda i, b, *at: select(output_transform([acc(a, b, *at) for a in range(points[0])], m_y), i),
@@ -217,8 +217,8 @@ def transformed_back(tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue) 
         return epilogue(value, channel, tiles.store_index(list(indices))[0])
 
     if not tiles.stores_vectors:
-        tile = computed(tiles, (*shape, m_y, m_x, tiles.padded_outputs), total, TILE)
-    return computed(tiles, (*shape, m_y, m_x, tiles.stored), rounded, OUT)
+        tile = make_stage(tiles, (*shape, m_y, m_x, tiles.padded_outputs), total, TILE)
+    return make_stage(tiles, (*shape, m_y, m_x, tiles.stored), rounded, OUT)
 
 
 def output_shape(tiles: WinogradWindow) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
-"""What a schedule for a GPU asks of lowering, by an annotation."""
+"""Annotations by which a schedule for a GPU asks lowering for rewrites."""
 
 from __future__ import annotations
 
-# Of the loop over a tile's depth: how many tiles are in shared memory at once.
+# Number of tiles in shared memory at once, on the loop over a tile's depth.
 STAGES = "tvmconv_stages"
 # The smallest asynchronous copy, in bytes; 8 and 16 are the others.
 LEAST_ASYNCHRONOUS = 4
-# Of wgmma's block: the number of its tile, and the stages.
+# Number of the tile, and the stages, of wgmma's block.
 WGMMA_TILE, WGMMA_STAGES = "tvmconv.wgmma_tile", "tvmconv.wgmma_stages"

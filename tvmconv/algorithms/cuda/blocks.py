@@ -1,4 +1,4 @@
-"""How a block of threads computes its part of a matrix multiplication: what tiles for all of a GPU's units share.
+"""Model a block of threads that computes its part of a matrix multiplication, alike for all of a GPU's units.
 
 A model of NVIDIA GPUs, explained by its arithmetic. Counted in cycles of one multiprocessor; only ratios matter. A tile
 is computed by steps of its depth: what the units take for one, more where few warps hide each other's waiting, and a
@@ -25,7 +25,7 @@ MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
 L2_RATE = 40
 # A block's first tiles come from memory (about 800 cycles), its last leave by shared memory and stores (about as many).
 _BLOCK_LATENCY = 1600
-# From the end of one kernel to the first results of the next: about 2 microseconds.
+# Cycles from the end of one kernel to the first results of the next: about 2 microseconds.
 LAUNCH = 3000
 # A split must leave so many steps that the first tiles' latency does not outweigh them.
 _LEAST_STEPS = 8
@@ -51,7 +51,7 @@ class Extents:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTile(ABC):
-    """How a block of threads computes its part of a matrix multiplication.
+    """Tile of a matrix multiplication that a block of threads computes.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the algorithms for GPUs cost, in cycles of one multiprocessor, to compare them without measuring."""
+"""Estimate the algorithms for GPUs in cycles of one multiprocessor, to compare them without measuring."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .gemm import Gemm, extents
 from .tiles import best_tile
 from .window import cuda_windows
 
-# What is counted: no coefficients of GPUs are known.
+# Name of the one event that is counted: no coefficients of GPUs are known.
 CYCLES = "cycles"
 # Loads that threads of a multiprocessor start in a cycle.
 LOADS = 32
 # Memory comes by sectors of so many bytes.
 SECTOR_BYTES, LINE_BYTES = 32, 128
-# Of a thread that waits for its loads, and a launch's first loads and last stores; fitted as below.
+# Latency of a thread that waits for its loads, and of a launch's first loads and last stores; fitted as below.
 PRODUCT_LATENCY = 100
 LATENCY = 2000
 # Cycles in which a multiprocessor moves an element to shared memory that is no part of an asynchronous copy. Six stems in f16
@@ -30,7 +30,7 @@ LATENCY = 2000
 _ALONE = 2
 # Bytes from memory in a cycle of a multiprocessor.
 MEMORY_RATE = 22
-# What kernels took on an H200: times what the model says, or times what memory allows (fitted to 206, 108 and 52 times of
+# Measured times on an H200 relative to the model's time, and to that of memory (fitted to 206, 108 and 52 times of
 # benchmarks/results/gpu; then the estimates err by 21, 11 and 13 %, standard deviation).
 _TENSORCORE, _FMA, _DIRECT = (1.36, 2.1), (1.22, 1.9), (0.6, 1.3)
 
@@ -48,7 +48,7 @@ def estimate_fma(problem: Problem, target: CudaTarget) -> Counts:
 def estimate_direct(problem: Problem, target: CudaTarget) -> Counts:
     """Cycles of threads that load the data and the filter element of each of their products."""
     products = prod(problem.output_shape) * problem.products / MULTIPROCESSORS[target.architectures[0]]
-    # Where a warp's threads are of several pixels whose channels lie apart, a load is of as many sectors, four of a line.
+    # Threads of a warp with several pixels, whose channels lie apart, load as many sectors, four of a line.
     pixels = WARP // min(WARP, problem.out_channels) if problem.data_format == "NXC" else 1
     loads = 1 + max(1.0, pixels / (LINE_BYTES // SECTOR_BYTES))
     busy = max(_DIRECT[0] * loads * products / LOADS, _DIRECT[1] * _memory(problem, target))
@@ -68,7 +68,7 @@ def _estimate_gemm(
         tile = best(each, problem.dtype, target)
         cycles += tile.cycles(each, target)
         alone += _ALONE * _alone(window, tile) / multiprocessors
-    return {CYCLES: max(times[0] * cycles * _wasted(problem) + alone, times[1] * _memory(problem, target))}
+    return {CYCLES: max(times[0] * cycles * _waste(problem) + alone, times[1] * _memory(problem, target))}
 
 
 def _memory(problem: Problem, target: CudaTarget) -> float:
@@ -77,7 +77,7 @@ def _memory(problem: Problem, target: CudaTarget) -> float:
 
 
 def _alone(window: SubConvolution, tile: BlockTile) -> int:
-    """How many elements are moved to shared memory one by one."""
+    """Number of elements that are moved to shared memory one by one."""
     gemm, size = Gemm(window.problem, window.index, window.axes, tile), DTYPE_BYTES[window.problem.dtype]
     moved = tile.rows if gemm.data_vector * size < LEAST_ASYNCHRONOUS else 0
     moved += tile.columns if gemm.filter_vector * size < LEAST_ASYNCHRONOUS else 0
@@ -86,7 +86,7 @@ def _alone(window: SubConvolution, tile: BlockTile) -> int:
     return moved * blocks * ceil(each.depth / tile.depth) * tile.depth
 
 
-def _wasted(problem: Problem) -> float:
-    """How many more sectors a group's channels of a pixel lie in than they fill, where other groups' lie between."""
+def _waste(problem: Problem) -> float:
+    """Ratio of the sectors read for a group's channels of a pixel, among other groups', to those that they fill."""
     together = problem.in_channels // problem.groups * DTYPE_BYTES[problem.dtype]
     return max(1.0, SECTOR_BYTES / together) if problem.groups > 1 and problem.data_format == "NXC" else 1.0

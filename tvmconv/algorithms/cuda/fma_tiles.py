@@ -1,4 +1,4 @@
-"""Which part of a matrix multiplication on FMA units a block of threads computes, by the model of `blocks.py`.
+"""Choose a block's tile of a matrix multiplication on FMA units, by the model in `blocks.py`.
 
 Each thread sums a tile of its own in registers. For one step of depth, a tile of rows x columns costs the most of
 
@@ -30,7 +30,7 @@ OTHER_REGISTERS = 48
 
 @dataclass(frozen=True)
 class FmaTile(BlockTile):
-    """How a block of threads computes its part of a matrix multiplication.
+    """Tile of a matrix multiplication that a block of threads computes on FMA units.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class FmaTile(BlockTile):
         return self.sums_m * self.sums_n + 2 * VECTOR * (self.sums_m + self.sums_n) // 2 + OTHER_REGISTERS
 
     def fits(self, target: CudaTarget) -> bool:
-        """Whether a block has its registers and shared memory, and every thread an element of each copy."""
+        """Return whether a block has its registers and shared memory, and every thread an element of each copy."""
         copied = min(self.rows, self.columns) * self.depth
         return (
             self.registers <= REGISTERS // self.threads

@@ -72,22 +72,22 @@ class Gemm(SubConvolution):
 
     @property
     def data_by_depth(self) -> bool:
-        """Whether data lie [m, k] with k the faster: channels last."""
+        """Return whether data lie [m, k] with k the faster: channels last."""
         return self.problem.data_format == "NXC"
 
     @property
     def filter_by_depth(self) -> bool:
-        """Whether the filter lies [n, k] with k the faster."""
+        """Return whether the filter lies [n, k] with k the faster."""
         return (self.problem.op == "convolution") == (self.problem.filter_format == "OIX")
 
     @property
     def out_by_rows(self) -> bool:
-        """Whether outputs lie [n, m] with m the faster: channels first."""
+        """Return whether outputs lie [n, m] with m the faster: channels first."""
         return self.problem.data_format == "NCX"
 
     @property
     def channels_outside(self) -> bool:
-        """Whether k is (channel, tap), as a filter OIX lies, not (tap, channel): where data do not mind."""
+        """Return whether k is (channel, tap), as in a filter OIX, not (tap, channel): where data allow both."""
         return self.problem.op == "convolution" and self.problem.filter_format == "OIX" and not self.data_by_depth
 
     @property

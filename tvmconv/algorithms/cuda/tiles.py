@@ -1,4 +1,4 @@
-"""Which part of a matrix multiplication a block of warps computes on tensor cores, by the model of `blocks.py`.
+"""Choose a block's tile of a matrix multiplication on tensor cores, by the model in `blocks.py`.
 
 For one step of depth, a tile of rows x columns costs the most of
 
@@ -36,7 +36,7 @@ _OTHER_REGISTERS = 56
 
 @dataclass(frozen=True)
 class Tile(BlockTile):
-    """How a block of warps computes its part of a matrix multiplication.
+    """Tile of a matrix multiplication that a block of warps computes on tensor cores.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Tile(BlockTile):
         return self.fragments_m * self.fragments_n
 
     def fits(self, target: CudaTarget) -> bool:
-        """Whether a block has its registers and shared memory, and every thread a 16-byte vector of each copy."""
+        """Return whether a block has its registers and shared memory, and each thread a 16-byte vector of each copy."""
         copied = min(self.rows, self.columns) * self.depth * DTYPE_BYTES[self.dtype]
         return (
             self.registers <= min(255, REGISTERS // self.threads)

@@ -1,4 +1,4 @@
-"""What wgmma computes, as one tensor expression; how, is in `lowering/native/wgmma.cuh`, which takes the place of its schedule."""
+"""Tensor expression of wgmma's convolution; `lowering/native/wgmma.cuh` computes it, in the place of its schedule."""
 
 from __future__ import annotations
 

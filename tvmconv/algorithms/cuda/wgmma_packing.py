@@ -1,4 +1,4 @@
-"""What wgmma multiplies: arrays that copies of boxes can read, which those of a problem are, or are copied to in each call.
+"""Operands of wgmma: arrays that copies of boxes can read, a problem's own or copies of them in each call.
 
 Copies of boxes need distances of a multiple of 16 bytes, and channels that lie together; or, with channels first, rows of
 pixels that no tap moves, as boxes begin at a multiple of 16 bytes. Other data are copied with channels last and zeros added; a
@@ -36,7 +36,7 @@ MOST_STRIDE = 8
 
 @dataclass(frozen=True)
 class Packing:
-    """How wgmma reads the arrays of a problem.
+    """Layout by which wgmma reads the arrays of a problem.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ def depth_of(problem: Problem, columns: int) -> int:
 
 
 def mixes_groups(problem: Problem) -> bool:
-    """Whether outputs of one group are multiplied with channels of another, whose filter is zero."""
+    """Return whether outputs of one group are multiplied with channels of another, whose filter is zero."""
     if problem.groups == 1:
         return False
     channels, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
@@ -234,7 +234,7 @@ def _by_planes(source: Problem) -> Packing | None:
 
 
 def _begins_aligned(source: Problem) -> bool:
-    """Whether along the last axis all boxes of pixels begin at a multiple of 16 bytes, as copies must: taps do not move them."""
+    """Return whether all boxes of pixels begin at a multiple of 16 bytes along the last axis, as copies must."""
     phases = phases_of(source)
     return all(
         (phase.offset[-1] + tap * phases.dilations[-1]) % ALIGNED == 0
@@ -250,7 +250,7 @@ def _distances(channels: int, extents: tuple[int, ...]) -> tuple[int, int, int, 
 
 
 def _filter_by_depth(source: Problem) -> bool | None:
-    """Whether copies can read a filter, with input channels (else output channels) as the fastest index; None if they cannot."""
+    """Return whether a filter that copies can read has input channels as the fastest index; None if they cannot."""
     if source.filter_format != "XIO" and prod(source.kernel) > 1:
         return None
     # Without more taps than one, OIX is XIO with the other channels last.

@@ -1,4 +1,4 @@
-"""How `lowering/native/wgmma.cuh` goes through data and filter for boxes of outputs: those of each combination of stride phases.
+"""Order in which `lowering/native/wgmma.cuh` reads data and filter for boxes of outputs: by stride phases.
 
 The phases of a transposed convolution are those of its windows (`backprop.py`), of a convolution there is one. What
 windows leave out, outputs that no tap meets, are phases without taps here, since a phase is stored by boxes, and all

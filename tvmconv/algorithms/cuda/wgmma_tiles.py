@@ -1,4 +1,4 @@
-"""Which part of a convolution a block computes by wgmma (`lowering/native/wgmma.cuh`), which problems that is for, what it costs.
+"""Choose a block's part of a convolution by wgmma (`lowering/native/wgmma.cuh`): the problems, and their cost.
 
 A tile is a box of output pixels times channels, because copies take boxes. Of 128 rows that are multiplied, one image of
 14 x 14 pixels fills 98 by 7 x 14 of them; 32 images fill all by 2 x 2 of each.
@@ -36,13 +36,13 @@ _SHARED_RATE = 164
 # Bytes from L2 in a cycle when all multiprocessors copy, and at most when few do; of rows of a span copies take a share.
 _L2_RATE, _MOST_L2_RATE = 56, 95
 _SHARE_OF_SPAN = {64: 1.0, 32: 0.75, 16: 0.39}
-# What multiplying takes more where matrices begin at any row of a box of data (why is not known).
+# Ratio of the time of multiplying where matrices begin at any row of a box of data (for an unknown reason).
 _HALO = 1.39
-# From the start of a copy to its end; of the stages one is multiplied, and one released a step later.
+# Cycles from the start of a copy to its end; of the stages one is multiplied, and one released a step later.
 _COPY_CYCLES, _STAGES_KEPT = 1030, 2
-# From the last multiplication to the next tile's first: two barriers; and of each output, converted and stored.
+# Cycles from the last multiplication to the next tile's first: two barriers; and of each output, converted and stored.
 _STORE_CYCLES, _STORE_CYCLES_OF_EACH = 640, 0.082
-# What half as many threads take for it, while others multiply.
+# Ratio of the time for it on half as many threads, while others multiply.
 _ALTERNATE = 2.35
 # A launch's first copies and last stores.
 _LATENCY = 3200
@@ -62,7 +62,7 @@ _MOST_TOGETHER = 64
 PLANE_PIXELS = 64
 # CUDA Driver API, cuTensorMapEncodeTiled: elements that a box traverses along an axis.
 _MOST_TRAVERSED = 256
-# Where threads store elements, not copies: loads from shared memory and stores of a warp in a cycle (about).
+# Loads from shared memory and stores of a warp in a cycle (about), where threads store elements, not copies.
 _STORES = 0.25
 # Elements of the 32 bytes that L2 takes at a time, and how many of these it takes in a cycle of a multiprocessor (about).
 _SECTOR, _SECTORS = 16, 1.7
@@ -106,7 +106,7 @@ class WgmmaTile:
 
     @property
     def has_halo(self) -> bool:
-        """Whether all taps read one box of data."""
+        """Return whether all taps read one box of data."""
         return any(self.halo)
 
     @property
@@ -132,7 +132,7 @@ class WgmmaTile:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row of depth."""
+        """Bytes of a row of depth."""
         return 2 * self.span
 
     @property
@@ -149,7 +149,7 @@ class WgmmaTile:
         return stages + (1 + self.alternate) * self.rows * self.columns * 2 + _BARRIER_BYTES + _ALIGNMENT
 
     def tiles(self, problem: Problem) -> int:
-        """How many there are of a problem."""
+        """Number of tiles of a problem."""
         boxes = prod(ceil(extent / b) for extent, b in zip(pixels(problem), self.box, strict=True))
         return boxes * ceil(problem.out_channels / self.columns) * count_phases(problem)
 
@@ -193,7 +193,7 @@ class WgmmaTile:
         """Return how many elements of a tile a thread stores together; None if copies of boxes store them."""
         if problem.data_format == "NXC":
             return None if problem.out_channels % ALIGNED == 0 else gcd(problem.out_channels, ALIGNED)
-        # What lies together in boxes, and planes or rows of the output, are of whole vectors.
+        # Elements that lie together in boxes, and planes or rows of the output, fill whole vectors.
         whole_rows = self.box[-1] == problem.out_spatial[-1]
         extent = prod(problem.out_spatial) if whole_rows else problem.out_spatial[-1]
         return gcd(extent, run_of(problem, self.box), ALIGNED)

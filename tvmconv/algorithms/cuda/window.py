@@ -1,4 +1,4 @@
-"""What the definitions for GPUs share: the windows of a problem, their reads of data and filter, and their outputs.
+"""Define the windows of a problem for GPUs, their reads of data and filter, and their outputs.
 
 The windows are those of `window.py`, one for a convolution and one for each class of stride phases of a transposed
 one, without what CPUs need: lanes, padded rows and copies of data. Padding is a condition of each read.
@@ -12,13 +12,13 @@ from tvm import te
 
 from ...problem import Problem
 from ..axes import axes_of
-from ..definition import Definition, Express, filled
+from ..definition import Definition, Express, fill_rest
 from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..subconvolution import Axis, SubConvolution
 from ..types import CUDA_DTYPES, cuda_dtype
 
-# From a flattened problem, a window's number and its axes.
+# Function from a flattened problem, a window's number and its axes.
 Make = Callable[[Problem, int, tuple[Axis, ...]], SubConvolution]
 
 
@@ -29,7 +29,7 @@ def define_cuda(problem: Problem, express: Express, make: Make = SubConvolution)
     """
     flat, windows = flatten(problem), cuda_windows(problem, make)
     arrays = _placeholders(problem, flat)
-    return filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
+    return fill_rest(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
 
 
 def cuda_windows(problem: Problem, make: Make = SubConvolution) -> list[SubConvolution]:
@@ -40,7 +40,7 @@ def cuda_windows(problem: Problem, make: Make = SubConvolution) -> list[SubConvo
 
 def define_cuda_constant(problem: Problem) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
-    return filled(problem, problem, _placeholders(problem, problem), [], [])
+    return fill_rest(problem, problem, _placeholders(problem, problem), [], [])
 
 
 def _placeholders(problem: Problem, flat: Problem) -> tuple[te.Tensor, te.Tensor, Epilogue]:

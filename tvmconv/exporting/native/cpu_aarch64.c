@@ -1,11 +1,12 @@
-/* Which of the archive's targets this CPU runs, by what Linux tells a program when it starts. */
+/* Detection of the archive's targets that this CPU runs, by what Linux tells a program when it starts. */
 #include <sys/auxv.h>
 
 #include "tvmconv-runtime.h"
 
-/* AT_HWCAP or AT_HWCAP2, and a bit of it. */
+/* AT_HWCAP or AT_HWCAP2, a bit of it, and Linux's name. */
 struct feature {
   uint8_t word, bit;
+  const char *name;
 };
 
 #include "tvmconv-targets.h"
@@ -15,7 +16,8 @@ uint32_t tvmconv_name_rt_detect(void) {
   for (int i = 0; i < TARGETS; ++i) {
     int all = 1;
     for (int f = 0; all && f < targets[i].count; ++f)
-      all = getauxval(targets[i].features[f].word) >> targets[i].features[f].bit & 1;
+      all = !hidden_feature(targets[i].features[f].name) &&
+            (getauxval(targets[i].features[f].word) >> targets[i].features[f].bit & 1);
     found |= (uint32_t)all << i;
   }
   return found;

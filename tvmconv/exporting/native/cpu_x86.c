@@ -1,21 +1,22 @@
-/* Which of the archive's targets this CPU runs, by cpuid: the features that Linux lists in /proc/cpuinfo. */
+/* Detection of the archive's targets that this CPU runs, by cpuid: the features that Linux lists in /proc/cpuinfo. */
 #include <cpuid.h>
 
 #include "tvmconv-runtime.h"
 
-/* Leaf and subleaf of cpuid, register, bit, and the state that the system must save. */
+/* Leaf and subleaf of cpuid, register, bit, the state that the system must save, and Linux's name. */
 struct feature {
   uint32_t leaf, subleaf;
   uint8_t reg, bit;
   uint32_t state;
+  const char *name;
 };
 
 #include "tvmconv-targets.h"
 
-/* Of XCR0: AMX's tiles, which a process must ask for, too. */
+/* Bits of XCR0 for AMX's tiles, which a process must ask for, too. */
 #define TILES 0x60000u
 
-/* What the operating system saves when it switches threads (XCR0). */
+/* Returns the state that the operating system saves when it switches threads (XCR0). */
 static uint64_t saved_state(void) {
   uint32_t a, b, c, d, low, high;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;
@@ -27,6 +28,7 @@ static int has(const struct feature *feature, uint64_t saved) {
   uint32_t registers[4] = {0, 0, 0, 0}; /* eax, ebx, ecx, edx */
   if (!__get_cpuid_count(feature->leaf, feature->subleaf, &registers[0], &registers[1], &registers[2], &registers[3]))
     return 0;
+  if (hidden_feature(feature->name)) return 0;
   if ((feature->state & TILES) && tvmconv_name_rt_allow_tiles() != 0) return 0;
   return (registers[feature->reg] >> feature->bit & 1) && (saved & feature->state) == feature->state;
 }

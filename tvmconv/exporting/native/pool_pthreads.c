@@ -10,7 +10,7 @@
 #include "tvmconv-runtime.h"
 
 enum { MOST_THREADS = 256, SPINS = 2000 };
-/* What a task keeps on its stack, with room: musl's own default is less. */
+/* Stack of a task, with room: musl's own default is less. */
 #define STACK_BYTES (2u << 20)
 
 static pthread_mutex_t taken = PTHREAD_MUTEX_INITIALIZER; /* by the call whose loop the threads do */

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Where blocks begin; and what stands before each in a workspace. */
+/* Alignment of blocks; and the size of the header before each in a workspace. */
 #define LINE 64u
 
 /* A call. `workspace` is NULL, or has room for `shared` bytes and then `task` bytes for each of `threads`. */
@@ -30,7 +30,7 @@ struct header {
   struct header *before, *after;
 };
 
-/* What a thread computes: the call itself, or a task of it; the part of the workspace that is left; and else its blocks. */
+/* Work of a thread: the call itself, or a task of it; the part of the workspace that is left; and else its blocks. */
 struct frame {
   struct call *call;
   char *next, *end;

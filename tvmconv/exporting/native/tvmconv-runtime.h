@@ -1,13 +1,15 @@
-/* What the functions of an archive share. `tvmconv_name` becomes the archive's name. */
+/* Declarations that the files of an archive share. `tvmconv_name` becomes the archive's name. */
 #ifndef TVMCONV_RUNTIME_H
 #define TVMCONV_RUNTIME_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tvmconv_name.h"
 
-/* From dlpack/dlpack.h and tvm/ffi/c_api.h: what kernels take. */
+/* Arguments of kernels, as in dlpack/dlpack.h and tvm/ffi/c_api.h. */
 struct tensor {
   void *data;
   int32_t device_type, device_id;
@@ -36,7 +38,7 @@ struct argument {
   uint8_t code, bits;
 };
 
-/* What a function allocates at most: by itself, and each task of a parallel loop. */
+/* Memory that a function allocates at most: by itself, and each task of a parallel loop. */
 struct workspace {
   size_t shared, task;
 };
@@ -65,7 +67,7 @@ struct filters {
 
 enum entry { PLAIN, PACKED };
 
-/* Whether this CPU runs what is for a target. */
+/* Returns whether this CPU runs the code for a target. */
 int tvmconv_name_rt_runs(int target);
 /* The variant that this CPU runs, NULL if there is none. */
 const struct variant *tvmconv_name_rt_variant(const struct kernel *kernel);
@@ -88,6 +90,15 @@ int tvmconv_name_rt_release(int device_type, int device, void *block);
 /* The archive's own threads (one of pool_*.c). */
 int tvmconv_name_rt_pool_threads(void);
 int tvmconv_name_rt_pool_for(void *context, int count, void (*task)(void *argument, int index), void *argument);
+
+/* Returns whether the environment says to do without a feature, by its name in a list with spaces between. */
+static inline int hidden_feature(const char *name) {
+  const char *list = getenv("TVMCONV_HIDDEN_FEATURES");
+  size_t length = strlen(name);
+  for (const char *at = list; at != NULL && (at = strstr(at, name)) != NULL; at += length)
+    if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == 0)) return 1;
+  return 0;
+}
 
 /* A bit for each of the archive's targets whose features this CPU has; and the sets of targets of its kernels. */
 uint32_t tvmconv_name_rt_detect(void);

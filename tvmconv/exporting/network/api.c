@@ -19,7 +19,7 @@ struct tvmconv_name_network {
   int64_t handle;
 };
 
-/* What the current call of this thread gave, NULL: nothing; and whether its own loops failed. */
+/* Arguments of the current call of this thread, NULL: none; and whether its own loops failed. */
 static __thread const tvmconv_name_call *current;
 static __thread int unfinished;
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -8,7 +8,7 @@
 
 #include "tvmconv_name.h"
 
-/* As a number, of the type of a tensor. */
+/* Returns an element as a number, by the type of its tensor. */
 static double number(const tvmconv_name_tensor *tensor, const void *array, size_t index) {
   const char *type = tensor->type;
   const size_t size = tensor->bytes / tensor->elements;

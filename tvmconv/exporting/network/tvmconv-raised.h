@@ -2,7 +2,7 @@
 #ifndef TVMCONV_RAISED_H
 #define TVMCONV_RAISED_H
 
-/* What this thread's last call that failed had to say, with the kind of error first. */
+/* Message of this thread's last call that failed, with the kind of error first. */
 const char *tvmconv_raised(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a network asks of OpenMP, where the host has all of its loops. */
+/* OpenMP's functions for a network whose host has all of its loops. */
 #include "parallel.h"
 
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void *data) {

@@ -1,4 +1,4 @@
-/* Which nodes between convolutions are computed here, and what each is. */
+/* Nodes between convolutions that are computed here, and their units. */
 #include "tvmconv-plan.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static int is(const struct node *node, const char *type) { return strcmp(node->t
 
 static int is_fixed(const ort_value_info *value) { return fixed_data(value) != NULL; }
 
-/* Whether a tensor is images with channels, and computed rather than fixed. */
+/* Returns whether a tensor is images with channels, and computed rather than fixed. */
 static int read_data(const ort_value_info *value, struct extent *extent) {
   return read_extent(value, extent) && extent->rank > 2 && !is_fixed(value);
 }

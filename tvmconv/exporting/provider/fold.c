@@ -1,4 +1,4 @@
-/* What follows a convolution and goes into its filter and bias: a normalization, a product with or a sum of fixed numbers. */
+/* Folding into a convolution's filter and bias what follows it: a normalization, a product with or a sum of fixed numbers. */
 #include "tvmconv-graph.h"
 
 #include <math.h>

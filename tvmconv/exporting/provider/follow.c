@@ -1,4 +1,4 @@
-/* What follows a convolution, as steps of an epilogue: tvmconv.frontends.following, on onnxruntime's graphs. */
+/* Steps of an epilogue that follow a convolution: tvmconv.frontends.following, on onnxruntime's graphs. */
 #include "tvmconv-graph.h"
 
 #include <float.h>
@@ -34,7 +34,7 @@ static int number(const ort_value_info *value, float *found) {
   return fine;
 }
 
-/* Whether a node computes `name` and a fixed number near to `wanted`; what is not commutative has it second. */
+/* Returns whether a node computes `name` and a fixed number near to `wanted`, the second operand unless `name` is commutative. */
 static int computes(const struct graph *graph, long node, const char *type, const char *name, double wanted, int model_type) {
   float given = 0;
   double tolerance = model_type == ORT_FLOAT16 ? 2e-3 : model_type == ORT_BFLOAT16 ? 1.6e-2 : 1e-6;

@@ -1,4 +1,4 @@
-/* Which kernel computes a convolution of a graph, and how much of what follows. */
+/* Matching of a graph's convolution, and as much as possible of what follows, with a kernel. */
 #include "tvmconv-graph.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@ typedef int four_places __attribute__((vector_size(16)));
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t bytes_of(int type) { return type == ORT_FLOAT ? 4 : 2; }
 
-/* To the nearest, ties to even; NaN stays one. */
+/* Rounds to the nearest, ties to even; NaN stays one. */
 static void store(char *to, const float *from, int64_t count, int type) {
   if (type == ORT_FLOAT) {
     memcpy(to, from, (size_t)count * sizeof *from);
@@ -244,7 +244,7 @@ static void part(const struct op *op, char *const *arrays, int64_t begin, int64_
   for (int64_t p = begin; p < end; ++p) memcpy(arrays[1] + p * bytes, arrays[0] + p * whole + op->from * size, (size_t)bytes);
 }
 
-/* Of `groups` by n channels, the transpose. */
+/* Transposes `groups` by n channels. */
 static void shuffle(const struct op *op, char *const *arrays, int64_t begin, int64_t end) {
   const int64_t channels = op->channels, groups = op->groups, each = channels / groups;
   for (int64_t p = begin; p < end; ++p)

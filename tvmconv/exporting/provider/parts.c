@@ -5,7 +5,7 @@
 
 #include "tvmconv-whole.h"
 
-/* Whether a value has a tensor's type and shape. */
+/* Returns whether a value has a tensor's type and shape. */
 static int is_like(const struct tensor *tensor, const ort_value_info *value) {
   int64_t dims[tensor->rank + 1];
   int type = 0, rank = shape_of(value, &type, dims, tensor->rank);
@@ -31,7 +31,7 @@ static int is_within(const struct graph *graph, const unsigned char *part, const
   return writer >= 0 && part[writer];
 }
 
-/* Whether a tensor that a part computes is an output of it. */
+/* Returns whether a tensor that a part computes is an output of it. */
 static int leaves(const struct graph *graph, const unsigned char *part, const ort_value_info *value) {
   const struct use *first;
   bool given = false;
@@ -103,7 +103,7 @@ static int have_same_ends(const struct network *a, const struct network *b) {
   return same;
 }
 
-/* Whether a node reads what one of the marked ones computes. */
+/* Returns whether a node reads what one of the marked ones computes. */
 static int reads(const struct graph *graph, const struct node *node, const unsigned char *marked) {
   for (size_t k = 0; k < node->input_count; ++k)
     if (is_within(graph, marked, node->inputs[k])) return 1;
@@ -148,7 +148,7 @@ int is_list(const char *text) {
   return *text == '\0';
 }
 
-/* Whether the list of networks that count, numbers between commas, has one. */
+/* Returns whether the list of networks that count, numbers between commas, has one. */
 static int is_listed(const char *list, uint64_t identity) {
   while (list != NULL && *list != '\0') {
     char *end;

@@ -1,4 +1,4 @@
-/* From a graph that was claimed to operations on tensors, each in a place of one buffer. */
+/* Plan of a claimed graph: operations on tensors, each in a place of one buffer. */
 #include "tvmconv-plan.h"
 
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static int find_value(const struct maker *maker, const char *name, int raw) {
   return -1;
 }
 
-/* Whether a tensor lies the same in both layouts. */
+/* Returns whether a tensor lies the same in both layouts. */
 static int lies_as_given(const struct maker *maker, const struct extent *extent) {
   return maker->layout == CHANNELS_FIRST || extent->pixels == 1 || extent->channels == 1;
 }

@@ -143,7 +143,7 @@ static ort_status *claim(const struct graph *graph, const struct units *units, c
   return status;
 }
 
-/* What was asked for, measured to be the fastest for a graph, or is expected to be: groups, if there are kernels for them. */
+/* Returns the claims that were asked for, measured to be the fastest for a graph, or expected to be: groups, if they have kernels. */
 static enum claims claims_of(const struct provider *provider, uint64_t graph) {
   if (provider->asked >= 0) return (enum claims)provider->asked;
   if (provider->parts.count > 0) return NETWORK;
@@ -156,7 +156,7 @@ static enum claims claims_of(const struct provider *provider, uint64_t graph) {
 
 EXPORTED const char *tvmconv_provider_refusal(void);
 
-/* Why no part of the last graph that this thread asked for has a network; NULL: one has. onnxruntime only logs it. */
+/* Reason why no part of the last graph that this thread asked for has a network; NULL: one has. onnxruntime only logs it. */
 static __thread const char *refusal;
 const char *tvmconv_provider_refusal(void) { return refusal != NULL ? refusal : ""; }
 
@@ -199,7 +199,7 @@ static ort_status *identify(struct provider *provider, const ort_graph *graph, c
   if (!provider->is_rest) refusal = parts->count == 0 ? parts->why : NULL;
   for (int i = 0; i < parts->count; ++i) note_graph(hash, parts->networks[i]->graph);
   if (!provider->is_rest && tvmconv_name_rt_network_count == 0 && tvmconv_name_kernel_count == 0)
-    status = told_identity(read, provider->inputs, provider->outputs, &identity);
+    status = find_identity(read, provider->inputs, provider->outputs, &identity);
   if (status == NULL && parts->count == 0) note_graph(hash, identity);
   return status;
 }

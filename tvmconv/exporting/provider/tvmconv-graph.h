@@ -16,7 +16,7 @@ struct step {
   float a, b;
 };
 
-/* Whether the channels of data come after the images, as ONNX has them, or last; filters are always as ONNX has them. */
+/* Place of the channels of data: after the images, as ONNX has them, or last; filters are always as ONNX has them. */
 enum layout { CHANNELS_FIRST, CHANNELS_LAST };
 
 /* A convolution with explicit numbers, as tvmconv.problem has it. */
@@ -28,13 +28,13 @@ struct problem {
   struct step steps[MOST_STEPS];
 };
 
-/* What each of tvmconv_name_kernels computes. */
+/* Problems that tvmconv_name_kernels compute, one each. */
 extern const struct problem tvmconv_name_rt_problems[];
 
-/* What a provider claims: nothing; each convolution with what follows it; all between convolutions, too, with channels last; or the
+/* Claims of a provider: nothing; each convolution with what follows it; all between convolutions, too, with channels last; or the
  * graph as a whole. */
 enum claims { NOTHING, CONVOLUTIONS, GROUPS, NETWORK };
-/* What was measured to be the fastest for a graph, by the hash of its convolutions. */
+/* Claims that were measured to be the fastest for a graph, by the hash of its convolutions. */
 struct decision {
   uint64_t graph;
   enum claims claims;
@@ -95,7 +95,7 @@ static inline void load(float *restrict to, const void *from, int64_t count, int
   }
 }
 
-/* Whether a call of onnxruntime's did what it should. */
+/* Returns whether a call of onnxruntime's did what it should. */
 int good(ort_status *status);
 /* A status whose text says whose it is. */
 __attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
@@ -112,14 +112,14 @@ long only_reader(const struct graph *graph, const char *name);
 size_t readers_of(const struct graph *graph, const char *name, const struct use **first);
 /* The node that computes a tensor, -1 if none of the graph does. */
 long writer_of(const struct graph *graph, const char *name);
-/* Whether a tensor is read outside of the graph. */
+/* Returns whether a tensor is read outside of the graph. */
 int is_kept(const struct graph *graph, const ort_value_info *value);
 
 /* The type and dimensions of a tensor; -1: not a number. Returns the rank, or -1. */
 int shape_of(const ort_value_info *value, int *type, int64_t *dims, int most);
 /* The elements of a fixed tensor of numbers, as f32, NULL if it is none or there are more than `most`; to be freed. */
 float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count);
-/* What a tensor that callers cannot change has; NULL: it is none, or has no elements. */
+/* The elements of a tensor that callers cannot change; NULL: it is none, or has no elements. */
 const void *fixed_data(const ort_value_info *value);
 int is_constant_tensor(const ort_value_info *value);
 /* The elements of a fixed tensor of int64; returns the count, -1 if it is none or there are more than `most`. */
@@ -135,10 +135,10 @@ int text_attribute(const struct node *node, const char *name, char *text, size_t
 double operations(const struct problem *problem);
 /* The other input of a node of two, NULL if it does not read `name` or has not two. */
 const ort_value_info *other_input(const struct node *node, const char *name);
-/* Whether a tensor is fixed, and one number for each channel of the output that it is broadcast to, or for all. */
+/* Returns whether a tensor is fixed, and one number for each channel of the output that it is broadcast to, or for all. */
 int is_per_channel(const ort_value_info *value, const struct problem *problem);
 
-/* What a convolution computes alone. Returns NULL, or why no kernel does. */
+/* Reads the problem of a convolution alone. Returns NULL, or why no kernel computes it. */
 const char *read_problem(const struct node *node, struct problem *problem);
 /* The geometry of a pooling, with the extents of its output as onnxruntime has them; NULL, or why it is unknown. */
 const char *read_window(const struct node *node, struct problem *problem);
@@ -150,7 +150,7 @@ int follow(const struct graph *graph, struct match *match);
 int fold(const struct graph *graph, struct match *match, long node);
 /* Multiplies a copy of the filter, and computes the bias; either may be NULL. Returns 0 if there is no memory. */
 int folded(const struct graph *graph, const struct match *match, float *filter, float *bias);
-/* Whether a node is a normalization of `name`, which has so many channels, by fixed numbers. */
+/* Returns whether a node is a normalization of `name`, which has so many channels, by fixed numbers. */
 int is_normalization(const struct node *node, const char *name, int64_t channels);
 /* A node that is a normalization, or a product with, quotient by, sum or difference of fixed numbers, as x * factor + term. */
 int affine(const struct node *node, const ort_value_info *other, int64_t channels, float *factors, float *terms);

@@ -1,4 +1,4 @@
-/* What stands between kernels: operations on tensors whose channels lie last, compiled once for each set of vector instructions. */
+/* Operations between kernels, on tensors whose channels lie last, compiled once for each set of vector instructions. */
 #ifndef TVMCONV_OPS_H
 #define TVMCONV_OPS_H
 

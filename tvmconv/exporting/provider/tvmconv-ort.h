@@ -1,4 +1,4 @@
-/* What a provider uses of onnxruntime's C API: these functions alone, by their places in its tables.
+/* Functions of onnxruntime's C API that a provider uses, by their places in its tables.
  *
  * A table only grows at its end, and the tables of a version never change once it is released. The second number is the version of
  * the interface that first had the function; version 23 is onnxruntime 1.23, the first with providers from outside.
@@ -90,7 +90,7 @@ typedef struct ort_fusion_options {
   F(363, 23, attribute_type, ort_status *, (const ort_attribute *, int *))                                           \
   F(364, 23, attribute_name, ort_status *, (const ort_attribute *, const char **))
 
-/* Of the table that ep_functions() returns. */
+/* Functions of the table that ep_functions() returns. */
 #define ORT_EP_FUNCTIONS(F)                                                                                          \
   F(0, 22, create_device, ort_status *,                                                                              \
     (ort_factory *, const ort_device *, const void *metadata, const void *options, ort_ep_device **))                \
@@ -108,7 +108,7 @@ typedef struct ort_base {
   const char *(*version)(void);
 } ort_base;
 
-/* What a provider gives. onnxruntime reads the members that version 23 had. NULL: it does without. */
+/* Factory of a provider. onnxruntime reads the members that version 23 had. NULL: it does without. */
 struct ort_factory {
   uint32_t version;
   const char *(*name)(const ort_factory *);

@@ -13,7 +13,7 @@ struct extent {
 int read_extent(const ort_value_info *value, struct extent *extent);
 int same_extent(const struct extent *a, const struct extent *b);
 
-/* What a unit is computed by; OTHER: by onnxruntime. */
+/* Kinds of units, by their computation; OTHER: by onnxruntime. */
 enum unit_kind { OTHER, KERNEL, MAP, POOL, REDUCE, JOIN, PART, SHUFFLE, STRETCH, ACROSS, SAME };
 
 /* A step of a map, and the tensor that it takes. */
@@ -52,7 +52,7 @@ void free_units(struct units *units);
 /* Gives each unit that is worth claiming the number of its group, others -1; returns the count of groups, -1 without memory. */
 int find_groups(const struct graph *graph, enum layout layout, struct units *units);
 
-/* What is between kernels, as far as it is known: describes the node, with what follows it. Returns whether it is ours. */
+/* Readers of nodes between kernels: each describes the node, with what follows it. Returns whether it is ours. */
 int read_map(const struct graph *graph, size_t node, struct unit *unit);
 int read_window_unit(const struct graph *graph, size_t node, struct unit *unit);
 int read_move(const struct graph *graph, size_t node, struct unit *unit);

@@ -13,7 +13,7 @@ struct tensor {
   int type, rank;
   const int64_t *dims;
 };
-/* Of a network's library (tvmconv/network/emit/native/executor.c, tvmconv/lowering/native/launcher.c). */
+/* Functions of a network's library (tvmconv/network/emit/native/executor.c, tvmconv/lowering/native/launcher.c). */
 typedef int network_function(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result);
 /* A network for a part of one graph and one of the library's targets. */
 struct network {
@@ -24,7 +24,7 @@ struct network {
   size_t arena;                 /* bytes that a call needs */
   network_function *open, *close, *run;
 };
-/* Of networks for one graph, that for the target with the most features comes first. */
+/* Networks; of those for one graph, that for the target with the most features comes first. */
 extern const struct network tvmconv_name_rt_networks[];
 extern const int tvmconv_name_rt_network_count;
 
@@ -43,17 +43,17 @@ ort_status *identity_of(const struct graph *graph, const unsigned char *part, ui
 /* Sets the part that computes a network's outputs of its inputs, of which the names count alone, and its identity. */
 ort_status *part_of(const struct network *ends, const struct graph *graph, unsigned char *part, uint64_t *identity);
 /* The same of all of a graph, or of a part whose inputs and outputs stand in lines; NULL: there are none. */
-ort_status *told_identity(const struct graph *graph, const char *inputs, const char *outputs, uint64_t *identity);
+ort_status *find_identity(const struct graph *graph, const char *inputs, const char *outputs, uint64_t *identity);
 /* Keeps hash and identity of a graph for who asks for them. */
 void note_graph(uint64_t graph, uint64_t identity);
 /* Finds the networks of a graph's parts for this CPU, which have no nodes in common, and the number of each node's, from 1. Those in
  * a list alone count, numbers between commas; NULL: all. */
 ort_status *find_networks(const struct graph *graph, const char *list, struct parts *found, int *owners);
-/* Whether a text is such a list. */
+/* Returns whether a text is such a list. */
 int is_list(const char *text);
 /* A network for a part that is in the graph by its names and is not claimed, and why; NULL: there is none. */
 const struct network *missing_part(const struct graph *graph, const char *list, const struct parts *found, const int *owners, const char **why);
-/* Whether this CPU runs one of the networks; what is for a target (tvmconv/exporting/native/runtime.c). */
+/* Return whether this CPU runs one of the networks, or the code for a target (tvmconv/exporting/native/runtime.c). */
 int runs_networks(void);
 int tvmconv_name_rt_runs(int target);
 

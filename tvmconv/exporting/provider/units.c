@@ -74,7 +74,7 @@ static int exchange_sum(struct graph *graph, enum layout layout, struct match *m
   return 0;
 }
 
-/* From the last on: what is added to a convolution is then there already. */
+/* Reads kernels, the last first: operands added to a convolution are then there already. */
 static void read_kernels(struct graph *graph, enum layout layout, struct units *units) {
   size_t found = 0;
   for (size_t i = graph->count; i-- > 0;) {

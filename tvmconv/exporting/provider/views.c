@@ -7,7 +7,7 @@
 static int inputs_of(const struct op *op) { return op->array_count - 1; }
 static int output_of(const struct op *op) { return op->arrays[op->array_count - 1]; }
 
-/* With how many of its inputs a concatenation begins that are another, or its inputs; 0: it does not. */
+/* Returns how many of the first inputs of a concatenation are another, or its inputs; 0: none. */
 static int begins_with(const struct op *greater, const struct op *lesser) {
   int count = inputs_of(lesser);
   if (greater->arrays[0] == output_of(lesser)) return 1;
@@ -15,7 +15,7 @@ static int begins_with(const struct op *greater, const struct op *lesser) {
   return count;
 }
 
-/* Whether all that read a value may find its pixels further apart: the data of maps, and the greater concatenation. */
+/* Returns whether all that read a value may find its pixels further apart: the data of maps, and the greater concatenation. */
 static int may_be_apart(const struct plan *plan, int value, const struct op *greater) {
   for (int i = 0; i < plan->op_count; ++i) {
     const struct op *op = &plan->ops[i];

@@ -38,7 +38,7 @@ static ort_status *find_all_places(const struct network *own, const ort_node *fu
   return status;
 }
 
-/* Whether a network gives one of a node's outputs. */
+/* Returns whether a network gives one of a node's outputs. */
 static int gives(const struct network *own, const ort_value_info *const *outputs, size_t count) {
   for (size_t i = 0; i < count; ++i)
     for (int k = 0; k < own->output_count; ++k)

@@ -22,7 +22,7 @@ _WITH_NUMBERS: dict[str, tuple[str, dict[str, float]]] = {
     "HardSigmoid": ("hardsigmoid", {"alpha": 0.2, "beta": 0.5}),
 }
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}
-# Where a Clip has no bound, and what exporters write for it: the largest number of f32.
+# Bound of a Clip without one, as exporters write it, too: the largest number of f32.
 _NO_BOUND = float(np.finfo(np.float32).max)
 
 

@@ -20,7 +20,7 @@ from .tensors import Tensors
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-# How far the numbers of a formula may be off, by the type that a model writes them in: some units in the last place.
+# Tolerance of a formula's numbers, by the type that a model writes them in: some units in the last place.
 _TOLERANCES = {onnx.TensorProto.FLOAT16: 2e-3, onnx.TensorProto.BFLOAT16: 1.6e-2}
 _TOLERANCE = 1e-6
 _EPSILON = 1e-5  # the default of ONNX's BatchNormalization
@@ -87,14 +87,14 @@ class Operations(Source):
         return Sum(other) if alike and node.op_type != "Mul" else None
 
     def _is_inference(self, node: NodeProto) -> bool:
-        """Whether a BatchNormalization has four fixed numbers for each channel."""
+        """Return whether a BatchNormalization has four fixed numbers for each channel."""
         if attribute(node, "training_mode", 0) or len(node.output) > 1:
             return False
         tensors = self._tensors
         return all(tensors.is_fixed(name) and tensors.shape(name) == self._shape[1:2] for name in node.input[1:5])
 
     def _is_per_channel(self, name: str) -> bool:
-        """Whether a tensor is fixed, and one number for each channel of the output that it is broadcast to, or for all."""
+        """Return whether a tensor is fixed, and one number for each channel of the output that it meets, or for all."""
         return self._tensors.is_fixed(name) and is_per_channel(
             self._tensors.shape(name), self._shape[1], len(self._shape)
         )
@@ -116,7 +116,7 @@ def constants_of(place: Place, chain: Chain, problem: Problem, tensors: Tensors)
 
 
 def has_fixed_filter(place: Place, tensors: Tensors) -> bool:
-    """Whether the filter of a convolution, and its bias if it has one, are fixed."""
+    """Return whether the filter of a convolution, and its bias if it has one, are fixed."""
     return all(tensors.is_fixed(name) for name in place.node.input[1:3] if name)
 
 

@@ -1,4 +1,4 @@
-"""ONNX models as graphs: loaded, their inputs, the types and shapes of their tensors, and their convolutions in order."""
+"""ONNX models as graphs: their inputs, the types and shapes of their tensors, and their convolutions in order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...errors import SourceError, missing_extra
+from ...errors import missing_extra
 from ..shapes import Dims, Input
 from .rules import OP_TYPES
 
 try:
     import onnx
-    import onnx.inliner
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 except ImportError:
     raise missing_extra("onnx", "onnx") from None
 
@@ -32,9 +30,6 @@ OTHER_OP_TYPES = {
     "QLinearConv": "it computes in integers; kernels compute in f32, f16 or bf16",
     "DeformConv": "each of its taps reads where another tensor says; kernels read at fixed distances",
 }
-# What onnxruntime's optimizations make of convolutions, for its own kernels: in these domains anything, and these operators.
-_OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
-_OPTIMIZED = ("FusedConv", "NhwcFusedConv")
 # The domains of ONNX's own operators.
 OURS = ("", "ai.onnx")
 # Names that some exporters give to every free dimension.
@@ -77,37 +72,6 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.node.op_type} node {self.name!r}"
-
-
-def load(content: bytes, source: str, inline: bool = True) -> ModelProto:
-    """Return a model with its own functions inlined, unless onnxruntime is to do that, by names of its own.
-
-    Raises
-    ------
-    SourceError
-        If it is none, or one that onnxruntime has optimized for itself.
-    """
-    try:
-        model = onnx.load_model_from_string(content)
-    except DecodeError as error:
-        raise SourceError(f"{source} is not an ONNX model, or is truncated: {error}") from None
-    if not model.opset_import or not model.HasField("graph"):
-        raise SourceError(f"{source} is not an ONNX model: it has no {'graph' if model.opset_import else 'opset'}")
-    if optimized := next(_optimized(model.graph), None):
-        raise SourceError(
-            f"{source} was written by onnxruntime after its optimizations ({optimized}), for its own kernels; give the model as"
-            " it was exported, or write it again without those: graph_optimization_level ORT_ENABLE_BASIC, or ORT_DISABLE_ALL"
-        )
-    return onnx.inliner.inline_local_functions(model) if inline and model.functions else model
-
-
-def _optimized(graph: GraphProto) -> Iterator[str]:
-    """Yield what tells that onnxruntime has optimized a graph beyond ONNX's own operators."""
-    for node in graph.node:
-        if node.domain in _OPTIMIZED_DOMAINS or (node.op_type in _OPTIMIZED and node.domain not in OURS):
-            yield f"node {_name(node)!r} is {node.domain}.{node.op_type}"
-        for inner in subgraphs(node):
-            yield from _optimized(inner)
 
 
 def attributes_of(node: NodeProto) -> dict[str, Any]:
@@ -188,12 +152,12 @@ def _walk(
 
 
 def is_convolution(node: NodeProto) -> bool:
-    """Whether kernels compute what a node does."""
+    """Return whether kernels compute a node."""
     return node.op_type in OP_TYPES and node.domain in OURS
 
 
 def is_other_convolution(node: NodeProto) -> bool:
-    """Whether a node is a convolution of another kind."""
+    """Return whether a node is a convolution of another kind."""
     return node.op_type in OTHER_OP_TYPES and node.domain in (*OURS, "com.microsoft")
 
 

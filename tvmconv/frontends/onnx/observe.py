@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 
 from ...errors import SourceError
 from ..shapes import Dims, Shape
 from .graph import TYPE_NAMES, Place, convolutions, inputs_of, is_convolution, subgraphs, value_of
 from .session import open_session
+from .weights import load_weights
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -64,7 +64,7 @@ def observe(
     watched.CopyFrom(model)
     names = _watch(watched, convolutions(watched))
     try:
-        onnx.load_external_data_for_model(watched, str(folder))
+        load_weights(watched, folder)
         results = _run(watched, names, feeds)
     except Exception as error:
         raise SourceError(f"Running the model once fails: {_first_line(error)}") from error

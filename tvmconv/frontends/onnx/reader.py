@@ -26,14 +26,15 @@ from .graph import (
     convolutions,
     declared_inputs,
     is_convolution,
-    load,
     used_names,
     with_inputs,
 )
 from .join import joined
+from .load import load
 from .observe import Observed, observe, observe_branches
 from .rules import node_problem
 from .tensors import Tensors
+from .versions import with_known_versions
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -69,7 +70,7 @@ class OnnxReader(Reader):
             If the bucket does not fit the model, or the model cannot be run though it is asked for.
         """
         bound = self._bound(self._inputs, bucket)
-        model = with_inputs(self._model, bound)
+        model = with_known_versions(with_inputs(self._model, bound), self._source)
         free = left_free(bound)
         cause = ""
         try:
@@ -110,9 +111,11 @@ class OnnxReader(Reader):
             if isinstance(each, str):
                 why = cause if isinstance(each, _Unknown) else ""
                 skipped.append(Skipped(place.name, place.node.op_type, str(each), why))
-        return self._nodes(places, found), skipped
+        return self._nodes(model, places, found), skipped
 
-    def _nodes(self, places: Sequence[Place], found: Mapping[int, list[Problem] | str]) -> list[Node]:
+    def _nodes(
+        self, model: ModelProto, places: Sequence[Place], found: Mapping[int, list[Problem] | str]
+    ) -> list[Node]:
         """Return the nodes of those convolutions that have problems, with what follows them."""
         tensors: dict[int, Tensors] = {}
         nodes: dict[int, list[Node]] = {}
@@ -123,7 +126,7 @@ class OnnxReader(Reader):
                 continue
             graph = id(place.graphs[-1])
             if graph not in tensors:
-                tensors[graph] = Tensors(self._model, place, self._folder)
+                tensors[graph] = Tensors(model, place, self._folder)
             nodes[place.number] = [self._node(place, problem, tensors[graph]) for problem in problems]
         return [node for place in places for node in nodes.get(place.number, ())]
 
@@ -212,7 +215,7 @@ class _UnknownShapeError(SourceError):
 
 
 class _Unknown(str):
-    """Why a convolution's shape is not known; a run may show it."""
+    """Reason why a convolution's shape is not known; a run may show it."""
 
     def __new__(cls, reason: object) -> _Unknown:
         return super().__new__(cls, str(reason))

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .weights import ROOT
+
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def open_session(model: ModelProto, optimizations: str = "ORT_ENABLE_ALL", optimized: str | None = None) -> Any:
+def open_session(
+    model: ModelProto, optimizations: str = "ORT_ENABLE_ALL", optimized: str | None = None, options: Any = None
+) -> Any:
     """Return onnxruntime's session of a model on the CPU, which prints nothing: what goes wrong is raised.
+
+    Weights that :func:`~tvmconv.frontends.onnx.weights.load_weights` left in files are read from there, not copied.
 
     Parameters
     ----------
     model
-        The model, its weights within.
+        The model, as that left it.
     optimizations
         One of ``onnxruntime.GraphOptimizationLevel``.
     optimized
         Where to write the optimized model, if anywhere.
+    options
+        An ``onnxruntime.SessionOptions`` of a caller who has said all of it, providers too; where the weights are is added.
 
     Raises
     ------
@@ -29,9 +37,12 @@ def open_session(model: ModelProto, optimizations: str = "ORT_ENABLE_ALL", optim
     """
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimizations)
-    if optimized is not None:
-        options.optimized_model_filepath = optimized
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    providers = None if options is not None else ["CPUExecutionProvider"]
+    if options is None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimizations)
+        if optimized is not None:
+            options.optimized_model_filepath = optimized
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", ROOT)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)

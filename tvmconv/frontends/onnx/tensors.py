@@ -71,7 +71,7 @@ class Tensors:
         return self._makers.get(name)
 
     def is_fixed(self, name: str) -> bool:
-        """Whether a tensor depends on no input, without computing it."""
+        """Return whether a tensor depends on no input, without computing it."""
         return name in self._fixed
 
     def value(self, name: str) -> np.ndarray:

@@ -33,7 +33,7 @@ class Operations(Gates):
         return str(op.get_friendly_name())
 
     def is_product(self, op: Any, one: Any, other: Any) -> bool:
-        """Whether an operation multiplies what two others compute."""
+        """Return whether an operation multiplies the results of two others."""
         read = {self.name(value.get_node()) for value in op.input_values()}
         return op.get_type_name() == "Multiply" and read == {self.name(one), self.name(other)}
 
@@ -102,7 +102,7 @@ def _number(value: Any) -> float | None:
 
 
 def is_fixed(node: Any) -> bool:
-    """Whether a node depends on no input."""
+    """Return whether a node depends on no input."""
     if node.get_type_name() in ("Parameter", "ReadValue", "RandomUniform"):
         return False
     return all(is_fixed(value.get_node()) for value in node.input_values())

@@ -8,7 +8,7 @@ from ..isa import Isa, Matrices
 from .hwcap import c_features, features
 
 _LINUX_NAMES = {"neon": "asimd", "fullfp16": "asimdhp"}
-# What LLVM may put into any code if a CPU's name implies it, and then asks of every machine: vectors of other widths, three-way
+# Features that LLVM may put into any code if a CPU's name implies them, which then needs them: other widths, three-way
 # logic (sha3), dot products of integers, complex products, comparisons, copies and atomics of later versions.
 _WITHOUT = (
     *("sve", "sve2", "sve-bitperm", "sve-aes", "sve-sha3", "sve-sm4", "sve-b16b16", "sme", "sme2"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..assembly import Branches
-from ..instructions import Access, Effect, Instruction, Reader
+from ..assembly import Jumps
+from ..instructions import Access, AssemblyReader, Effect, Instruction
 
-_BRANCHES = Branches(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
+_BRANCHES = Jumps(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
 
-# Of f32, scalar or by vectors, and of bf16.
+# Multiply-adds of f32, scalar or by vectors, and of bf16.
 _ADDS_TO_FIRST = ("fmla", "fmls", "bfdot", "bfmmla")
 _ADDS_TO_LAST = ("fmadd", "fmsub", "fnmadd", "fnmsub")
 # A register of vectors by any of its names: v0.4s, v0.s[1], q0, d0, s0.
@@ -19,7 +19,7 @@ _OPERAND = re.compile(r"(?:[^,\[{]|\[[^\]]*\]!?|\{[^}]*\})+")
 # An operand in memory: [base], [base, #offset], [base, index, ...]; and #number after it, which is added to the base then.
 _MEMORY = re.compile(r"\[(\w+)(?:, ([^\]]+))?\]")
 _ADDRESSED = ("ld", "st")
-# What vector registers of a pair on the stack lie apart.
+# Distance on the stack between the vector registers of a pair.
 _BYTES = {"q": 16, "d": 8, "s": 4, "h": 2}
 
 
@@ -29,7 +29,7 @@ def _read(line: str) -> Instruction:
     matches = [_MEMORY.fullmatch(operand.rstrip("!")) for operand in operands]
     for number, memory in enumerate(matches):
         if memory is not None and mnemonic.startswith(_ADDRESSED):
-            return _addressed(mnemonic, operands[:number], memory)
+            return _access(mnemonic, operands[:number], memory)
     if mnemonic in (*_ADDS_TO_FIRST, *_ADDS_TO_LAST):
         places = [_vector(operand) for operand in operands]
         added_to = places[-1 if mnemonic in _ADDS_TO_LAST else 0]
@@ -43,7 +43,7 @@ def _read(line: str) -> Instruction:
     return Instruction(effects=(Effect(written, source=_vector(operands[-1]) if whole else None),))
 
 
-def _addressed(mnemonic: str, registers: Iterable[str], memory: re.Match[str]) -> Instruction:
+def _access(mnemonic: str, registers: Iterable[str], memory: re.Match[str]) -> Instruction:
     """Return what a load or a store of registers does."""
     names = [name for operand in registers for name in re.findall(r"\b[vqdshwx]\d+\b", operand)]
     vectors = [name for name in names if name[0] not in "wx"]
@@ -77,4 +77,4 @@ def _frame(lines: Iterable[str]) -> frozenset[str]:
     return frozenset({"sp", *(["x29"] if any(copied.match(line.strip()) for line in lines) else [])})
 
 
-READER = Reader(_read, _frame, _BRANCHES)
+READER = AssemblyReader(_read, _frame, _BRANCHES)

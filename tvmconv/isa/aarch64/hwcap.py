@@ -18,10 +18,10 @@ def features() -> frozenset[str]:
     """Return the features of this machine's CPU that programs may use, by Linux's names."""
     getauxval = ctypes.CDLL(None).getauxval
     getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
-    return decoded(getauxval(_AT_HWCAP), getauxval(_AT_HWCAP2))
+    return decode(getauxval(_AT_HWCAP), getauxval(_AT_HWCAP2))
 
 
-def decoded(hwcap: int, hwcap2: int) -> frozenset[str]:
+def decode(hwcap: int, hwcap2: int) -> frozenset[str]:
     """Return the names of the bits that are set in the two words."""
     pairs = ((hwcap, _HWCAP), (hwcap2, _HWCAP2))
     return frozenset(name for word, bits in pairs for name, bit in bits.items() if word >> bit & 1)
@@ -30,4 +30,4 @@ def decoded(hwcap: int, hwcap2: int) -> frozenset[str]:
 def c_features() -> dict[str, str]:
     """Return each as an initializer of ``struct feature`` (exporting/native/cpu_aarch64.c)."""
     words = {_AT_HWCAP: _HWCAP, _AT_HWCAP2: _HWCAP2}
-    return {name: f"{{{word}, {bit}}}" for word, bits in words.items() for name, bit in bits.items()}
+    return {name: f'{{{word}, {bit}, "{name}"}}' for word, bits in words.items() for name, bit in bits.items()}

@@ -62,7 +62,7 @@ _USED = frozenset(
         "gfni",
     ]
 )
-# What LLVM would use here and there if a CPU's name implies it, to nobody's gain, and other makers' CPUs of the same
+# Features that LLVM would use here and there if a CPU's name implies them, to no gain, and that CPUs of the same
 # features lack: SSE4A's insertq in a kernel for znver4 ended in SIGILL on an Intel CPU that has all of `_USED`, and
 # push2p of APX in one for diamondrapids would on a Sapphire Rapids, bextri of TBM in one for bdver4 on a Zen.
 _WITHOUT = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..assembly import Branches
-from ..instructions import Access, Effect, Instruction, Reader
+from ..assembly import Jumps
+from ..instructions import Access, AssemblyReader, Effect, Instruction
 
-_BRANCHES = Branches(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
+_BRANCHES = Jumps(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
 
-# Of f32, scalar or by vectors, and of pairs of bf16 by vectors and by AMX's tiles. The digits say which operand, as AT&T
+# Multiply-adds of f32, scalar or by vectors, and of pairs of bf16 by vectors and by AMX's tiles. The digits say which operand, as AT&T
 # writes them backwards, is added to: 1 in 231 is the last one, 3 in 213 the first, 2 in 132 the one between.
 _MULTIPLY_ADD = re.compile(r"(?:vfn?m(?:add|sub)(132|213|231)[ps]s|vdpbf16ps|tdpbf16ps)$")
 _ADDED_TO = {"132": -2, "213": -3, "231": -1, None: -1}
@@ -22,7 +22,7 @@ _MASK = re.compile(r"\s*\{%k\d\}$")
 # An operand in memory: displacement(base, index, scale); the base apart.
 _MEMORY = re.compile(r"[-\w.$+]*\((%\w+)?(,[^)]*)?\)")
 _NO_ACCESS = ("lea", "prefetch", "nop", "j", "call")
-# What reads an operand in memory that stands last, where others write it; and of those, what reads it before.
+# Instructions that read a last operand in memory, where others write it; and those of them that read it before.
 _COMPARES = ("cmp", "test", "bt", "push")
 _READS_FIRST = re.compile(r"(add|sub|adc|sbb|inc|dec|neg|not|and|or|xor|sh[lr]|sa[lr]|ro[lr]|xchg|xadd)[bwlq]?$")
 
@@ -65,4 +65,4 @@ def _frame(lines: Iterable[str]) -> frozenset[str]:
     return frozenset({"%rsp", *copied})
 
 
-READER = Reader(_read, _frame, _BRANCHES)
+READER = AssemblyReader(_read, _frame, _BRANCHES)

@@ -1,11 +1,11 @@
-"""Where programs in C find the features of an x86-64 CPU: cpuid, and what the system saves of registers."""
+"""Detection of an x86-64 CPU's features in C programs: cpuid, and the registers that the system saves."""
 
 from __future__ import annotations
 
 _EAX, _EBX, _ECX, _EDX = range(4)
 # Bits of XCR0: vectors of 256 bits, of 512, tiles.
 _NONE, _YMM, _ZMM, _TILES = 0, 0x6, 0xE6, 0x60000
-# By the names of /proc/cpuinfo: leaf and subleaf of cpuid, register, bit, and the state that the system must save (Intel's and AMD's
+# Bits by the names of /proc/cpuinfo: leaf and subleaf of cpuid, register, bit, and the state that the system must save (Intel's and AMD's
 # manuals, CPUID; Linux, arch/x86/include/asm/cpufeatures.h).
 CPUID = {
     "sse": (1, 0, _EDX, 25, _NONE),
@@ -44,4 +44,7 @@ CPUID = {
 
 def c_features() -> dict[str, str]:
     """Return each as an initializer of ``struct feature`` (exporting/native/cpu_x86.c)."""
-    return {name: "{{{:#x}, {}, {}, {}, {:#x}}}".format(*place) for name, place in CPUID.items()}
+    return {
+        name: f'{{{leaf:#x}, {subleaf}, {register}, {bit}, {state:#x}, "{name}"}}'
+        for name, (leaf, subleaf, register, bit, state) in CPUID.items()
+    }

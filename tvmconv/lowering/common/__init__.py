@@ -1,1 +1,1 @@
-"""What lowering for CPUs and GPUs shares: arguments, steps of epilogues, how a schedule asks for rewrites."""
+"""Lowering for both CPUs and GPUs: arguments, steps of epilogues, and rewrites that a schedule asks for."""

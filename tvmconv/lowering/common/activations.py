@@ -13,11 +13,11 @@ from tvm import tirx
 from tvm.ir import Call
 from tvm_ffi.structural import structural_equal
 
-from ...algorithms.epilogue import is_short, narrowed, step_of
+from ...algorithms.epilogue import is_short, step_of, value_of_narrow
 from ...algorithms.types import narrow
 from ...errors import RewriteError
-from .elementary_arithmetic import OPERATORS, computed, is_elementary
-from .rewrites import IF_THEN_ELSE, found, mapped, sequence
+from .elementary_arithmetic import OPERATORS, compute_call, is_elementary
+from .rewrites import IF_THEN_ELSE, find_all, map_nodes, sequence
 from .short_arithmetic import ShortVector
 from .step_arithmetic import Vector
 
@@ -27,12 +27,12 @@ def expand_steps() -> tvm.transform.Pass:
 
     def expand(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         # Most functions have none; the tuner compiles many of them.
-        return func.with_body(expanded(func.body)) if _operators(func.body) else func
+        return func.with_body(expand_operators(func.body)) if _operators(func.body) else func
 
     return tirx.transform.prim_func_pass(expand, opt_level=0, name="ExpandSteps")
 
 
-def expanded(body: Any) -> Any:
+def expand_operators(body: Any) -> Any:
     """Return the statement with what epilogues' operators compute before each store whose value has some.
 
     Raises
@@ -40,7 +40,7 @@ def expanded(body: Any) -> Any:
     RewriteError
         If an operator stands elsewhere.
     """
-    body = mapped(body, tirx.BufferStore, _expanded)
+    body = map_nodes(body, tirx.BufferStore, _expand)
     for call in _operators(body):
         raise RewriteError(f"a step of an epilogue is no part of what is stored: {call}")
     return body
@@ -48,26 +48,26 @@ def expanded(body: Any) -> Any:
 
 def _operators(body: Any) -> list[Call]:
     """Return the calls of epilogues' operators, and of elementary functions."""
-    return [call for call in found(body, Call) if _is_ours(call)]
+    return [call for call in find_all(body, Call) if _is_ours(call)]
 
 
 def _is_ours(call: Call) -> bool:
-    return bool(step_of(call)) or narrowed(call) is not None or is_elementary(call)
+    return bool(step_of(call)) or value_of_narrow(call) is not None or is_elementary(call)
 
 
-def _expanded(store: Any) -> Any:
+def _expand(store: Any) -> Any:
     statements: list[Any] = []
     known: list[tuple[Call, Any]] = []  # what several operators read is fused into each
 
     def answer(call: Any) -> Any:
-        value, step = narrowed(call), step_of(call)
+        value, step = value_of_narrow(call), step_of(call)
         if value is not None:
             vector = Vector(value, statements)
             return narrow(vector.x, "bf16")
         if is_elementary(call):
             made = next((made for other, made in known if structural_equal(other, call)), None)
             if made is None:
-                made = computed(call, statements)
+                made = compute_call(call, statements)
                 known.append((call, made))
             return made
         if step is None:
@@ -75,7 +75,7 @@ def _expanded(store: Any) -> Any:
         vector_of = ShortVector if is_short(call) else Vector
         return vector_of(call.args[0], statements).step(step, *call.args[len(step.numbers) + 1 :])
 
-    value = mapped(mapped(mapped(store.value, Call, _of_mish), Call, _guarded), Call, answer)
+    value = map_nodes(map_nodes(map_nodes(store.value, Call, _of_mish), Call, _guard), Call, answer)
     return sequence([*statements, tirx.BufferStore(store.buffer, value, store.indices)])
 
 
@@ -87,7 +87,7 @@ def _of_mish(call: Any) -> Any:
     return Call(OPERATORS["tanh_softplus"], list(call.args[0].args), ret_ty=call.ty)
 
 
-def _guarded(call: Any) -> Any:
+def _guard(call: Any) -> Any:
     """Return a choice of two values whose operators take 0 where theirs is not chosen.
 
     What they take is computed before the store, and may lie outside an array: of a padded tensor.
@@ -110,6 +110,6 @@ def _guarded(call: Any) -> Any:
             args = map(within, operator.args) if is_elementary(operator) else (within(first), *rest)
             return Call(operator.op, list(args), ret_ty=operator.ty)
 
-        return mapped(value, Call, guard)
+        return map_nodes(value, Call, guard)
 
     return tirx.if_then_else(condition, guarded(values[0], True), guarded(values[1], False))

@@ -54,7 +54,7 @@ _LEAST_NORMAL = 2.0**-126
 _SIGN, _UNSIGNED = -(2**31), 2**31 - 1
 # Three times more than the first is finite, and of the last 2/5 is a normal number.
 _LARGE, _LITTLE = 1e38, 2.0**-100
-# From here on 1 beside the square of a number is nothing.
+# Number from which 1 beside its square is nothing.
 _MUCH = 1e4
 # tan(pi/8) and tan(3*pi/8).
 _EIGHTH, _THREE_EIGHTHS = 0.4142135623730950, 2.414213562373095
@@ -329,7 +329,7 @@ class Elementary(Vector):
 
 
 NAMES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "log", "pow", "round", "sin", "sinh", "softplus", "tan", "tanh_softplus")  # fmt: skip
-# By the name.
+# Operators by their names.
 OPERATORS: Mapping[str, Op] = {name: register_operator(f"elementary_{name}") for name in NAMES}
 _KNOWN = {operator.name: name for name, operator in OPERATORS.items()}
 
@@ -340,12 +340,12 @@ def elementary(name: str, *given: Any) -> Any:
 
 
 def is_elementary(call: Any, name: str = "") -> bool:
-    """Whether a call is of a function of `NAMES`, of one if its name is given."""
+    """Return whether a call is of a function of `NAMES`, or of the one named."""
     known = _KNOWN.get(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else None
     return known is not None and name in ("", known)
 
 
-def computed(call: Call, statements: list[Any]) -> Any:
+def compute_call(call: Call, statements: list[Any]) -> Any:
     """Return what such a call computes; what it stores on the way is added to statements."""
     value, *others = call.args
     made = Elementary(value, statements)

@@ -1,4 +1,4 @@
-"""What a kernel's library is called by."""
+"""Entry points of a kernel's library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SYMBOL = "tvmconv_kernel"
 
 
 class EntryPoints(Flag):
-    """Which functions a library has.
+    """Functions of a kernel's library.
 
     ``PLAIN`` takes the filter as it lies. ``PACKED`` takes it prepacked, and has a function that packs; where a kernel
     reads the filter in place, it is the same as ``PLAIN``. What ships has ``BOTH``, each from the definition that is best

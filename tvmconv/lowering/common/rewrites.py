@@ -23,12 +23,12 @@ IMPORT = "pragma_import_llvm"  # LLVM IR text, which defines the functions of in
 IF_THEN_ELSE, EXTERN = Op.get("prim.if_then_else"), Op.get("tirx.call_pure_extern")
 
 
-def asked(loop: Any, rewrite: str) -> bool:
-    """Whether the schedule asked for a rewrite of this loop."""
+def asks_for(loop: Any, rewrite: str) -> bool:
+    """Return whether the schedule asked for a rewrite of this loop."""
     return rewrite in loop.annotations
 
 
-def mapped(body: Any, kind: Any, answer: Callable[[Any], Any]) -> Any:
+def map_nodes(body: Any, kind: Any, answer: Callable[[Any], Any]) -> Any:
     """Return the statement with ``answer(node)`` in place of each node of a kind, inner ones first.
 
     An error that `answer` raises ends it; TVM's own walk would hand it through C++, as another error.
@@ -48,19 +48,19 @@ def mapped(body: Any, kind: Any, answer: Callable[[Any], Any]) -> Any:
     return result
 
 
-def found(body: Any, *kinds: Any) -> list[Any]:
+def find_all(body: Any, *kinds: Any) -> list[Any]:
     """Return all nodes of some kinds."""
     nodes: list[Any] = []
     structural_walk(body, [(kind, nodes.append) for kind in kinds])
     return nodes
 
 
-def rewritten(body: Any, rewrite: str, answer: Callable[[Any], Any]) -> Any:
+def rewrite_loops(body: Any, rewrite: str, answer: Callable[[Any], Any]) -> Any:
     """Return the statement with ``answer(loop)`` in place of each loop of which `rewrite` is asked."""
-    return mapped(body, tirx.For, lambda loop: answer(loop) if asked(loop, rewrite) else loop)
+    return map_nodes(body, tirx.For, lambda loop: answer(loop) if asks_for(loop, rewrite) else loop)
 
 
-def answered(loop: Any, rewrite: str | tuple[str, ...], body: Any = None) -> Any:
+def settle(loop: Any, rewrite: str | tuple[str, ...], body: Any = None) -> Any:
     """Return a loop that no longer asks for a rewrite, or several, possibly with another body.
 
     What is left of a loop of one iteration, which was kept for its annotations alone, is its body.
@@ -69,7 +69,7 @@ def answered(loop: Any, rewrite: str | tuple[str, ...], body: Any = None) -> Any
     left = {key: value for key, value in loop.annotations.items() if key not in rewrites}
     body = loop.body if body is None else body
     if not left and isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 1:
-        return replaced(body, {loop.loop_var: loop.min})
+        return substitute(body, {loop.loop_var: loop.min})
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=left)
 
 
@@ -85,10 +85,10 @@ def with_own_loops(body: Any) -> Any:
 
     def own(loop: Any) -> Any:
         var = tirx.Var(loop.loop_var.name, "int32")
-        inside = replaced(loop.body, {loop.loop_var: var})
+        inside = substitute(loop.body, {loop.loop_var: var})
         return tirx.For(var, loop.min, loop.extent, loop.kind, inside, annotations=loop.annotations)
 
-    return mapped(body, tirx.For, own)
+    return map_nodes(body, tirx.For, own)
 
 
 def element_at(buffer: Any, indices: Any) -> Any:
@@ -105,14 +105,14 @@ def sequence(statements: list[Any]) -> Any:
 
 def asked_of(func: tirx.PrimFunc) -> set[str]:
     """Return the annotations by which a function and its loops ask for rewrites."""
-    of_loops = (key for loop in found(func.body, tirx.For) for key in loop.annotations)
+    of_loops = (key for loop in find_all(func.body, tirx.For) for key in loop.annotations)
     given = (*of_loops, *(func.attrs.keys() if func.attrs else ()))
     return {key for key in given if key.startswith(PREFIX) and key not in IDENTITY}
 
 
 def check_answered(func: tirx.PrimFunc, later: Iterable[str] = ()) -> None:
     """Raise RewriteError if a loop still asks for a rewrite, or the function for another than those `later`."""
-    for loop in found(func.body, tirx.For):
+    for loop in find_all(func.body, tirx.For):
         for key in loop.annotations:
             if key.startswith(PREFIX):
                 refuse(loop, key, "nothing answered it")
@@ -125,8 +125,8 @@ def check_well_formed(func: tirx.PrimFunc) -> None:
     undefined = tirx.analysis.undefined_vars(func.body, func.params)
     if undefined:
         raise RewriteError(f"a rewrite left {', '.join(var.name for var in undefined)} undefined")
-    imported = "".join(each.value.value for each in found(func.body, tirx.AttrStmt) if each.attr_key == IMPORT)
-    for call in found(func.body, Call):
+    imported = "".join(each.value.value for each in find_all(func.body, tirx.AttrStmt) if each.attr_key == IMPORT)
+    for call in find_all(func.body, Call):
         if call.op.same_as(EXTERN) and f"@{call.args[0].value}(" not in imported:
             raise RewriteError(
                 f"nothing defines {call.args[0].value}, which is called: no rewrite made it an instruction"
@@ -138,7 +138,7 @@ def check_well_formed(func: tirx.PrimFunc) -> None:
     except (ValueError, RuntimeError) as error:
         raise RewriteError(f"a rewrite left a function that is not well formed: {error}") from error
 
-    for access in found(_unconditional(func.body), TensorLoad, tirx.BufferStore):
+    for access in find_all(_unconditional(func.body), TensorLoad, tirx.BufferStore):
         buffer = access.source if isinstance(access, TensorLoad) else access.buffer
         for index, extent in zip(access.indices, buffer.shape, strict=True):
             ramp = isinstance(index, tirx.Ramp)
@@ -156,7 +156,7 @@ def _unconditional(body: Any) -> Any:
     return structural_map(body, [(tirx.IfThenElse, lambda _: tirx.Evaluate(0)), (Call, without)])
 
 
-def replaced(value: Any, variables: dict[Any, Any]) -> Any:
+def substitute(value: Any, variables: dict[Any, Any]) -> Any:
     """Return `value` with other expressions in place of variables."""
 
     def instead(var: Any) -> Any:

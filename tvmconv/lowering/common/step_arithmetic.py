@@ -29,14 +29,14 @@ _TAIL = (
     -1.3197184e-4, 1.7935413e-4, 1.5699235e-3, -3.5125539e-3, -7.5252713e-3,
     6.040383e-2, -1.8652344e-1, 3.871369e-1, -6.0789657e-1, 7.5528514e-1,
 )  # fmt: skip
-# What GELU multiplies at last is scaled by 2**64 on the way, so that it is normal.
+# Powers of two that scale GELU's last factor on the way, so that it is normal.
 UP, DOWN = 64, 2.0**-64
 # A sigmoid of less is no normal number, of more is 1; e**-104 is less than half of the least f32 number. What is divided by
 # 1 + e**-x is divided by 2**-24 of it, which is finite.
 _LEAST_SIGMOID, _MOST_SIGMOID, LEAST_SILU, LESS = -88.0, 20.0, -104.0, 24
 # Added to a number, and taken off again, it rounds it to a whole one.
 ROUND = 1.5 * 2**23
-# Beyond these the answers are 0, or what infinity gives.
+# Limits beyond which the answers are 0, or what infinity gives.
 _MOST_TANH, _LEAST_ELU, MOST_GELU, LEAST_GELU_TANH, MOST_GELU_TANH = 9.1, -18.0, 14.5, -10.7, 6.0
 TANH_1 = 2 * sqrt(2 / pi)
 TANH_3 = 0.044715 * TANH_1
@@ -68,9 +68,9 @@ class Vector:
         if name in ("relu", "clip"):
             return self._clip(x, *(step.numbers or (0.0, inf)))
         if name == "scale":
-            return _rounded(x * array[0])
+            return _round(x * array[0])
         if name in ("leaky", "prelu"):
-            return tirx.Select(x < zero, _rounded((*array, *numbers)[0] * x), x)
+            return tirx.Select(x < zero, _round((*array, *numbers)[0] * x), x)
         if name == "hardsigmoid":
             return self._clip(fma(numbers[0], x, numbers[1]), 0.0, 1.0)
         if name == "hardswish":
@@ -96,7 +96,7 @@ class Vector:
         clipped, sixth = self._clip(self.x, -3.0, 3.0), self._const(1 / 6)
         product = self._named(clipped * sixth)
         quotient = fma(fma(product, self._const(-6), clipped), sixth, product)
-        return _rounded(self.x * (quotient + self._const(0.5)))
+        return _round(self.x * (quotient + self._const(0.5)))
 
     def _tanh(self) -> Any:
         """``(e**2a - 1) / (e**2a + 1)`` with the sign of x, a = abs(x)."""
@@ -127,7 +127,7 @@ class Vector:
         square = self._named(x * x)
         product = self._named(c3 * square)
         low = fma(c3, square, -product) + fma(c3, fma(x, x, -square), fma(c3_low, square, c1_low))
-        # Which of the two is larger depends on x: what the sum loses of each (Knuth's two-sum).
+        # Both parts are taken, since the larger depends on x: the rounding error of each (Knuth's two-sum).
         total = self._named(c1 + product)
         part = self._named(total - c1)
         low = self._named(low + ((c1 - (total - part)) + (product - part)))
@@ -241,6 +241,6 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fma", a, b, c)
 
 
-def _rounded(product: Any) -> Any:
+def _round(product: Any) -> Any:
     """Return a product that code generation makes no part of a multiply-add with what a later step adds."""
     return tirx.call_llvm_pure_intrin(str(product.ty.dtype), "llvm.arithmetic.fence", product)

@@ -1,1 +1,1 @@
-"""From a schedule for a CPU to a library: rewrites of its loops, LLVM, the linker."""
+"""Lower schedules for CPUs to libraries: rewrites of loops, LLVM, the linker."""

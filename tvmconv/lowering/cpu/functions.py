@@ -10,11 +10,11 @@ from ...algorithms.types import KERNEL_DTYPES
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..common.arguments import bind_arguments, kernel_arguments, stored_in, view
 from ..common.entry_points import SYMBOL, EntryPoints
-from .packing import Split
+from .packing import Halves
 
 
 def kernel_functions(
-    func: tirx.PrimFunc, definition: Definition, halves: Split | None, entry_points: EntryPoints
+    func: tirx.PrimFunc, definition: Definition, halves: Halves | None, entry_points: EntryPoints
 ) -> dict[str, tirx.PrimFunc]:
     """Return what takes a kernel's arguments, by its symbol.
 
@@ -23,7 +23,10 @@ def kernel_functions(
     if halves is None:
         functions = {SYMBOL: bind_arguments(func, definition, KERNEL_DTYPES)}
     else:
-        functions = {PACK_SYMBOL: _pack(func, definition, halves), PACKED_SYMBOL: _packed(func, definition, halves)}
+        functions = {
+            PACK_SYMBOL: _pack(func, definition, halves),
+            PACKED_SYMBOL: _packed_function(func, definition, halves),
+        }
         if EntryPoints.PLAIN in entry_points:
             functions[SYMBOL] = _both(func, definition, halves)
     return {symbol: function.with_attr("global_symbol", symbol) for symbol, function in functions.items()}
@@ -34,14 +37,14 @@ def functions_of(module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
     return {variable.name_hint: function for variable, function in module.functions.items()}
 
 
-def _pack(func: tirx.PrimFunc, definition: Definition, halves: Split) -> tirx.PrimFunc:
+def _pack(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.PrimFunc:
     """Return the function of filter and `packed`."""
     filter_, packed = kernel_arguments(definition.problem, KERNEL_DTYPES)["filter"], halves.packed()
     statements = tirx.SeqStmt([view(func.params[1], filter_), *halves.views(packed), *halves.pack])
     return tirx.PrimFunc([filter_, packed], statements, func.ret_type, func.attrs)
 
 
-def _packed(func: tirx.PrimFunc, definition: Definition, halves: Split) -> tirx.PrimFunc:
+def _packed_function(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.PrimFunc:
     """Return the function of the operands and the output in which `packed` takes the filter's place."""
     data, _, *rest, output = kernel_arguments(definition.problem, KERNEL_DTYPES).values()
     data_, _, *rest_ = list(func.params)[: len(definition.problem.operands)]
@@ -51,7 +54,7 @@ def _packed(func: tirx.PrimFunc, definition: Definition, halves: Split) -> tirx.
     return tirx.PrimFunc([data, packed, *rest, output], tirx.SeqStmt(body), func.ret_type, func.attrs)
 
 
-def _both(func: tirx.PrimFunc, definition: Definition, halves: Split) -> tirx.PrimFunc:
+def _both(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.PrimFunc:
     """Return the function of the operands and the output that calls the two others."""
     data, filter_, *rest = kernel_arguments(definition.problem, KERNEL_DTYPES).values()
     packed = halves.packed()

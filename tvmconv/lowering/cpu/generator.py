@@ -1,4 +1,4 @@
-"""How kernels for CPUs are compiled: a `tvmconv.lowering.code_generator.CodeGenerator`."""
+"""Compile kernels for CPUs: a `tvmconv.lowering.code_generator.CodeGenerator`."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import tvm
 from ...algorithms.definition import Definition
 from ...problem import Problem
 from ...targets.target import CpuTarget, Target
+from ..code_generator import Written
 from ..common.entry_points import SYMBOL, EntryPoints
 from ..compiler import Choice, plain_choice, schedule, sketches_of
 from .functions import functions_of
@@ -22,13 +23,14 @@ from .workspaces import allocate, workspaces
 
 def write(
     problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
-) -> tuple[dict[str, Any] | None, int]:
+) -> Written:
     """Write a kernel's library."""
     lowered = lower_choice(problem, target, choice, entry_points)
     allocated = allocate(lowered.module, target.tvm())
     executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
     link(executable, path, workspaces(allocated), target.isa)
-    return lowered.layout.described() if lowered.layout else None, workspace_bytes(lowered.module)
+    layout = lowered.layout.described() if lowered.layout else None
+    return Written(layout, workspace_bytes(lowered.module), lowered.module)
 
 
 def lower_choice(
@@ -38,7 +40,7 @@ def lower_choice(
     if entry_points is EntryPoints.BOTH and (other := plain_choice(problem, target, choice)) != choice:
         definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
         packed = lower(scheduled.mod, definition, EntryPoints.PACKED)
-        return packed if packed.layout is None else _joined(_in_place(problem, target, other), packed)
+        return packed if packed.layout is None else _join(_in_place(problem, target, other), packed)
     definition, scheduled = schedule(problem, target, choice, _first(entry_points))
     lowered = lower(scheduled.mod, definition)
     if entry_points is EntryPoints.BOTH and lowered.layout is None:
@@ -74,9 +76,9 @@ def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choic
     if prepacked is sketches_of(choice.algorithm, problem, target):
         return plain
     definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
-    return _joined(plain, lower(scheduled.mod, definition))
+    return _join(plain, lower(scheduled.mod, definition))
 
 
-def _joined(plain: Lowered, packed: Lowered) -> Lowered:
+def _join(plain: Lowered, packed: Lowered) -> Lowered:
     """Return the functions of both, that for plain filters of the first."""
     return Lowered(tvm.IRModule({**functions_of(packed.module), **functions_of(plain.module)}), packed.layout)

@@ -19,10 +19,10 @@ from ...support.files import whole_file
 from ...support.toolchain import ffi_includes, run_compiler, run_tool
 from ...targets.target import CpuTarget
 
-# Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
+# Symbols that callers look up; others are hidden. TVM's runtime, when it is in the process, fills the launcher's
 # four slots of every library it can find them in; hidden, they stay ours.
 _EXPORTS = ("__tvm_ffi_*",)
-# As build-id and debug sections carry nothing a caller needs, they cannot differ between two builds.
+# Build-id and debug sections are left out: they carry nothing a caller needs, and so cannot differ between two builds.
 # nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
 # that kernels were loaded on keeps them.
 _LINK_FLAGS = (
@@ -40,7 +40,7 @@ NATIVE = Path(__file__).parents[1] / "native"
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
-# What every library for CPUs has beside its kernels: launcher.c, and the threads that it launches on; and the C files of its
+# Sources in every library for CPUs beside its kernels: launcher.c, and the threads that it uses; and the C files of its
 # instruction set.
 _SERVICES = ("launcher", "shared", "pool", "openmp", "processors")
 

@@ -1,4 +1,4 @@
-"""From a scheduled function to one that TVM compiles: every pass of `LOWERING`, in order."""
+"""Lower a scheduled function to one that TVM compiles: every pass of `LOWERING`, in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm_ffi.structural import structural_map
 from ...algorithms.definition import Definition
 from ..common.entry_points import EntryPoints
 from .packing import Layout, nbytes
-from .passes import LOWERING, Kernel, requests
+from .passes import LOWERING, PassKernel, requests
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def lower(
 
     Without ``PLAIN`` it has no SYMBOL where it has PACKED_SYMBOL.
     """
-    kernel = Kernel(mod, definition, entry_points, requests(mod["main"]))
+    kernel = PassKernel(mod, definition, entry_points, requests(mod["main"]))
     for each in LOWERING:
         kernel = each(kernel)
         if each.name == last:

@@ -20,7 +20,7 @@ import numpy as np
 from tvm import tirx
 
 from ...algorithms.annotations import PACK
-from ..common.rewrites import answered, asked, found, refuse, rewritten
+from ..common.rewrites import asks_for, find_all, refuse, rewrite_loops, settle
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of the printed code
 LINE = 16  # elements: 64 bytes of f32, or of pairs of bf16
@@ -28,7 +28,7 @@ LINE = 16  # elements: 64 bytes of f32, or of pairs of bf16
 
 @dataclass(frozen=True)
 class Layout:
-    """How a packed filter lies in memory.
+    """Layout of a packed filter in memory.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Split:
+class Halves:
     """The two parts of a function's body.
 
     Attributes
@@ -65,7 +65,7 @@ class Split:
 
     @cached_property
     def layout(self) -> Layout:
-        """How the parts lie in `packed`."""
+        """Layout of the parts in `packed`."""
         code = "\n".join(each.script() for each in [*map(tirx.AllocBuffer, self.parts), *self.pack])
         shapes = "+".join("x".join(str(int(extent)) for extent in part.shape) for part in self.parts)
         (dtype,) = {str(part.dtype) for part in self.parts}
@@ -92,7 +92,7 @@ class Split:
         return offsets
 
 
-def split(func: tirx.PrimFunc) -> Split | None:
+def split(func: tirx.PrimFunc) -> Halves | None:
     """Split a lowered function, whose second parameter is the filter, where stages ask for PACK.
 
     None if none does, if another stage reads the filter itself (callers would have to give both), or if nothing reads what
@@ -108,15 +108,15 @@ def split(func: tirx.PrimFunc) -> Split | None:
     allocations = [each for each in statements if isinstance(each, tirx.AllocBuffer)]
     stages = [each for each in statements if not isinstance(each, tirx.AllocBuffer)]
     asking = {number: loop for number, each in enumerate(stages) if (loop := _asking(each)) is not None}
-    stages = [rewritten(each, PACK, lambda loop: answered(loop, PACK)) for each in stages]
+    stages = [rewrite_loops(each, PACK, lambda loop: settle(loop, PACK)) for each in stages]
     pack, rest = [stages[number] for number in asking], [s for n, s in enumerate(stages) if n not in asking]
-    made, read = ({used for each in part for used in _used(each)} for part in (pack, rest))
+    made, read = ({used for each in part for used in _used_buffers(each)} for part in (pack, rest))
     if weights in read or not made & read:
         return None
     if foreign := made - {weights} - {each.buffer for each in allocations}:
         refuse(next(iter(asking.values())), PACK, f"it depends on {', '.join(sorted(each.name for each in foreign))}")
     made_here = [each for each in allocations if each.buffer in made]
-    return Split(
+    return Halves(
         pack=[*(each for each in made_here if each.buffer not in read), *pack],
         rest=[*(each for each in allocations if each.buffer not in made), *rest],
         parts=[each.buffer for each in made_here if each.buffer in read],
@@ -125,15 +125,15 @@ def split(func: tirx.PrimFunc) -> Split | None:
 
 def unsplit(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function that packs its filter in each call, whatever asks for PACK."""
-    return func.with_body(rewritten(func.body, PACK, lambda loop: answered(loop, PACK)))
+    return func.with_body(rewrite_loops(func.body, PACK, lambda loop: settle(loop, PACK)))
 
 
 def _asking(stage: tirx.Stmt) -> Any:
     """Return a loop of the stage that asks for PACK, None if none does."""
-    return next((loop for loop in found(stage, tirx.For) if asked(loop, PACK)), None)
+    return next((loop for loop in find_all(stage, tirx.For) if asks_for(loop, PACK)), None)
 
 
-def _used(statement: tirx.Stmt) -> set[Any]:
+def _used_buffers(statement: tirx.Stmt) -> set[Any]:
     """Return the buffers that a statement reads or writes, those that it allocates itself apart."""
     return set(tirx.analysis.undefined_vars(statement, []))
 

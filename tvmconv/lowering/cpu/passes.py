@@ -23,9 +23,9 @@ from ...algorithms.definition import Definition
 from ...algorithms.pairs import DOT, ROUND
 from ..common.activations import expand_steps
 from ..common.entry_points import EntryPoints
-from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, found
+from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, find_all
 from .functions import functions_of, kernel_functions
-from .packing import Split, split, unsplit
+from .packing import Halves, split, unsplit
 from .rewrites.apart import keep_apart
 from .rewrites.choices import choose_once
 from .rewrites.columns import part_columns
@@ -48,13 +48,13 @@ from .rewrites.tiles import by_tiles
 from .rewrites.transposing import transpose
 from .stack import keep_on_stack
 
-# Of all passes of GENERATION; of those after arrays have their places (workspaces.py).
+# Names of all passes of GENERATION, and of those after arrays have their places (workspaces.py).
 PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"
 LAST_OF_ALLOCATION = "keep-on-stack"
 
 
 @dataclass(frozen=True)
-class Kernel:
+class PassKernel:
     """A kernel between two passes of LOWERING.
 
     Attributes
@@ -73,7 +73,7 @@ class Kernel:
     definition: Definition
     entry_points: EntryPoints
     requests: frozenset[str]
-    halves: Split | None = None
+    halves: Halves | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Pass:
     name
         What ``tvmconv inspect --stage`` takes.
     run
-        From a Kernel to the next, in LOWERING; in GENERATION a pass of TVM.
+        From a PassKernel to the next, in LOWERING; in GENERATION a pass of TVM.
     asked
         The annotations, or the called functions, that ask for it; none: it is for every kernel.
     after
@@ -97,7 +97,7 @@ class Pass:
     asked: tuple[str, ...] = ()
     after: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(self, kernel: Kernel) -> Kernel:
+    def __call__(self, kernel: PassKernel) -> PassKernel:
         """Return the kernel as it is after this pass of LOWERING."""
         if self.asked and kernel.requests.isdisjoint(self.asked):
             return kernel
@@ -110,7 +110,7 @@ class Pass:
 
 def requests(func: tirx.PrimFunc) -> frozenset[str]:
     """Return the annotations of a function and of its loops that ask for a pass, and the functions that it calls."""
-    called = {str(each.args[0].value) for each in found(func.body, Call) if each.op.same_as(EXTERN)}
+    called = {str(each.args[0].value) for each in find_all(func.body, Call) if each.op.same_as(EXTERN)}
     return frozenset(asked_of(func) | called)
 
 
@@ -121,17 +121,17 @@ def _without(func: tirx.PrimFunc, asked: tuple[str, ...]) -> tirx.PrimFunc:
     return func
 
 
-def _tvm(run: tvm.transform.Pass, kernel: Kernel) -> Kernel:
+def _tvm(run: tvm.transform.Pass, kernel: PassKernel) -> PassKernel:
     return replace(kernel, module=run(kernel.module))
 
 
-def _bodies(rewrite: Callable[[Any], Any], kernel: Kernel) -> Kernel:
+def _bodies(rewrite: Callable[[Any], Any], kernel: PassKernel) -> PassKernel:
     """Rewrite the body of each function."""
     rewritten = {name: func.with_body(rewrite(func.body)) for name, func in functions_of(kernel.module).items()}
     return replace(kernel, module=tvm.IRModule(rewritten))
 
 
-def _split(kernel: Kernel) -> Kernel:
+def _split(kernel: PassKernel) -> PassKernel:
     """Find the two parts of a function, or take the request back: where there are none, the filter is read as it lies."""
     main = kernel.module["main"]
     halves = split(main)
@@ -140,12 +140,12 @@ def _split(kernel: Kernel) -> Kernel:
     return replace(kernel, halves=halves)
 
 
-def _bind(kernel: Kernel) -> Kernel:
+def _bind(kernel: PassKernel) -> PassKernel:
     functions = kernel_functions(kernel.module["main"], kernel.definition, kernel.halves, kernel.entry_points)
     return replace(kernel, module=tvm.IRModule(functions))
 
 
-def _check(kernel: Kernel) -> Kernel:
+def _check(kernel: PassKernel) -> PassKernel:
     for func in kernel.module.functions.values():
         check_answered(func, {key for each in GENERATION for key in each.asked})
         check_well_formed(func)

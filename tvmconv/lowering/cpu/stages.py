@@ -19,7 +19,7 @@ from .passes import GENERATION, LOWERING, PASSES, generation, requests
 def show(stage: str, problem: Problem, target: CpuTarget, choice: Choice) -> str:
     """Return a stage of a CPU kernel."""
     if stage in {each.name for each in LOWERING}:
-        return of_definitions(problem, target, choice, lambda *scheduled: _lowered(stage, *scheduled))
+        return of_definitions(problem, target, choice, lambda *scheduled: _after_pass(stage, *scheduled))
     if stage == "passes":
         return _passes(problem, target, choice)
     module = lower_choice(problem, target, choice).module
@@ -33,7 +33,7 @@ def show(stage: str, problem: Problem, target: CpuTarget, choice: Choice) -> str
     return target.isa.listing(executable.mod.inspect_source("asm"))
 
 
-def _lowered(last: str, definition: Definition, schedule: Schedule) -> str:
+def _after_pass(last: str, definition: Definition, schedule: Schedule) -> str:
     """Return the functions after a pass of LOWERING."""
     return str(lower(schedule.mod, definition, last=last).module.script())
 

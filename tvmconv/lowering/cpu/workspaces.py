@@ -1,4 +1,4 @@
-"""What the functions of a kernel take from the allocator of workspaces."""
+"""Memory that the functions of a kernel take from the allocator of workspaces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm.ir import StringImm
 from ...runtime.arrays import LINE_BYTES
 from ...runtime.kernel_object import Workspace
 from ..common.entry_points import SYMBOL
-from ..common.rewrites import found
+from ..common.rewrites import find_all
 from .functions import functions_of
 from .packing import nbytes
 from .passes import LAST_OF_ALLOCATION, generation
@@ -27,7 +27,7 @@ def workspaces(allocated: tvm.IRModule) -> dict[str, Workspace]:
     """Return what each function of a module that :func:`allocate` returned takes from the allocator, at most."""
     functions = functions_of(allocated)
     sizes = {name: _workspace(function.body) for name, function in functions.items()}
-    called = [sizes[each.value] for each in found(functions[SYMBOL].body, StringImm) if each.value in sizes]
+    called = [sizes[each.value] for each in find_all(functions[SYMBOL].body, StringImm) if each.value in sizes]
     if called:  # `_both`: one after the other
         own = sizes[SYMBOL]
         shared, task = max(each.shared for each in called), max(each.task for each in called)
@@ -37,9 +37,9 @@ def workspaces(allocated: tvm.IRModule) -> dict[str, Workspace]:
 
 def _workspace(body: tirx.Stmt) -> Workspace:
     """Return what a function itself allocates: each array from a cache line on, with a line for its size before it."""
-    loops = [loop for loop in found(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
-    within = sum(_block(each) for loop in loops for each in found(loop.body, tirx.AllocBuffer))
-    return Workspace(sum(map(_block, found(body, tirx.AllocBuffer))) - within, within)
+    loops = [loop for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+    within = sum(_block(each) for loop in loops for each in find_all(loop.body, tirx.AllocBuffer))
+    return Workspace(sum(map(_block, find_all(body, tirx.AllocBuffer))) - within, within)
 
 
 def _block(node: tirx.AllocBuffer) -> int:

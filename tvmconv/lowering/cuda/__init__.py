@@ -1,1 +1,1 @@
-"""From a schedule for a GPU to a library: CUDA C++, nvcc, the linker."""
+"""Lower schedules for GPUs to libraries: CUDA C++, nvcc, the linker."""

@@ -10,7 +10,7 @@ from tvm.ir import Call
 from ...algorithms.epilogue import calls_operators, step_of
 from ...epilogue import OPERANDS
 from ...problem import Problem
-from ..common.rewrites import mapped
+from ..common.rewrites import map_nodes
 from ..cpu.linker import NATIVE
 
 STEPS = NATIVE / "steps.cuh"
@@ -24,10 +24,10 @@ def steps_header(problem: Problem) -> str:
 
 def call_steps(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function that calls those of the header instead of epilogues' operators, once for each lane of a vector."""
-    return func.with_body(mapped(func.body, Call, _called))
+    return func.with_body(map_nodes(func.body, Call, _call_step))
 
 
-def _called(call: Any) -> Any:
+def _call_step(call: Any) -> Any:
     step = step_of(call)
     if step is None:
         return call

@@ -1,4 +1,4 @@
-"""How kernels for GPUs are compiled: a `tvmconv.lowering.code_generator.CodeGenerator`."""
+"""Compile kernels for GPUs: a `tvmconv.lowering.code_generator.CodeGenerator`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ...algorithms.definition import Definition
 from ...errors import TargetError, TvmconvError
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
+from ..code_generator import Written
 from ..common.entry_points import EntryPoints
 from ..compiler import Choice, schedule
 from .linker import link_cuda
@@ -31,12 +32,12 @@ def check_tools(target: CudaTarget) -> None:
 
 def write(
     problem: Problem, target: CudaTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
-) -> tuple[None, int]:
+) -> Written:
     """Write a kernel's library, whose filter is not packed."""
     definition, scheduled = schedule(problem, target, choice)
     kernel = to_source(scheduled.mod, definition, target)
     link_cuda(kernel, problem, target, path)
-    return None, kernel.workspace_bytes
+    return Written(None, kernel.workspace_bytes, None)
 
 
 def show(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> str:

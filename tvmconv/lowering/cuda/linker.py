@@ -20,9 +20,9 @@ from .source import WORKSPACE, Argument, CudaSource, Launch, TensorMap
 
 # Codes of DLDataType.
 _TYPE_CODES = {"f32": 2, "f16": 2, "bf16": 4}
-# Of CUtensorMapDataType.
+# Numbers of CUtensorMapDataType.
 _MAP_TYPES = {"f32": 7, "f16": 6, "bf16": 9}
-# Of CUtensorMapSwizzle, by the bytes of a box's row.
+# Numbers of CUtensorMapSwizzle, by the bytes of a box's row.
 _SWIZZLES = {32: 1, 64: 2, 128: 3}
 # The assembler includes the bytes as they are; C would take seconds for a megabyte.
 _FATBIN = r"""

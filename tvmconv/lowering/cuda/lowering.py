@@ -1,4 +1,4 @@
-"""From a scheduled function to CUDA C++ and the launches that run it, without nvcc, a driver or a GPU.
+"""Lower a scheduled function to CUDA C++ and the launches that run it, without nvcc, a driver or a GPU.
 
 TVM's passes for GPUs, less those for other devices, with the kernel's own arguments put in place as on CPUs
 (`bind_arguments`). What TVM would turn into calls of its runtime becomes a table: the functions to launch, in
@@ -63,7 +63,7 @@ def to_source(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> 
 
 def _generate(device: tvm.IRModule, target: CudaTarget) -> str:
     """Return the CUDA C++ of device functions by TVM's code generator."""
-    # Where there is a driver, TVM also compiles what it generates, for the GPU that is there: give it nothing instead.
+    # TVM also compiles what it generates if there is a driver, for the GPU that is there: give it nothing instead.
     compile_as_before = tvm.get_global_func(_COMPILE)
     tvm_ffi.register_global_func(_COMPILE, lambda code: b"", override=True)
     try:

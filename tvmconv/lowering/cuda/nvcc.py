@@ -24,14 +24,14 @@ _INSTALL = (
 _SINCE = {80: "12.0", 86: "12.0", 89: "12.0", 90: "12.0", 100: "12.8", 120: "12.8"}
 # Warnings are of what TVM prints, which nobody edits. Compressed code would save little and take longer to load.
 _FLAGS = ("-fatbin", "-std=c++17", "-O3", "--disable-warnings", "--no-compress", "-Xptxas=-v")
-# What ptxas says, with -v, of a function that keeps registers in local memory.
+# Message of ptxas, with -v, about a function that keeps registers in local memory.
 _SPILLS = re.compile(r"Function properties for (\w+)\s+\d+ bytes stack frame, [1-9]\d* bytes spill stores")
 
 
 def tool_paths(tool: str, package: str) -> list[str]:
     """Return the paths of a program of NVIDIA's toolkit: on the PATH, in CUDA_HOME or CUDA_PATH, in its usual place, of a pip package."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), _USUAL_HOME]
-    places = [*(Path(home) / "bin" / tool for home in homes if home), *_packaged(tool, package)]
+    places = [*(Path(home) / "bin" / tool for home in homes if home), *_find_packaged(tool, package)]
     found = [shutil.which(tool), *(str(place) for place in places if os.access(place, os.X_OK))]
     return [path for path in found if path is not None]
 
@@ -53,7 +53,7 @@ def nvcc_paths() -> list[str]:
     return found
 
 
-def _packaged(tool: str, package: str) -> list[Path]:
+def _find_packaged(tool: str, package: str) -> list[Path]:
     """Return where a pip package has a program, if it is installed."""
     try:
         files = distribution(package).files or []

@@ -10,7 +10,7 @@ from ...problem import DTYPE_BYTES
 from ..cpu.linker import NATIVE
 from .source import WORKSPACE, Argument, Launch
 
-# As in packing.cuh.
+# Threads, as in packing.cuh.
 _THREADS = 256
 _TILE_ELEMENTS = 4096
 # The least and the most x of a tile: shorter rows leave threads idle, longer ones take more loads that do not lie together.
@@ -46,17 +46,17 @@ class _Copy:
 
     @property
     def elements(self) -> int:
-        """Of the copy, zeros included."""
+        """Elements of the copy, zeros included."""
         return self.batch * self.padded_outer * self.padded_inner * self.padded_x
 
     @property
     def tile_x(self) -> int:
-        """Of a tile of a copy that transposes."""
+        """Columns of a tile of a copy that transposes."""
         return next((x for x in _TILES_X if x >= self.padded_x), _TILES_X[-1])
 
     @property
     def blocks(self) -> int:
-        """Of the launch, for this copy."""
+        """Blocks of the launch, for this copy."""
         if not self.transposes:
             return -(-self.elements // (ALIGNED * _THREADS))
         tiles_y = -(-self.padded_outer * self.padded_inner // (_TILE_ELEMENTS // self.tile_x))
@@ -64,7 +64,7 @@ class _Copy:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: a tile, and a word more a row."""
+        """Bytes of a block: a tile, and a word more a row."""
         return (_TILE_ELEMENTS // self.tile_x) * (self.tile_x + 2) * 2 if self.transposes else 0
 
     def declared(self, name: str) -> str:
@@ -93,7 +93,7 @@ class Packed:
     workspace_bytes: int
 
 
-def packed(packing: Packing) -> Packed:
+def pack_arrays(packing: Packing) -> Packed:
     """Return the copies of a problem's arrays, in the workspace, or the arrays themselves."""
     size = DTYPE_BYTES[packing.source.dtype]
     found: dict[str, Argument] = {"data": Argument("data"), "filter": Argument("filter")}

@@ -36,7 +36,7 @@ _SYNC = "tirx.tvm_storage_sync"
 
 def pipeline_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with its loops annotated by STAGES pipelined."""
-    return cast(tirx.PrimFunc, func.with_body(structural_map(func.body, (tirx.For, _pipelined))))
+    return cast(tirx.PrimFunc, func.with_body(structural_map(func.body, (tirx.For, _pipeline))))
 
 
 def fragments(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -66,7 +66,7 @@ def fragments(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return cast(tirx.PrimFunc, func.with_body(structural_map(body, (Call, pointer))))
 
 
-def _pipelined(loop: tirx.For) -> tirx.Stmt:
+def _pipeline(loop: tirx.For) -> tirx.Stmt:
     if STAGES not in loop.annotations:
         return loop
     stages, extent, k = int(loop.annotations[STAGES]), int(loop.extent), loop.loop_var
@@ -89,7 +89,7 @@ def _pipelined(loop: tirx.For) -> tirx.Stmt:
 
     def at(step: Any, statements: list[tirx.Stmt]) -> list[tirx.Stmt]:
         """The statements of loop step `step`, with the tiles of its stage."""
-        return [_staged(each, tiles, step % stages, k, step) for each in statements]
+        return [_stage(each, tiles, step % stages, k, step) for each in statements]
 
     loads = [tirx.BufferStore(r, copy.value, [0]) for r, copy in zip(registers, others, strict=True)]
     stores = [
@@ -134,7 +134,7 @@ class _Tile:
         self.staged = tirx.decl_buffer((self.size * stages,), buffer.dtype, buffer.name, scope=buffer.scope())
 
 
-def _staged(statement: tirx.Stmt, tiles: list[_Tile], stage: Any, k: Any, step: Any) -> tirx.Stmt:
+def _stage(statement: tirx.Stmt, tiles: list[_Tile], stage: Any, k: Any, step: Any) -> tirx.Stmt:
     """Return the statement with `step` for `k` and the tiles of `stage`."""
 
     def tile_of(buffer: Any) -> _Tile | None:
@@ -148,12 +148,12 @@ def _staged(statement: tirx.Stmt, tiles: list[_Tile], stage: Any, k: Any, step: 
         return (
             node
             if tile is None
-            else tirx.BufferStore(tile.staged, node.value, [_moved(node.indices[0], stage * tile.size)])
+            else tirx.BufferStore(tile.staged, node.value, [_move(node.indices[0], stage * tile.size)])
         )
 
     def load(node: TensorLoad) -> Any:
         tile = tile_of(node.source)
-        return node if tile is None else tirx.BufferLoad(tile.staged, [_moved(node.indices[0], stage * tile.size)])
+        return node if tile is None else tirx.BufferLoad(tile.staged, [_move(node.indices[0], stage * tile.size)])
 
     def pointer(node: Call) -> Call:
         if not node.op.same_as(_ACCESS_PTR):
@@ -168,7 +168,7 @@ def _staged(statement: tirx.Stmt, tiles: list[_Tile], stage: Any, k: Any, step: 
     return cast(tirx.Stmt, structural_map(stepped, [(tirx.BufferStore, store), (TensorLoad, load), (Call, pointer)]))
 
 
-def _moved(index: Any, by: Any) -> Any:
+def _move(index: Any, by: Any) -> Any:
     if isinstance(index, tirx.Ramp):
         return tirx.Ramp(index.base + by, index.stride, index.lanes)
     return index + by
@@ -185,7 +185,7 @@ def _asynchronous_copy(copy: tirx.BufferStore) -> tirx.Stmt:
 
 
 def _is_asynchronous(copy: tirx.BufferStore) -> bool:
-    # Where all is padding the value is a constant.
+    # A value that is all padding is a constant.
     return _copied_bytes(copy) >= LEAST_ASYNCHRONOUS and isinstance(copy.value, Call | TensorLoad)
 
 

@@ -19,7 +19,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """By what a device function copies boxes of an array, swizzled (CUDA Driver API, cuTensorMapEncodeTiled).
+    """Map by which a device function copies boxes of an array, swizzled (CUDA Driver API, cuTensorMapEncodeTiled).
 
     Attributes
     ----------

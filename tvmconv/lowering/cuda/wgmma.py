@@ -19,11 +19,11 @@ from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import NATIVE
 from .epilogue_steps import finish, steps_header
-from .packing import packed
+from .packing import pack_arrays
 from .source import Argument, CudaSource, Launch, TensorMap
 
 _ELEMENTS = {"f16": "__half", "bf16": "__nv_bfloat16"}
-# Of so many elements.
+# Vectors by their number of elements.
 _VECTORS = {1: "unsigned short", 2: "unsigned", 4: "uint2", 8: "uint4"}
 _THREADS = 384
 _OPERANDS = ("bias", "scale", "slope", "residual")
@@ -68,7 +68,7 @@ def scheduled_tile(mod: tvm.IRModule, problem: Problem, target: CudaTarget) -> W
 def wgmma_source(problem: Problem, tile: WgmmaTile, target: CudaTarget) -> CudaSource:
     """Return the CUDA C++ of a convolution by tiles, and of the copies that it reads."""
     packing = packing_of(problem, target)
-    flat, copies = packing.problem, packed(packing)
+    flat, copies = packing.problem, pack_arrays(packing)
     phases = phases_of(flat)
     parts = [
         (NATIVE / "hopper.cuh").read_text(),
@@ -110,7 +110,7 @@ def _data_map(packing: Packing, tile: WgmmaTile, phases: Phases, data: Argument)
         extents = (*pixels, flat.in_channels, flat.batch)
         return TensorMap(data.name, extents, (PLANE_PIXELS, 1, 1, tile.span, 1), (1,) * 5, packing.distances)
     steps = (1, *reversed(phases.strides), 1)
-    # What is traversed, of which copies take every so many.
+    # Extents that are traversed, of which copies take every so many.
     spans = (tile.span, w + tile.halo[1], h + tile.halo[0], d, n)
     box = tuple(b * step for b, step in zip(spans, steps, strict=True))
     return TensorMap(data.name, (flat.in_channels, *pixels, flat.batch), box, steps, packing.distances, data.offset)

@@ -14,7 +14,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Of this thread, where there is room in what the plan lends; NULL with an error raised (launcher.c). */
+/* Workspace of this thread, where there is room in what the plan lends; NULL with an error raised (launcher.c). */
 extern void* (*__TVMBackendAllocWorkspace)(int device_type, int device_id, uint64_t bytes, int code, int bits);
 extern int (*__TVMBackendFreeWorkspace)(int device_type, int device_id, void* block);
 
@@ -24,7 +24,7 @@ enum { F32_TYPE, BF16_TYPE, BOOL_TYPE };
 enum { NO_MASK, ADDED, KEPT_WHERE, KEPT_WHERE_NOT };
 #define ITEM(type) ((type) == F32_TYPE ? 4 : (type) == BF16_TYPE ? 2 : 1)
 
-/* Where the elements of an operand are, in elements: of each index of a batch, of a query or key, of a number of it. */
+/* Strides of an operand, in elements: of each index of a batch, of a query or key, of a number of it. */
 typedef struct {
   int64_t offset, batch[BATCH_AXES], row, column, type;
 } Place;
@@ -35,7 +35,7 @@ typedef struct {
   int64_t kind, fill;
 } Mask;
 
-/* As `tvmconv/network/operators/attention.py` writes them. Products are multiplied by a factor (its bits) and by the scale, of which an index of
+/* Numbers that `tvmconv/network/operators/attention.py` writes. Products are multiplied by a factor (its bits) and by the scale, of which an index of
  * the batch has one element. */
 typedef struct {
   int64_t batch[BATCH_AXES], query_count, key_count, depth, width;
@@ -187,7 +187,7 @@ STEP(end)
 #define TASKS 32
 /* Rows that lie so far from each other have one place in the L1 cache for all. */
 #define ALIAS_BYTES 4096
-/* Of fewer products, about 5 us, by the caller's thread alone. */
+/* Products below which, in about 5 us, the caller's thread computes alone. */
 #define FEW_PRODUCTS 200000
 
 typedef struct {

@@ -85,7 +85,7 @@ PRODUCT(one_by_step, 1, far, 1)
 PRODUCT(one_by_row, 1, 1, far)
 #undef PRODUCT
 
-/* Of rows whose numbers, or which themselves, lie one after the other. */
+/* Multiplies by rows whose numbers, or which themselves, lie one after the other. */
 INLINE void NAME(multiply)(int vectors, const float* a, int64_t row, int64_t step, const float* b, int64_t steps, int64_t rows,
                            const V* factor, float* to) {
   if (step == 1)
@@ -279,7 +279,7 @@ INLINE void NAME(powers)(int vectors, float* scores, int64_t keys, V* greatest, 
   for (int v = 0; v < vectors; v++) total[v] = total[v] * factor[v] + sums[v];
 }
 
-/* What a block of queries has of the keys before. */
+/* State of a block of queries after the keys before. */
 typedef struct {
   float *queries, *outputs; /* transposed */
   V greatest[2], total[2];

@@ -15,7 +15,7 @@
 
 #include "cuda_launcher.h"
 
-/* From cuda.h, which a machine that only links kernels need not have. */
+/* Declarations of cuda.h, which a machine that only links kernels need not have. */
 typedef int CUresult, CUdevice;
 typedef struct CUctx_st* CUcontext;
 typedef struct CUlib_st* CUlibrary;
@@ -247,7 +247,7 @@ static int read_array(const TVMFFIAny* value, const struct tvmconv_array* expect
     if (given->shape[axis] != extent)
       return fail("ValueError", "%s has %lld elements along axis %d, not %lld", name, (long long)given->shape[axis], axis,
                   (long long)extent);
-    /* Where there are no elements, PyTorch's steps may be any. */
+    /* PyTorch's steps may be any if there are no elements. */
     if (given->strides != NULL && extent > 1 && elements != 0 && given->strides[axis] != step)
       return fail("ValueError", "%s is not C-contiguous", name);
     step *= extent;
@@ -283,7 +283,7 @@ __attribute__((visibility("default"))) int __tvm_ffi_tvmconv_kernel(void* self, 
   return status;
 }
 
-/* How many bytes of device memory the workspace argument must point to. */
+/* Returns the bytes of device memory that the workspace argument must point to. */
 __attribute__((visibility("default"))) int __tvm_ffi_tvmconv_workspace_bytes(void* self, const TVMFFIAny* args,
                                                                              int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)args, (void)num_args;

@@ -1,4 +1,4 @@
-/* What tvmconv/lowering/cuda/linker.py generates for each kernel, and cuda_launcher.c reads. */
+/* Descriptions that tvmconv/lowering/cuda/linker.py generates for each kernel, and cuda_launcher.c reads. */
 #ifndef TVMCONV_CUDA_LAUNCHER_H_
 #define TVMCONV_CUDA_LAUNCHER_H_
 
@@ -17,7 +17,7 @@ struct tvmconv_array {
   int64_t shape[5];
 };
 
-/* What cuTensorMapEncodeTiled makes of an array, `offset` bytes after its beginning: by what kernels copy boxes of it. The
+/* Arguments of cuTensorMapEncodeTiled for an array, `offset` bytes after its beginning, by which kernels copy its boxes. The
  * axis whose elements lie together is the first; `distances` are in bytes, of the axes after it. */
 struct tvmconv_tensor_map {
   uint64_t offset;
@@ -48,7 +48,7 @@ extern const int32_t tvmconv_num_arrays, tvmconv_num_launches;
 extern const struct tvmconv_array tvmconv_arrays[];
 extern const struct tvmconv_launch tvmconv_launches[];
 extern const uint64_t tvmconv_workspace_bytes;
-/* For messages: "sm_80, sm_90 and later", "sm_90a alone". */
+/* Text for messages: "sm_80, sm_90 and later", "sm_90a alone". */
 extern const char tvmconv_architectures[];
 extern const unsigned char tvmconv_fatbin[];
 

@@ -21,7 +21,7 @@ INLINE F32 load(const char* from, int type) {
   return (F32)(__builtin_convertvector(*(const U16*)from, U32) << 16);
 }
 
-/* As bf16 to the nearest, the even one of two; what is no number stays none. */
+/* Rounds to bf16, to the nearest, the even one of two; NaN stays NaN. */
 INLINE U16 narrow(F32 value) {
   const U32 bits = (U32)value, high = bits >> 16;
   const U32 none = (U32)(value != value);
@@ -86,7 +86,7 @@ INLINE F32 greater(F32 most, F32 value) {
   return SELECT(takes, value, most);
 }
 
-/* Whether no element is NaN. */
+/* Returns whether no element is NaN. */
 INLINE int is_finite(F32 poison) {
   const I32 none = poison != poison;
   int32_t any = 0;

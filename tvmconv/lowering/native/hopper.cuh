@@ -81,13 +81,13 @@ __device__ __forceinline__ void tvmconv_store_box(const tvmconv_tensor_map *map,
 
 __device__ __forceinline__ void tvmconv_stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// Until all stores of this thread have read shared memory.
+// Wait until all stores of this thread have read shared memory.
 __device__ __forceinline__ void tvmconv_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
-// Until all stores of this thread are done.
+// Wait until all stores of this thread are done.
 __device__ __forceinline__ void tvmconv_stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// What this thread wrote to shared memory is seen by copies that begin after a barrier.
+// Make this thread's writes to shared memory seen by copies that begin after a barrier.
 __device__ __forceinline__ void tvmconv_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- Multiplication, by all threads of a group ----
@@ -98,7 +98,7 @@ __device__ __forceinline__ void tvmconv_multiplies_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Until at most `pending` of the latest committed groups are under way.
+// Wait until at most `pending` of the latest committed groups are under way.
 template <int pending>
 __device__ __forceinline__ void tvmconv_multiplies_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");

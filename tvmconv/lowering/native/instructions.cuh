@@ -32,7 +32,7 @@ __device__ __forceinline__ void tvmconv_copy_16(void *target, const void *source
                : "memory");
 }
 
-// What was copied since the last commit becomes a group.
+// Make a group of the copies since the last commit.
 __device__ __forceinline__ void tvmconv_copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Wait until at most `pending` of the latest groups are still under way. An immediate: a constant once inlined.

@@ -14,7 +14,7 @@
 
 #include "parallel.h"
 
-/* From tvm/runtime/c_backend_api.h. */
+/* Declarations of tvm/runtime/c_backend_api.h. */
 typedef struct {
   void* sync_handle;
   int32_t num_task;
@@ -75,7 +75,7 @@ int tvmconv_share(int64_t count, Body body, void* data) {
 #define HUGE_PAGE_BYTES (2u << 20)
 #define LINE_BYTES 64u
 
-/* Where this thread's workspaces lie while they fit (of networks: in their arena), from a cache line on; what of it is not taken
+/* Memory of this thread's workspaces while they fit (of networks: their arena), from a cache line on; its free part
  * begins at `lent`. One is freed before those that were taken before it. */
 static __thread unsigned char *lent_from = NULL, *lent = NULL, *lent_to = NULL;
 

@@ -26,7 +26,7 @@ static void run_thread(void* argument) {
     if (region->body(region->data, index) != 0) __atomic_store_n(&region->failed, 1, __ATOMIC_RELAXED);
 }
 
-/* In which this thread's loops are. */
+/* Team that this thread's loops are in. */
 static __thread void* team;
 
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {
@@ -66,7 +66,7 @@ int tvmconv_by_team(int threads, int (*call)(void* data), void* data) {
   return region.status;
 }
 
-/* Its threads do not exist in a forked child, but its record of them does, and the child's first parallel region would wait for
+/* OpenMP's threads do not exist in a forked child, but its record of them does, and the child's first parallel region would wait for
  * them for ever. Retiring them before the fork leaves a clean record; the parent's next region starts new ones. */
 void tvmconv_retire_openmp(void) {
   if (omp_pause_resource != NULL) omp_pause_resource(1, omp_get_initial_device());

@@ -8,7 +8,7 @@ constexpr int kPackThreads = 256;
 constexpr int kTileElements = 4096;  // of a block that transposes
 using Bits = unsigned short;         // an element, of whichever type
 
-// Where an element of the copy is in the array, which 32 bits reach (tvmconv/checks.py); -1 if it is a zero. Every kGroup of x
+// Returns the index in the array of an element of the copy, in 32 bits (tvmconv/checks.py); -1 if it is a zero. Every kGroup of x
 // are of a group; every kTogether of x have the channels of their groups, kGroupChannels each, from a multiple of 8 channels on.
 template <class Array>
 __device__ __forceinline__ int tvmconv_source(int batch, int outer, int inner, int x) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ int tvmconv_source(int batch, int outer, int inner, i
   return inside ? element + group * Array::kFromGroup + (x - group * Array::kGroup) * Array::kFromX : -1;
 }
 
-// For arrays that lie as the copy does, or have so few x that those of other pixels, which lie together, are neighbours' too:
+// Copies arrays that lie as the copy does, or have so few x that those of other pixels, which lie together, are neighbours' too:
 // each thread fills 16 bytes.
 template <class Array>
 __device__ __forceinline__ void tvmconv_gather(const Bits *from, Bits *to, unsigned block) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void tvmconv_gather(const Bits *from, Bits *to, unsig
   *reinterpret_cast<uint4 *>(to + first) = *reinterpret_cast<uint4 *>(elements);
 }
 
-// For arrays with (outer, inner) as the fastest index: by tiles in shared memory, whose rows are odd numbers of words.
+// Copies arrays with (outer, inner) as the fastest index: by tiles in shared memory, whose rows are odd numbers of words.
 template <class Array>
 __device__ __forceinline__ void tvmconv_transpose(const Bits *from, Bits *to, unsigned block, unsigned *shared) {
   constexpr int kTileX = Array::kTileX, kTileY = kTileElements / kTileX, kPitch = kTileX + 2;

@@ -30,7 +30,7 @@ __asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST_GLIBC);
 
 #define LINE __attribute__((aligned(64)))
 #define MOST_WORKERS 1023
-/* Of two threads on an idle machine, one that waits for the other within a loop, or for the next loop of a network, waits for
+/* Time to spin: on an idle machine, a thread that waits for another within a loop, or for the next loop of a network, waits for
  * less; to wake a sleeping one takes about as long (docs/performance.md). */
 #define SPIN_NANOSECONDS 50000
 #define YIELD_NANOSECONDS 4000000
@@ -60,12 +60,12 @@ struct Loop {
 };
 #define CALLER_SLEEPS (1u << 31)
 
-/* What is offered to a worker, other than a share: nothing, for it is idle; nothing, for it works; to leave a team. */
+/* Offers to a worker, other than a share: nothing, for it is idle; nothing, for it works; to leave a team. */
 #define IDLE ((Share*)0)
 #define BUSY ((Share*)1)
 #define LEAVE ((Share*)2)
 
-/* Who starts a loop and the worker that waits for one pass a line between their caches, and each further one would take as long. */
+/* The starter of a loop and the worker that waits pass one line between their caches, and each further line would take as long. */
 typedef struct {
   LINE _Atomic(Share*) offer;
   LINE atomic_uint asleep;
@@ -79,7 +79,7 @@ typedef struct {
   Worker* workers[MOST_WORKERS];
 } Pool;
 
-/* Whether this thread is within an iteration. */
+/* Set while this thread is within an iteration. */
 static __thread int within;
 
 static int64_t now(void) {

@@ -12,7 +12,7 @@ typedef struct {
   int64_t inputs, outputs, taps, stride, pad, dilation;
 } Axis;
 
-/* What is made of taps: the greatest of numbers, the greatest where some may be none, the sum by a number, if that is not 0. */
+/* Reductions of taps: the greatest of numbers, the greatest where some may be none, the sum by a number, if that is not 0. */
 enum { GREATEST, KEEPING, MEAN };
 
 /* Brings the elements of some vectors from `at` on of all taps together, or of one that is not whole; of the greatest, `poison` becomes
@@ -68,7 +68,7 @@ typedef void Together(const char* const* taps, int64_t count, int64_t elements, 
 #define TYPES(kind) KNOWN(kind, WHOLE, WHOLE) KNOWN(kind, WHOLE, HALF) KNOWN(kind, HALF, WHOLE) KNOWN(kind, HALF, HALF)
 #define BY_TYPES(kind) {{kind##_WHOLE_WHOLE, kind##_WHOLE_HALF}, {kind##_HALF_WHOLE, kind##_HALF_HALF}}
 TYPES(GREATEST) TYPES(KEEPING) TYPES(MEAN)
-/* By what is read, and what is written. */
+/* Functions by the types that are read and written. */
 static Together* const known[3][2][2] = {BY_TYPES(GREATEST), BY_TYPES(KEEPING), BY_TYPES(MEAN)};
 
 /* The taps of an output that meet an input: the first, and the one after the last. */
@@ -91,7 +91,7 @@ typedef struct {
 /* Elements of a row that a thread has on its stack. */
 #define MOST_ROW 32768
 
-/* Whether a row is made of the rows that its windows meet, and then of their columns: that reads fewer elements, where windows share some. */
+/* Returns whether a row is made of the rows that its windows meet, and then of their columns: fewer reads, where windows overlap. */
 static int is_by_rows(const Pooling* pooling) {
   const Axis* axes = pooling->axes;
   const int64_t rows = axes[0].taps * axes[1].taps, columns = axes[2].taps;

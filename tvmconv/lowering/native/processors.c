@@ -1,4 +1,4 @@
-/* How many threads a kernel has by default. `tvmconv/runtime/processors.py` does the same. */
+/* Default number of a kernel's threads. `tvmconv/runtime/processors.py` does the same. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <sched.h>
@@ -80,7 +80,7 @@ static int hierarchy_quota(const char* prefix, const char* mounted, const char* 
   }
 }
 
-/* Whether a list, "cpu,cpuacct", has the word "cpu". */
+/* Returns whether a list, "cpu,cpuacct", has the word "cpu". */
 static int has_cpu(const char* list) {
   for (const char* word = list; word != NULL; word = strchr(word, ',')) {
     word += *word == ',';

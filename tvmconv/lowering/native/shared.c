@@ -8,7 +8,7 @@
 
 #include "parallel.h"
 
-/* What libraries of one name know in common: raise the number where this changes. */
+/* Name of what libraries have in common: raise the number where this changes. */
 #define NAME "tvmconv.threads.1"
 typedef struct {
   int (*parallel_for)(void* pool, int threads, int64_t count, Body body, void* data);
@@ -28,7 +28,7 @@ static int give(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* 
   return 0;
 }
 
-/* What is registered; NULL if nothing is. */
+/* Returns the registered threads; NULL if there are none. */
 static Threads* find(void) {
   const TVMFFIByteArray name = {NAME, sizeof NAME - 1};
   TVMFFIObjectHandle function = NULL;

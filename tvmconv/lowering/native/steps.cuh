@@ -132,7 +132,7 @@ __device__ __forceinline__ float tvmconv_gelu_tanh(float x) {
   const float a = tvmconv_clip(x, -10.7f, 10.7f);
   const float square = __fmul_rn(a, a), product = __fmul_rn(c3, square);
   float low = fmaf(c3, square, -product) + fmaf(c3, fmaf(a, a, -square), fmaf(c3_low, square, c1_low));
-  // Which of the two is larger depends on x: what the sum loses of each (Knuth's two-sum).
+  // Both parts are taken, since the larger depends on x: the rounding error of each (Knuth's two-sum).
   const float total = c1 + product, part = total - c1;
   low += (c1 - (total - part)) + (product - part);
   const float high = __fmul_rn(a, total);

@@ -40,12 +40,12 @@ constexpr int kDataW = kBoxW + kHaloW, kDataH = kBoxH + kHaloH;
 constexpr int kLoadedBytes = kDataW * kDataH * kBoxD * kBoxN * kRowBytes;
 constexpr int kChannelSteps = (kDepth + kSpan - 1) / kSpan;
 constexpr int kTilesO = (kOutputs + kColumns - 1) / kColumns;
-// As many in each phase, by the largest.
+// Tiles of each phase, as many as of the largest.
 constexpr int kTilesW = (kPhaseW + kBoxW - 1) / kBoxW, kTilesH = (kPhaseH + kBoxH - 1) / kBoxH;
 constexpr int kTilesD = (kPhaseD + kBoxD - 1) / kBoxD, kTilesN = (kBatch + kBoxN - 1) / kBoxN;
 constexpr int kTiles = kPhases * kTilesO * kTilesW * kTilesH * kTilesD * kTilesN;
 
-// Where a tile begins among the outputs of its phase. Neighbours in time share their pixels.
+// First output of a tile in its phase. Neighbours in time share their pixels.
 struct TileStart {
   int o, w, h, d, n, phase;
 };
@@ -89,7 +89,7 @@ struct Ring {
 using DataRing = Ring<kDataStages>;
 using FilterRing = Ring<kStages>;
 
-// Of a phase: boxes of data along each axis, and steps of each.
+// Steps of a phase: boxes of data along each axis, and taps of each.
 struct Depth {
   int boxes_d, boxes_h, boxes_w, taps;
 };
@@ -99,7 +99,7 @@ __device__ __forceinline__ Depth tvmconv_depth(const Phase &phase) {
   return {phase.taps_d, phase.taps_h, phase.taps_w, 1};
 }
 
-// What a step multiplies: a box of data; or of planes a box for each 64 pixels, in rows of pixels.
+// Loads the data of a step: a box; or of planes a box for each 64 pixels, in rows of pixels.
 __device__ __forceinline__ void tvmconv_load_data(unsigned char *to, const tvmconv_tensor_map *data, uint64_t *arrived, int c,
                                                   int w, int h, int d, int n) {
   if (!kDataPlanes) return tvmconv_load_box(to, data, arrived, c, w, h, d, n);
@@ -175,7 +175,7 @@ __device__ __forceinline__ int tvmconv_row(int row) {
   return w < kBoxW && h < kBoxH ? h * kBoxW + w : -1;
 }
 
-// Where the first channel of a pixel of a tile's box is in the output; -1 if the output has no pixel there.
+// Returns the index in the output of the first channel of a pixel of a tile's box; -1 if the output has no pixel there.
 __device__ __forceinline__ int64_t tvmconv_pixel(const TileStart &tile, int row) {
   if (kHalo && row < 0) return -1;
   const Phase phase = tvmconv_phase(tile.phase);
@@ -186,14 +186,14 @@ __device__ __forceinline__ int64_t tvmconv_pixel(const TileStart &tile, int row)
   return inside ? n * kPixels * kOutputs + (static_cast<int64_t>(d * kOutH + h) * kOutW + w) * kPixelStep : -1;
 }
 
-// Of two channels from o on, which is even.
+// Returns the residuals of two channels from o on, which is even.
 __device__ __forceinline__ Pair tvmconv_residual(const Element *residual, int64_t pixel, int o) {
   const Element *at = residual + pixel + o * kChannelStep;
   if (!kPlanes && kOutputs % 2 == 0) return *reinterpret_cast<const Pair *>(at);
   return Pair{at[0], o + 1 < kOutputs ? at[kChannelStep] : at[0]};
 }
 
-// Where a tile's element is in shared memory: as a copy of boxes reads it, or by channels, of which 16 bytes are exclusive-ored
+// Returns the place of a tile's element in shared memory: as a copy of boxes reads it, or by channels, whose 16 bytes are xor-ed
 // so that a warp's elements lie in different banks.
 __device__ __forceinline__ int tvmconv_place(int row, int column) {
   if (kPlanes) return column * kRows * 2 + (row / 8 ^ column / 2 % 8) * 16 + row % 8 * 2;

@@ -9,9 +9,9 @@
 #include "parallel.h"
 #include "elements.h"
 
-/* What is made of a window: its greatest, its sum by a number, its sum by weights; its greatest where some may be no numbers. */
+/* Reductions of a window: its greatest, its sum by a number, its sum by weights; its greatest where some may be no numbers. */
 enum { GREATEST, MEAN, WEIGHTED, KEEPING };
-/* How the columns of a tap lie for neighbours: side by side, further apart; or a table has them. */
+/* Places of a tap's columns for neighbours: side by side, further apart; or in a table. */
 enum { NEXT, APART, TABLE };
 /* Rows that are made together, and the most columns that these are made of at a time, which a thread has on its stack. */
 #define ROWS 8
@@ -40,10 +40,10 @@ typedef struct {
   int kind, type, how;
 } Windows;
 
-/* What is made of no element. */
+/* Reduction of no element. */
 #define OUTSIDE(kind) ((kind) == GREATEST || (kind) == KEEPING ? -INFINITY : 0)
 #define NOTHING(kind) ((F32){} + (float)OUTSIDE(kind))
-/* What is made of one more, by a weight that is a number or a vector. */
+/* Reduction with one more element, by a weight that is a number or a vector. */
 #define COMBINED(so_far, value, weight, kind)                                                                              \
   ((kind) == GREATEST ? (U32)greater_number(so_far, value)                                                                 \
    : (kind) == KEEPING ? (U32)greater(so_far, value)                                                                       \

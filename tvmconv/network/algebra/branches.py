@@ -13,12 +13,12 @@ from typing import Any
 
 from tvm import relax
 
-from ...linear.maps import LinearMap, added, told
+from ...linear.maps import LinearMap, add, describe_gain
 from ...linear.rounding import rounds_more
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, part_cycles, pass_cycles
 from .reading import Level, is_rows, levels, pixels, written
 
@@ -49,7 +49,7 @@ class Merge:
     @property
     def said(self) -> str:
         """What was done."""
-        return told(self.count, self.saved)
+        return describe_gain(self.count, self.saved)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source and the others."""
@@ -84,12 +84,12 @@ class Branches:
         for variable in reversed([*self.graph.values]):
             if variable in inside or not self._is_covered(variable):
                 continue
-            summands = self._summands(variable)
-            merge = self._merged(variable, summands) if len(summands) > 1 else self._chained(variable)
+            summands, sums = self._summands(variable)
+            merge = self._merged(variable, summands) if sums else self._chained(variable, inside)
             if merge is not None:
                 merges[variable] = merge
                 inside |= self._before(variable, merge)
-            inside |= self._within(variable)
+            inside |= sums  # they are not to be looked at by themselves
         return merges
 
     def _is_covered(self, variable: Any) -> bool:
@@ -98,31 +98,27 @@ class Branches:
             return False
         return 3 <= len(shape) <= 5 or (len(shape) >= 2 and is_rows(variable, self.graph))
 
-    def _summands(self, variable: Any) -> list[Any]:
-        """Return what is added to give a variable; itself, if it is no sum of variables of its shape."""
+    def _summands(self, variable: Any) -> tuple[list[Any], set[Any]]:
+        """Return what is added to give a variable, and the sums that are part of it; itself, if it is no sum."""
+        summands, sums, waiting = [], set[Any](), [variable]
+        while waiting:
+            each = waiting.pop()
+            if self._is_sum(each) and (each is variable or len(self.graph.readers(each)) == 1):
+                sums.add(each)
+                waiting += reversed(self.graph.values[each].args)
+            else:
+                summands.append(each)
+        return summands, sums
+
+    def _is_sum(self, variable: Any) -> bool:
+        """Whether a variable is the sum of two of its shape."""
         call = self.graph.call(variable, "relax.add")
         if call is None or not all(isinstance(each, relax.Var) for each in call.args):
-            return [variable]
+            return False
         if any(self.graph.array(each) is not None for each in call.args):
-            return [variable]
-        if any(
-            static_shape(each.ty) != static_shape(variable.ty) or each.ty.dtype != variable.ty.dtype
-            for each in call.args
-        ):
-            return [variable]
-        return [
-            summand
-            for each in call.args
-            for summand in (self._summands(each) if len(self.graph.readers(each)) == 1 else [each])
-        ]
-
-    def _within(self, variable: Any) -> set[Any]:
-        """Return the sums that are part of a variable's, which are not to be looked at by themselves."""
-        call = self.graph.call(variable, "relax.add")
-        if call is None or len(self._summands(variable)) == 1:
-            return set()
-        parts = {each for each in call.args if len(self.graph.readers(each)) == 1}
-        return parts.union(*(self._within(each) for each in parts))
+            return False
+        shape, dtype = static_shape(variable.ty), variable.ty.dtype
+        return all(static_shape(each.ty) == shape and each.ty.dtype == dtype for each in call.args)
 
     def _before(self, variable: Any, merge: Merge) -> set[Any]:
         """Return the variables that nothing reads once a merge is there."""
@@ -145,14 +141,16 @@ class Branches:
             levels(each, self.graph, rows) if len(self.graph.readers(each)) == 1 else levels(each, self.graph, rows)[:1]
             for each in summands
         ]
-        sources = dict.fromkeys(level.source for each in candidates for level in each)
+        sources: dict[Any, dict[int, Level]] = {}
+        for number, each in enumerate(candidates):
+            for level in each:
+                sources.setdefault(level.source, {}).setdefault(number, level)
         best: tuple[float, Merge] | None = None
-        for source in sources:
-            chosen = [next((level for level in each if level.source.same_as(source)), None) for each in candidates]
-            taken = [level for level in chosen if level is not None]
+        for source, chosen in sources.items():
+            taken = list(chosen.values())
             if len(taken) < 2 or not any(level.parts for level in taken):
                 continue
-            others = tuple(each for each, level in zip(summands, chosen, strict=True) if level is None)
+            others = tuple(each for number, each in enumerate(summands) if number not in chosen)
             found = self._gain(variable, source, taken, others, rows)
             if found is not None and (best is None or found[0] > best[0]):
                 best = found
@@ -169,13 +167,16 @@ class Branches:
             call = self.graph.call(call.args[0])
         return call is not None and call.op.name == "relax.matmul"
 
-    def _chained(self, variable: Any) -> Merge | None:
-        """Return the map that costs least for a variable that is a map of a map."""
+    def _chained(self, variable: Any, inside: set[Any]) -> Merge | None:
+        """Return the map that costs least for a variable that is a map of a map; what cannot be one by itself comes `inside`."""
         rows = self._is_product(variable)
         if not rows and not 3 <= variable.ty.ndim <= 5:
             return None
         best: tuple[float, Merge] | None = None
-        for level in levels(variable, self.graph, rows):
+        reached = levels(variable, self.graph, rows)
+        if all(part.is_diagonal for part in reached[-1].maps):
+            inside.update(level.source for level in reached[1:-1])
+        for level in reached:
             if sum(not part.is_diagonal for part, _ in level.parts) > 1:
                 found = self._gain(variable, level.source, [level], (), rows)
                 if found is not None and (best is None or found[0] > best[0]):
@@ -186,7 +187,7 @@ class Branches:
         self, variable: Any, source: Any, taken: list[Level], others: tuple[Any, ...], rows: bool
     ) -> tuple[float, Merge] | None:
         """Return the cycles that a merge saves, and the merge; None: it saves none, or rounds more."""
-        merged = added([level.map for level in taken])
+        merged = add([level.map for level in taken])
         shape, dtype = static_shape(source.ty), DTYPES[str(variable.ty.dtype)]
         if merged is None or shape is None:
             return None

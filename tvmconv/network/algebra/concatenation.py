@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...linear.maps import LinearMap, added, composed
+from ...linear.maps import LinearMap, add, compose
 from ...linear.rounding import MOST, lost, relative_error, rounds_more
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, outputs, part_cycles, pass_cycles
 from .reading import filters, levels, written
 from .upsampling import Upsampled, is_cheaper, repeating_cycles, upsampled
@@ -62,7 +62,7 @@ class Split:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         moved = sum(isinstance(each, Upsampled) for each in self.terms)
         of = f", {moved} of them transposed in the place of upsampling" if moved else ""
         return f"a concatenation and its convolution, {len(self.terms)} convolutions{of}"
@@ -86,7 +86,7 @@ class Gathered:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         return f"{self.count} slices, their concatenation and its convolution, one kernel"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
@@ -117,13 +117,13 @@ def _gathered(
     source = None
     for field, piece in zip(fields, pieces, strict=True):
         level = levels(field, graph, rows=False)[-1]
-        made = composed(piece, level.map) if level.parts and level.map.is_slice else None
+        made = compose(piece, level.map) if level.parts and level.map.is_slice else None
         if made is None or len(graph.readers(field)) != 1 or not (source is None or level.source.same_as(source)):
             return None
         source = level.source
         maps.append(made)
         before += sum(part_cycles(part, given, dtype, target) for part, given in level.parts)
-    merged = added(maps)
+    merged = add(maps)
     if source is None or merged is None:
         return None
     merged = replace(merged, bias=whole.bias)
@@ -159,7 +159,7 @@ def _split(
 
 
 def _rounds_more(terms: Sequence[Part | Upsampled], whole: LinearMap, dtype: str) -> bool:
-    """Whether a sum loses more by rounding filters, and all outputs but the last, which is added to, than one convolution."""
+    """Return whether a sum loses more by rounding filters, and all outputs but the last, than one convolution."""
     if dtype == "f32":
         return False
     after = sum(each.lost(dtype) for each in terms) + relative_error(dtype) * sum(each.power for each in terms[:-1])

@@ -1,4 +1,4 @@
-"""What a linear map, or a pass over an array, costs by estimate: cycles of one core."""
+"""Estimate the cycles, on one core, of a linear map, or of a pass over an array."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from tvm import relax
 
 from ...linear.maps import LinearMap
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.operators import AVERAGE_POOLS
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, part_cycles, pass_cycles
 from .reading import POOLS, levels, written
 
@@ -42,7 +42,7 @@ class Pooled:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         return "averaged before its pointwise convolution, not after it"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:

@@ -14,12 +14,14 @@ import numpy as np
 from tvm import relax
 
 from ...fills import numpy_dtype
-from ...linear.maps import Array, LinearMap, composed, identity
+from ...linear.maps import Array, LinearMap, compose, identity
+from ..ir.constants import integers, static_shape
 from ..ir.graph import Graph, affine, along
 from ..ir.operators import AVERAGE_POOLS, CONVOLUTIONS
 from ..ir.problem_of import DTYPES, is_convolution
-from ..rewrite.simplify import integers, static_shape
 
+# Operators that are followed back from one: more than any block has, and a bound of the work on long chains.
+_MOST_LEVELS = 24
 POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 
 
@@ -70,15 +72,18 @@ def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> 
     """
     shape = static_shape(variable.ty) or ()
     channels, rank = shape[-1 if rows else 1], 1 if rows else len(shape) - 2
-    found = [Level(variable, identity(channels, rank))]
-    while len(graph.readers(found[-1].source)) == 1 or found[-1].source.same_as(variable):
+    found, others = [Level(variable, identity(channels, rank))], 0
+    while len(found) < _MOST_LEVELS and (
+        len(graph.readers(found[-1].source)) == 1 or found[-1].source.same_as(variable)
+    ):
         step = _step(found[-1].source, graph, rows)
         if step is None:
             break
         source, inner = step
-        if most is not None and sum(not part.is_diagonal for part in (inner, *found[-1].maps)) > most:
+        others += not inner.is_diagonal
+        if most is not None and others > most:
             break
-        made = composed(found[-1].map, inner)
+        made = compose(found[-1].map, inner)
         if made is None or source.ty.dtype != variable.ty.dtype:
             break
         part = (inner, pixels(static_shape(source.ty) or (), rows))
@@ -99,8 +104,10 @@ def filters(graph: Graph) -> Iterator[tuple[Any, Level]]:
         if str(variable.ty.dtype) not in DTYPES:
             continue
         reached = levels(variable, graph, rows=False, most=1)
-        if [each.passes for each in reached[-1].maps if not each.is_diagonal] == [False]:
+        others = [each.passes for each in reached[-1].maps if not each.is_diagonal]
+        if others in ([], [False]):  # what lies between is no other's
             inside.update(level.source for level in reached[1:-1])
+        if others == [False]:
             yield variable, reached[-1]
 
 

@@ -14,14 +14,14 @@ from tvm import relax
 
 from ...linear.maps import LinearMap
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, pass_cycles
 from .reading import filters, written
 
 _METHODS = ("nearest_neighbor", "linear")
-# Those in which an output has a part in pixels alone, whatever lies beyond them.
+# Transformations by which an output has a part in pixels alone, whatever lies beyond them.
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -45,7 +45,7 @@ class Resized:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         return "resized after its pointwise convolution, not before it"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:

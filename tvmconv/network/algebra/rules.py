@@ -21,11 +21,11 @@ from .upsampling import find_upsampled
 
 
 class Rewrite(Protocol):
-    """What a variable is bound to instead."""
+    """Replacement of a variable."""
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         ...
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:

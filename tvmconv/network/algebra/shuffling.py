@@ -17,10 +17,10 @@ from tvm import relax
 
 from ...linear.maps import Array, LinearMap
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from ..rewrite.pixel_shuffle import Order, pixel_shuffle
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, pass_cycles
 from .reading import filters, shifted, written
 from .transposing import transposed, transposed_cycles
@@ -44,7 +44,7 @@ class Ordered:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         return "a convolution's outputs in the order of the pixels that they become"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
@@ -77,17 +77,17 @@ class Strided:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         return "a convolution and its pixel shuffle, one transposed convolution"
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """Its strides."""
+        """Strides of the transposed convolution."""
         return self.order.shape[1:]
 
     @property
     def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Its pads, at the beginnings and ends of axes."""
+        """Pads of the transposed convolution, at the beginnings and ends of axes."""
         begins, ends = (
             tuple(step * (taps - 1 - pad) for step, taps, pad in zip(self.factors, self.map.taps, pads, strict=True))
             for pads in (self.map.begins, self.map.ends)
@@ -96,7 +96,7 @@ class Strided:
 
     @property
     def filter(self) -> Array:
-        """Its filter: outputs, inputs of a group, and taps."""
+        """Filter of the transposed convolution: outputs, inputs of a group, and taps."""
         kernel = [step * taps for step, taps in zip(self.factors, self.map.taps, strict=True)]
         made = np.zeros((self.order.shape[0], self.map.filter.shape[1], *kernel))
         turned = np.flip(self.map.filter, tuple(range(2, self.map.filter.ndim)))

@@ -10,19 +10,19 @@ import numpy as np
 from ...linear.maps import Array, LinearMap
 from ...problem import Problem
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.operators import TRANSPOSED
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import problem_cycles
 from .reading import fixed
 
 
 class Transposed(Protocol):
-    """What a rule has found."""
+    """Transposed convolution that a rule has found."""
 
     @property
     def source(self) -> Any:
-        """What it reads."""
+        """Data that it reads."""
 
     @property
     def map(self) -> LinearMap:
@@ -30,7 +30,7 @@ class Transposed(Protocol):
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """Its strides."""
+        """Strides along the axes."""
 
     @property
     def filter(self) -> Array:
@@ -38,7 +38,7 @@ class Transposed(Protocol):
 
     @property
     def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """At the beginnings and ends of axes."""
+        """Pads at the beginnings and ends of axes."""
 
 
 def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...], target: CpuTarget) -> float:

@@ -18,14 +18,14 @@ from tvm import relax
 from ...linear.maps import Array, LinearMap
 from ...linear.rounding import MOST, lost
 from ...targets.target import CpuTarget
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
-from ..rewrite.simplify import static_shape
 from .costs import map_cycles, outputs, pass_cycles
 from .reading import filters, shifted
 from .transposing import transposed, transposed_cycles
 
-# Of 512 channels from 16x16 it was estimated to take 0.87 of the time, and took 1.11 (Zen 4); of 0.67 and less it was faster.
+# Ratio to the estimate before: of 512 channels from 16x16, at 0.87 it took 1.11 of the time (Zen 4); at 0.67 and less, less.
 _AT_MOST = 4, 5  # of the estimate before
 
 
@@ -49,7 +49,7 @@ class Upsampled:
 
     @property
     def said(self) -> str:
-        """What was done."""
+        """Description of the rewrite, in words."""
         return "upsampling and its convolution, one transposed convolution"
 
     @property
@@ -68,7 +68,7 @@ class Upsampled:
 
     @property
     def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of the transposed convolution, at the beginnings and ends of axes."""
+        """Pads of the transposed convolution, at the beginnings and ends of axes."""
         taps, map_ = self.map.taps, self.map
         begins, ends = (
             tuple(count - 1 - pad for count, pad in zip(taps, pads, strict=True)) for pads in (map_.begins, map_.ends)
@@ -102,14 +102,14 @@ def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsam
 
 
 def is_cheaper(found: Upsampled, target: CpuTarget) -> bool:
-    """Whether a transposed convolution costs less than the convolution of repeated pixels, by more than estimates are off."""
+    """Return whether a transposed convolution costs less than one of repeated pixels, by more than estimates err."""
     dtype = DTYPES[str(found.source.ty.dtype)]
     before = map_cycles(found.map, found.wide, dtype, target) + repeating_cycles(found, target)
     return _AT_MOST[1] * found.cycles(target) < _AT_MOST[0] * before
 
 
 def loses(found: Upsampled, dtype: str) -> bool:
-    """Whether the transposed filter loses more by rounding than the filter does."""
+    """Return whether the transposed filter loses more by rounding than the filter does."""
     return dtype != "f32" and found.lost(dtype) > MOST * lost(found.map.filter, dtype).sum()
 
 

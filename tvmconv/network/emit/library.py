@@ -17,7 +17,7 @@ from tvm.ir import Call
 from ...errors import SourceError
 from ...exporting.network_part import ENTRIES, NetworkPart
 from ...isa import Isa
-from ...lowering.common.rewrites import found
+from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.linker import (
     compile_runtime,
     link_objects,
@@ -34,7 +34,7 @@ from ..operators.attention import FUNCTION as ATTENTION
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
 from ..operators.separable import FUNCTION as WINDOWS
-from .memory_plan import COPY, Array, NetworkPlan, Step, item_bytes
+from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, Step, item_bytes
 from .tir_pipeline import NETWORK_PIPELINE
 
 _NATIVE = Path(__file__).parent / "native"
@@ -130,7 +130,7 @@ def _built(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:
 
 
 def _calls(function: tirx.PrimFunc, name: str) -> bool:
-    calls = found(function.body, Call)
+    calls = find_all(function.body, Call)
     return any(getattr(each.op, "name", "") == "tirx.call_extern" and str(each.args[0].value) == name for each in calls)
 
 
@@ -159,7 +159,7 @@ def _measures(plan: NetworkPlan) -> dict[str, Any]:
 
 def _table(plan: NetworkPlan, identity: str) -> str:
     """Return the plan in C."""
-    called = sorted({step.symbol for step in plan.steps} - {COPY})
+    called = sorted({step.symbol for step in plan.steps} - OWN)
     shapes = sorted({array.shape for step in plan.steps for array in step.given if array.shape})
     shape_names = {shape: f"shape{number}" for number, shape in enumerate(shapes)} | {(): "NULL"}
     lines = ['#include "executor.h"', "#include <stddef.h>"]
@@ -167,12 +167,12 @@ def _table(plan: NetworkPlan, identity: str) -> str:
     lines += [f"static const int64_t {shape_names[shape]}[] = {{{', '.join(map(str, shape))}}};" for shape in shapes]
     for number, step in enumerate(plan.steps):
         arguments = ", ".join(_argument(each, shape_names[each.shape]) for each in step.given)
-        lines.append(f"static const Argument arguments{number}[] = {{{arguments}}};")
+        lines.append(f"static const Argument arguments{number}[] = {{{arguments or '{0}'}}};")
     steps = ", ".join(
-        f"{{{_symbol(step)}, arguments{at}, {len(step.given)}, {step.free[0]}, {step.free[1]}}}"
+        f"{{{_symbol(step)}, arguments{at}, {len(step.given)}, {step.free[0]}, {step.free[1]}, {step.passed}}}"
         for at, step in enumerate(plan.steps)
     )
-    lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0, 0, 0}'}}};")
+    lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0, 0, 0, 0}'}}};")
     sizes = ", ".join(str(each.size) for each in (*plan.inputs, *plan.outputs))
     lines.append(f"static const uint64_t bytes[] = {{{sizes or 0}}};")
     counts = f"{len(plan.steps)}, {len(plan.inputs)}, {len(plan.outputs)}"
@@ -181,7 +181,7 @@ def _table(plan: NetworkPlan, identity: str) -> str:
 
 
 def _symbol(step: Step) -> str:
-    return COPY if step.function == COPY else f"__tvm_ffi_{step.symbol}"
+    return {COPY: COPY, IF: "NULL"}.get(step.function, f"__tvm_ffi_{step.symbol}")
 
 
 def _argument(array: Array, shape: str) -> str:

@@ -1,4 +1,4 @@
-"""`plan`: a function of Relax that is a straight line of calls, as steps over arrays that have their places.
+"""`plan`: a function of Relax, whose calls are of functions and its Ifs of branches, as steps over arrays that have their places.
 
 A value of Relax is a storage, or a part of one: an input, weights, or what a step writes. What the network returns is
 written where its caller wants it; all else lies in an arena, whose bytes are used again when nobody reads them any more.
@@ -6,7 +6,7 @@ written where its caller wants it; all else lies in an arena, whose bytes are us
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import prod
@@ -19,14 +19,18 @@ from tvm.ir import GenericConst
 
 from ...errors import SourceError
 from ...runtime.networks.placing import Lifetime, largest_gap, place, whole_lines
-from ..rewrite.simplify import constant, content, static_shape
+from ..ir.branches import branches_of
+from ..ir.constants import constant, content, static_shape
 
 COPY = "tvmconv_copy"
+# Name of a step that passes over others: it calls none of the module's functions.
+IF = "tvmconv_if"
+OWN = {COPY, IF}
 _BITS = {"bool": 8}
 
 
 class Region(IntEnum):
-    """Where an array lies, as `native/executor.h` numbers them."""
+    """Region of an array, as `native/executor.h` numbers them."""
 
     INPUT = 0
     OUTPUT = 1
@@ -36,7 +40,7 @@ class Region(IntEnum):
 
 @dataclass(eq=False)
 class Storage:
-    """Bytes that one step writes, or nobody.
+    """Bytes that one step writes, or one in each branch of an If, or nobody.
 
     Attributes
     ----------
@@ -46,8 +50,6 @@ class Storage:
         How many they are.
     array
         Of weights.
-    first, last
-        The steps between which the arena's must stay.
     """
 
     region: Region
@@ -55,8 +57,6 @@ class Storage:
     number: int = 0
     offset: int = 0
     array: Any = None
-    first: int = 0
-    last: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Array:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Number of its bytes."""
         return prod(self.shape) * item_bytes(self.dtype)
 
 
@@ -83,13 +83,16 @@ class Step:
     free
         Where bytes of the arena begin that nothing needs meanwhile, for its workspace, and how many they are.
     following
-        Of a later step's weights, what it prefetches (`next_filters.py`).
+        Of a later step's weights, what it prefetches (`prefetch_filters.py`).
+    passed
+        Of `IF`, how many steps after it are passed over where its argument is false, or always if it has none.
     """
 
     function: str
     arguments: tuple[Array, ...]
     free: tuple[int, int] = (0, 0)
     following: Array | None = None
+    passed: int = 0
 
     @property
     def symbol(self) -> str:
@@ -98,7 +101,7 @@ class Step:
 
     @property
     def given(self) -> tuple[Array, ...]:
-        """What the function is called with."""
+        """Arguments that the function is called with."""
         return self.arguments if self.following is None else (*self.arguments[:-1], self.following, self.arguments[-1])
 
 
@@ -130,49 +133,60 @@ def item_bytes(dtype: str) -> int:
     return (_BITS.get(dtype) or int(tvm.DataType(dtype).bits)) // 8
 
 
-def plan(function: relax.Function, workspaces: Mapping[str, int]) -> NetworkPlan:
-    """Return the plan of a function whose calls are of functions of its module, with the bytes that some of these allocate.
+def plan(functions: Mapping[str, relax.Function], name: str, workspaces: Mapping[str, int]) -> NetworkPlan:
+    """Return the plan of a function, whose calls are of functions of its module, with the bytes that some of these allocate.
+
+    Parameters
+    ----------
+    functions
+        The Relax functions of the module by their names.
+    name
+        The function's.
 
     Raises
     ------
     SourceError
-        If it does something else, such as deciding by its numbers; the error says what.
+        If it does something else, such as calling TVM's runtime; the error says what.
     """
-    planner = _Planner(function)
-    planner.walk()
-    planner.place_outputs()
+    planner = _Planner(functions)
+    planner.place_outputs(planner.walk(functions[name], planner.inputs_of(functions[name])))
     planner.place_weights()
     planner.place_arena(workspaces)
     return planner.plan
 
 
 class _Planner:
-    def __init__(self, function: relax.Function) -> None:
-        self._function = function
+    def __init__(self, functions: Mapping[str, relax.Function]) -> None:
+        self._functions = functions
         self.plan = NetworkPlan()
         self._values: dict[Any, Any] = {}
         self._weights: dict[bytes, Storage] = {}
+        # What the steps of this branch write, or of none.
+        self._written: set[Storage] = set()
+
+    def inputs_of(self, function: relax.Function) -> list[Array]:
+        """Return the network's inputs."""
         for number, each in enumerate(function.params):
             shape, dtype = _fixed(each)
-            made = Array(Storage(Region.INPUT, prod(shape) * item_bytes(dtype), number), 0, shape, dtype)
-            self._values[each] = made
-            self.plan.inputs.append(made)
+            storage = Storage(Region.INPUT, prod(shape) * item_bytes(dtype), number)
+            self.plan.inputs.append(Array(storage, 0, shape, dtype))
+        return self.plan.inputs
 
-    def walk(self) -> None:
-        """Note what each binding computes."""
-        for block in self._function.body.blocks:
+    def walk(self, function: relax.Function, arguments: Sequence[Any]) -> Any:
+        """Note what each binding computes; return what the function does."""
+        self._values.update(zip(function.params, arguments, strict=True))
+        for block in function.body.blocks:
             for binding in block.bindings:
                 if not isinstance(binding, relax.VarBinding):
                     raise SourceError(f"the network matches shapes while it runs ({binding.var.name}); give fixed ones")
                 self._values[binding.var] = self._bound(binding.value)
+        return self._array(function.body.body)
 
     def _bound(self, value: Any) -> Any:
         if isinstance(value, relax.Tuple):
             return tuple(self._array(each) for each in value.fields)
         if isinstance(value, relax.TupleGetItem):
             return self._array(value.tuple_value)[value.index]
-        if isinstance(value, relax.If):
-            raise _undecided("an If")
         if not isinstance(value, relax.Call):
             return self._array(value)
         name = getattr(value.op, "name", "")
@@ -180,7 +194,11 @@ class _Planner:
             return self._view(value)
         if name == "relax.call_tir":
             return self._call(value)
-        raise _undecided(name or str(value.op))
+        if (branches := branches_of(value)) is not None:
+            return self._choose(value, *branches)
+        if isinstance(value.op, tvm.ir.GlobalVar):
+            return self.walk(self._functions[value.op.name_hint], [self._array(each) for each in value.args])
+        raise needs_runtime(name or str(value.op))
 
     def _array(self, expr: Any) -> Any:
         if isinstance(expr, GenericConst):
@@ -201,23 +219,62 @@ class _Planner:
 
     def _call(self, call: relax.Call) -> Any:
         arguments = [self._array(each) for each in call.args[1].fields]
-        types = list(call.ty_args[0].fields) if isinstance(call.ty_args[0], tvm.ir.TupleType) else [call.ty_args[0]]
+        made = self._made(call)
+        self.plan.steps.append(Step(call.args[0].name_hint, (*arguments, *made)))
+        return tuple(made) if _gives_several(call) else made[0]
+
+    def _choose(self, call: relax.Call, names: Sequence[str], arguments: Sequence[Sequence[Any]]) -> Any:
+        """Plan both branches of an If one behind the other, of which one is passed over; return what they compute, in one place."""
+        condition = self._array(call.args[1].fields[0])
+        branches = [
+            (self._functions[name], [self._array(each) for each in given])
+            for name, given in zip(names, arguments, strict=True)
+        ]
+        if condition.storage.region is Region.WEIGHTS:
+            return self.walk(*branches[0 if condition.storage.array.any() else 1])
+        made, outside, marks = self._made(call), self._written, []
+        for function, given in branches:
+            marks.append(len(self.plan.steps))
+            self.plan.steps.append(Step(IF, () if marks[1:] else (condition,)))
+            self._written = set()
+            self._write_to(made, self.walk(function, given), marks[-1])
+        self._written = outside
+        ends = [marks[1], len(self.plan.steps) - 1]
+        for mark, end in zip(marks, ends, strict=True):
+            self.plan.steps[mark] = replace(self.plan.steps[mark], passed=end - mark)
+        return tuple(made) if _gives_several(call) else made[0]
+
+    def _write_to(self, made: Sequence[Array], results: Any, begin: int) -> None:
+        """Let the steps of a branch, which begin there, write its results to what both branches make; copy what is no step's alone."""
+        moved: dict[Storage, Storage] = {}
+        copies = []
+        for to, result in zip(made, results if isinstance(results, tuple) else (results,), strict=True):
+            storage = result.storage
+            if storage in self._written and storage not in moved and result.offset == 0 and result.size == storage.size:
+                moved[storage] = to.storage
+            else:
+                copies.append(Step(COPY, (result, to)))
+        self.plan.steps[begin:] = [
+            replace(
+                step,
+                arguments=tuple(
+                    replace(each, storage=moved.get(each.storage, each.storage)) for each in step.arguments
+                ),
+            )
+            for step in (*self.plan.steps[begin:], *copies)
+        ]
+
+    def _made(self, call: relax.Call) -> list[Array]:
+        """Return new arrays in the arena for what a call computes."""
         made = []
-        for type_ in types:
+        for type_ in call.ty_args[0].fields if _gives_several(call) else call.ty_args:
             shape, dtype = _fixed_type(type_, call)
-            storage = Storage(Region.ARENA, prod(shape) * item_bytes(dtype), first=len(self.plan.steps))
-            made.append(Array(storage, 0, shape, dtype))
-        self._step(Step(call.args[0].name_hint, (*arguments, *made)))
-        return made[0] if len(made) == 1 and not isinstance(call.ty_args[0], tvm.ir.TupleType) else tuple(made)
+            made.append(Array(Storage(Region.ARENA, prod(shape) * item_bytes(dtype)), 0, shape, dtype))
+        self._written.update(each.storage for each in made)
+        return made
 
-    def _step(self, step: Step) -> None:
-        for each in step.arguments:
-            each.storage.last = len(self.plan.steps)
-        self.plan.steps.append(step)
-
-    def place_outputs(self) -> None:
+    def place_outputs(self, result: Any) -> None:
         """Let steps write to the outputs; what is no step's alone is copied there."""
-        result = self._array(self._function.body.body)
         for number, each in enumerate(result if isinstance(result, tuple) else (result,)):
             storage = each.storage
             if storage.region is Region.ARENA and each.offset == 0 and each.size == storage.size:
@@ -225,7 +282,7 @@ class _Planner:
                 self.plan.outputs.append(each)
                 continue
             made = Array(Storage(Region.OUTPUT, each.size, number), 0, each.shape, each.dtype)
-            self._step(Step(COPY, (each, made)))
+            self.plan.steps.append(Step(COPY, (each, made)))
             self.plan.outputs.append(made)
 
     def place_weights(self) -> None:
@@ -237,13 +294,16 @@ class _Planner:
 
     def place_arena(self, workspaces: Mapping[str, int]) -> None:
         """Give what steps write their places in the arena."""
-        written = dict.fromkeys(
-            each.storage for step in self.plan.steps for each in step.arguments if each.storage.region is Region.ARENA
-        )
-        lifetimes = [Lifetime(each.size, each.first, each.last) for each in written]
+        used: dict[Storage, list[int]] = {}
+        for number, step in enumerate(self.plan.steps):
+            for each in step.arguments:
+                if each.storage.region is Region.ARENA:
+                    used.setdefault(each.storage, []).append(number)
+        # As if both branches of an If ran, one after the other.
+        lifetimes = [Lifetime(storage.size, numbers[0], numbers[-1]) for storage, numbers in used.items()]
         needs = {number: workspaces.get(step.function, 0) for number, step in enumerate(self.plan.steps)}
         offsets, self.plan.arena_bytes = place(lifetimes, {step: need for step, need in needs.items() if need})
-        for storage, offset in zip(written, offsets, strict=True):
+        for storage, offset in zip(used, offsets, strict=True):
             storage.offset = offset
         self.plan.steps = [
             replace(step, free=largest_gap(lifetimes, offsets, self.plan.arena_bytes, number))
@@ -251,10 +311,15 @@ class _Planner:
         ]
 
 
-def _undecided(what: str) -> SourceError:
+def _gives_several(call: relax.Call) -> bool:
+    return isinstance(call.ty_args[0], tvm.ir.TupleType)
+
+
+def needs_runtime(what: str) -> SourceError:
+    """Return the error for an operator that no network has."""
     return SourceError(
-        f"the network needs {what}, which plans have not: what its numbers decide, and what TVM's runtime computes, runs in TVM's"
-        " virtual machine alone (tvmconv compile --format relax)"
+        f"the network needs {what}, which is TVM's runtime's to compute; cut the network before it (tvmconv compile --cut TENSOR),"
+        " and compute the rest outside of it"
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from ...lowering.common.rewrites import found, mapped
+from ...lowering.common.rewrites import find_all, map_nodes
 from ...lowering.cpu.rewrites.prefetching import L2, fetching, loops_down_to, prefetch
 from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
@@ -25,7 +25,7 @@ from .memory_plan import Array, NetworkPlan, Region, Step
 
 # Smaller filters are not prefetched: what that spares is no more than what it takes.
 LEAST_BYTES = 100_000
-# Of L3, the largest part of a filter that is prefetched. Two threads of a Zen 4, wide_resnet50_2, ms: nothing 79.2, an eighth 77.6,
+# Part of L3 that a prefetched filter may have. Two threads of a Zen 4, wide_resnet50_2, ms: nothing 79.2, an eighth 77.6,
 # a quarter 75.5, all of filters of up to 38 MB 77.9.
 SHARE_OF_L3 = 4
 # Lines in each step. Two took 76.8 ms there, four 75.5.
@@ -97,16 +97,16 @@ def with_next(function: tirx.PrimFunc, most_lines: int) -> tirx.PrimFunc | None:
 
     params = [*function.params[:-1], following, function.params[-1]]
     attrs = function.without_attr(CODE).attrs  # which does not prefetch
-    return tirx.PrimFunc(params, mapped(function.body, tirx.For, prefetching), function.ret_type, attrs)
+    return tirx.PrimFunc(params, map_nodes(function.body, tirx.For, prefetching), function.ret_type, attrs)
 
 
 def _steps(function: tirx.PrimFunc) -> list[list[Any]]:
     """Return the innermost loops that read the filter, each as the loops down to it, all of a known number of iterations."""
     filter_ = function.params[1]
-    views = [each.buffer for each in found(function.body, tirx.DeclBuffer) if filter_ in _used(each)]
+    views = [each.buffer for each in find_all(function.body, tirx.DeclBuffer) if filter_ in _used(each)]
     steps = []
-    for loop in found(function.body, tirx.For):
-        inner = [each for each in found(loop.body, tirx.For) if each.kind == tirx.ForKind.SERIAL]
+    for loop in find_all(function.body, tirx.For):
+        inner = [each for each in find_all(loop.body, tirx.For) if each.kind == tirx.ForKind.SERIAL]
         if loop.kind != tirx.ForKind.SERIAL or inner or not _reads(loop.body, [filter_, *views]):
             continue
         around = loops_down_to(function.body, loop)
@@ -120,4 +120,4 @@ def _used(statement: Any) -> set[Any]:
 
 
 def _reads(body: Any, buffers: Sequence[Any]) -> bool:
-    return any(load.source.same_as(each) for load in found(body, TensorLoad) for each in buffers)
+    return any(load.source.same_as(each) for load in find_all(body, TensorLoad) for each in buffers)

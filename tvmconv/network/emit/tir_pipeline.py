@@ -1,4 +1,4 @@
-"""From a Relax module with our kernels to a library: TVM's passes for what is TVM's, ours for what is ours."""
+"""Lower a Relax module with our kernels to a library: TVM's passes for what is TVM's, ours for what is ours."""
 
 from __future__ import annotations
 

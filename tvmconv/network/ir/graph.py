@@ -11,9 +11,13 @@ import numpy.typing as npt
 from tvm import relax
 
 from ...problem import Problem
-from ..rewrite.simplify import constant
+from .constants import constant
 
-# What operators of two arguments, and the sign, compute of arrays.
+# The function that a network is called by.
+MAIN = "main"
+# Attribute of that function: the names of its outputs. Without it they have numbers.
+OUTPUT_NAMES = "tvmconv.output_names"
+# Functions of arrays for operators of two arguments, and the sign.
 ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,

@@ -9,7 +9,7 @@ from tvm import relax
 
 Operators = Mapping[int, Callable[..., Any]]
 
-# Of two tensors, element by element, by their names.
+# Operators on two tensors, element by element, by their names.
 BINARY: Mapping[str, Callable[..., Any]] = {
     f"relax.{name}": getattr(relax.op, name)
     for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")

@@ -14,7 +14,7 @@ from ...errors import InvalidProblemError
 from ...fills import numpy_dtype
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
-from ..rewrite.simplify import static_shape
+from .constants import static_shape
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 CONVOLUTION = re.compile(r"relax\.nn\.conv([123])d(_transpose)?")
@@ -27,12 +27,12 @@ class NotCoveredError(Exception):
 
 
 def is_convolution(call: relax.Call) -> bool:
-    """Whether a call is one of Relax's convolutions."""
+    """Return whether a call is one of Relax's convolutions."""
     return CONVOLUTION.fullmatch(getattr(call.op, "name", "")) is not None
 
 
 def is_product(call: relax.Call) -> bool:
-    """Whether a call multiplies rows by a matrix, which a convolution of one tap does, too."""
+    """Return whether a call multiplies rows by a matrix, as a convolution of one tap does."""
     return getattr(call.op, "name", "") == "relax.matmul" and getattr(call.args[1].ty, "ndim", -1) == 2
 
 

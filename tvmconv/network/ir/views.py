@@ -13,13 +13,13 @@ from typing import Any
 
 from tvm import relax
 
-from ..rewrite.simplify import integers, static_shape
-from ..rewrite.sink_reshapes import RESHAPES, order_of
+from .constants import integers, static_shape
 from .graph import Graph, scalar
+from .moves import RESHAPES, order_of
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]
-# What each of an axis has in one tensor or more, by its name: a stride.
+# Strides of an axis in one tensor or more, by the tensors' names.
 Row = tuple[int, Mapping[str, int]]
 FLOATS = ("float32", "bfloat16")
 

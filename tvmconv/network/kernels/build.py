@@ -1,4 +1,4 @@
-"""The kernels of a network: built and checked as those of a bundle, then lowered again to stand in a Relax module, with that code."""
+"""The kernels of a network: built and checked as those of a bundle, with the functions that stand for them in a Relax module."""
 
 from __future__ import annotations
 
@@ -15,26 +15,20 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import StringImm
 
-from ...building.builder import build
-from ...building.choosing import Room, algorithms_of
-from ...building.fallbacks import Job, candidate_for, ways
-from ...errors import BuildError, CompilationError
+from ...building.builder import build_kernels as build_in
+from ...building.decision.rank import Room
+from ...building.fallbacks import BuiltKernel, Outcome, bundle_of
+from ...building.options import BuildOptions, complete
 from ...lowering.common.entry_points import SYMBOL, EntryPoints
-from ...lowering.common.rewrites import found
-from ...lowering.compiler import Choice
+from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.functions import functions_of
-from ...lowering.cpu.kernels import lower_choice
-from ...lowering.cpu.packing import Layout
 from ...lowering.cpu.passes import PIPELINE
 from ...problem import Problem
-from ...runtime.bundle import MANIFEST, Entry, read_bundle
-from ...runtime.kernel_object import KernelObject, read_object
+from ...runtime.kernel_object import read_object
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
-from ...signature import format_signature
 from ...support.progress import Progress
 from ...targets.target import Target
 from ...tuning.records import Records
-from ...tuning.replay import choice_of
 from ..ir.problem_of import plain_filter
 from ..operators.elementwise import OPAQUE
 
@@ -67,14 +61,13 @@ class Kernel:
     origin: str
     function: tirx.PrimFunc
     _pack: tirx.PrimFunc | None
-    _layout: Layout | None
 
     def packed(self, filter_: npt.NDArray[np.float64]) -> Array:
         """Return a filter, whose axes are OIX, as `function` takes it."""
         plain = plain_filter(filter_, self.problem)
-        if self._layout is None:
+        if self._pack is None:
             return plain
-        packed = tvm.runtime.empty((self._layout.elements,), self._layout.dtype)
+        packed = tvm.runtime.empty(*self._packed)
         self._packer[PACK_SYMBOL](tvm.runtime.tensor(plain), packed)
         return np.asarray(packed.numpy())
 
@@ -96,8 +89,13 @@ class Kernel:
     @property
     def packed_type(self) -> relax.TensorType:
         """Return the type of a packed filter."""
-        assert self._layout is not None
-        return relax.TensorType((self._layout.elements,), self._layout.dtype)
+        return relax.TensorType(*self._packed)
+
+    @property
+    def _packed(self) -> tuple[tuple[int, ...], str]:
+        assert self._pack is not None
+        packed = self._pack.params[-1]
+        return tuple(int(extent) for extent in packed.shape), str(packed.dtype)
 
     @cached_property
     def _packer(self) -> Any:
@@ -123,80 +121,32 @@ def build_kernels(
     there is for them. Each is compiled by the first way that holds (`tvmconv.building.fallbacks`), and checked if this machine can run it.
     """
     network = list(problems)
-    problems = list(dict.fromkeys(network))
-    records = Records() if records is None else records
-    if not problems:
+    if not network:
         return {}
+    options = BuildOptions(
+        records=records, math=math, network=network, room=room, prepacked=prepacked, progress=progress,
+        trials=trials, seconds=seconds,
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-        path = Path(folder) / "network.bundle"
-        try:
-            build(
-                problems,
-                path,
-                target,
-                records=records,
-                math=math,
-                network=network,
-                room=room,
-                prepacked=prepacked,
-                progress=progress,
-                trials=trials,
-                seconds=seconds,
-            )
-        except BuildError:
-            if not (path / MANIFEST).is_file():
-                return {}
-        bundle = read_bundle(path)
-        entries = {entry.signature: (entry, read_object(bundle, entry)) for entry in bundle.entries}
-    known = Target.parse(target)
-    ranked = algorithms_of(problems, known, math, network, room, records)
-    built_of = ((problem, entries.get(format_signature(problem))) for problem in problems)
-    return {
-        problem: _lowered(problem, known, *built, records, math, ranked[problem], prepacked)
-        for problem, built in built_of
-        if built
-    }
+        outcomes = build_in(network, [Target.parse(target)], Path(folder), complete(options), keep_functions=True)
+        found_of = {each.job.problem: _kernel(each, each.built) for each in outcomes if each.built is not None}
+    return {problem: found_of[problem] for problem in dict.fromkeys(network) if problem in found_of}
 
 
-def _lowered(
-    problem: Problem,
-    target: Target,
-    entry: Entry,
-    code: KernelObject,
-    records: Records,
-    math: str,
-    names: tuple[str, ...],
-    prepacked: bool,
-) -> Kernel:
-    """Return the kernel that a bundle's entry was compiled from, as `code`; for plain filters in one function, or in the two that it calls.
-
-    Raises
-    ------
-    CompilationError
-        If it packs its filter otherwise than the entry does: `code` would read another.
-    """
-    best, like = (find(problem, target, math, names) for find in (records.best, records.of_sums))
-    job = Job(problem, target, math, names, best, "", False, like)
-    way = next(each for each in ways(job) if (each.origin, each.algorithm) == (entry.origin, entry.algorithm))
-    candidate = candidate_for(job, way) if way.record else None
-    choice = Choice(entry.algorithm) if candidate is None else choice_of(problem, target, candidate)
-    lowered = lower_choice(problem, target, choice, EntryPoints.PACKED if prepacked else EntryPoints.BOTH)
-    layout = None if lowered.layout is None else lowered.layout.described()
-    if layout != entry.packed_filter:
-        raise CompilationError(
-            f"{entry.signature} by {entry.algorithm} was built for filters packed as {entry.packed_filter}, and is now lowered for"
-            f" {layout}; were tuning records changed meanwhile? Compile again"
-        )
-    functions = functions_of(lowered.module)
-    packs = bool(lowered.layout) if prepacked else _calls_pack(functions[SYMBOL])
+def _kernel(outcome: Outcome, built: BuiltKernel) -> Kernel:
+    """Return a kernel whose library is there: for plain filters in one function, or in the two that it calls."""
+    problem, prepacked = outcome.job.problem, outcome.job.entry_points is EntryPoints.PACKED
+    assert built.functions is not None
+    functions = functions_of(tvm.ir.load_json(built.functions))
+    packs = built.entry.packed_filter is not None if prepacked else _calls_pack(functions[SYMBOL])
     function = functions[PACKED_SYMBOL if packs else SYMBOL]
+    code = read_object(bundle_of(outcome.job), built.entry)
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
-    function = function.without_attr("global_symbol")
-    function = function.with_attrs({**_OURS, **kept})
-    made = (functions[PACK_SYMBOL], lowered.layout) if packs else (None, None)
-    return Kernel(problem, entry.algorithm, entry.origin, function, *made)
+    function = function.without_attr("global_symbol").with_attrs({**_OURS, **kept})
+    pack = functions[PACK_SYMBOL] if packs else None
+    return Kernel(problem, built.entry.algorithm, built.entry.origin, function, pack)
 
 
 def _calls_pack(function: tirx.PrimFunc) -> bool:
-    return any(each.value == PACK_SYMBOL for each in found(function.body, StringImm))
+    return any(each.value == PACK_SYMBOL for each in find_all(function.body, StringImm))

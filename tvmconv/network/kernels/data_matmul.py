@@ -15,9 +15,9 @@ from tvm import relax
 
 from ...errors import InvalidProblemError
 from ...problem import Problem
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES, pointwise
-from ..rewrite.simplify import static_shape
 from .fuse_epilogue import Followed, follow_steps
 
 Shape = tuple[int, ...]

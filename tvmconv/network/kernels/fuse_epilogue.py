@@ -1,4 +1,4 @@
-"""What follows a convolution in a Relax function and is computed with it.
+"""Fuse the operators that follow a convolution in a Relax function into its epilogue.
 
 From the convolution's output on, operators are taken while each value is read by the next alone, so nobody else misses it.
 What multiplies or adds one number a channel goes into the filter and the bias, what comes after the first activation or
@@ -18,17 +18,17 @@ from ...epilogue import Step
 from ...errors import InvalidProblemError
 from ...frontends.folding import fold
 from ...problem import Problem
+from ..ir.constants import static_shape
 from ..ir.graph import Graph, affine, by_channel, channel_axis, scalar
 from ..ir.problem_of import NotCoveredError, filter_of, problem_of
 from ..rewrite.recognise_activation import find_activation
-from ..rewrite.simplify import static_shape
 
 Vector = npt.NDArray[np.float64]
 
 
 @dataclass(kw_only=True)
 class Followed:
-    """What a kernel computes, and what follows it.
+    """Problem of a kernel, with the operators that follow.
 
     Attributes
     ----------

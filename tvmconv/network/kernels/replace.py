@@ -13,18 +13,17 @@ from tvm.relax.expr_functor import mutator
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from ...signature import format_signature
+from ..ir.constants import static_shape
 from ..ir.mutator import Rebinding
 from ..ir.problem_of import elements
-from ..rewrite.simplify import static_shape
 from .build import Kernel
-from .bundled import BundledKernel
 from .data_matmul import DataProduct
 from .fuse_epilogue import Chain, Followed
 
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one convolution of a module.
+    """Report on one convolution of a module.
 
     Attributes
     ----------
@@ -33,9 +32,7 @@ class Row:
     signature, algorithm, origin
         Our kernel: its problem, and how it was compiled. Empty if it is TVM's.
     function
-        The function that is our kernel, by its name in the module, or by which the module calls a bundle's.
-    library
-        The bundle's file that has it; empty if it is part of the module.
+        The function that is our kernel, by its name in the module.
     why
         Why it is TVM's; empty if it is ours.
     """
@@ -45,7 +42,6 @@ class Row:
     algorithm: str = ""
     origin: str = ""
     function: str = ""
-    library: str = ""
     why: str = ""
 
 
@@ -56,7 +52,7 @@ class Replacing(Rebinding):
     def __init__(
         self,
         mod: tvm.IRModule,
-        kernels: Mapping[Problem, Kernel | BundledKernel],
+        kernels: Mapping[Problem, Kernel],
         of_data: Mapping[Problem, Kernel],
     ) -> None:
         super().__init__(mod)
@@ -65,7 +61,7 @@ class Replacing(Rebinding):
         self._filters: Mapping[Any, Any] = {}
         # By their problems and names.
         self._functions: dict[tuple[Problem, str], Any] = {}
-        # What kernels compute, by the variables whose values they are as the module has them.
+        # Outputs of kernels, by the variables whose values they are in the module.
         self._outputs: dict[Any, relax.Var] = {}
 
     def replace(self, variable: Any, chains: Mapping[Any, Followed]) -> None:
@@ -79,7 +75,7 @@ class Replacing(Rebinding):
         }
         self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
 
-    def _kernel(self, chain: Followed) -> Kernel | BundledKernel | None:
+    def _kernel(self, chain: Followed) -> Kernel | None:
         return (self._of_data if isinstance(chain, DataProduct) else self._kernels).get(chain.problem)
 
     def module(self) -> tvm.IRModule:
@@ -92,8 +88,6 @@ class Replacing(Rebinding):
         kernel = self._kernel(chain)
         if kernel is None:
             return Row(name, signature, why="no algorithm gives a right kernel")
-        if isinstance(kernel, BundledKernel):
-            return Row(name, signature, kernel.algorithm, kernel.origin, kernel.function, kernel.library)
         return Row(
             name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem, _name(chain)].name_hint
         )
@@ -131,8 +125,6 @@ class Replacing(Rebinding):
         arrays |= {name: relax.const(elements(vector, operands[name][1])) for name, vector in chain.vectors.items()}
         args = [arrays[name] for name in operands]
         made = relax.TensorType(chain.problem.output_shape, dtype)
-        if isinstance(kernel, BundledKernel):
-            return relax.call_dps_packed(kernel.function, args, made)
         assert kernel is not None
         return relax.call_tir(self._function(chain.problem, _name(chain), kernel.function), args, made)
 

@@ -1,4 +1,4 @@
-"""What filters may take of a network's memory."""
+"""Limit the memory of a network's filters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import tvm
 
-from ...building.choosing import Room
-from ..rewrite.simplify import constant_sizes, content
+from ...building.decision.rank import Room
+from ..ir.constants import constant_sizes, content
 from .fuse_epilogue import Chain
 
-# How many times the model's weights a network's may take, and the part of the kernels' time that may be lost for that.
+# Ratio of a network's weights to the model's, at most, and the part of the kernels' time that may be lost for that.
 MOST_TIMES, MOST_LOSS = 1.3, 0.02
 
 

@@ -1,4 +1,4 @@
-"""Attention of a plan: products of queries and keys, softmax, and products with values, as one call of a C function
+"""Attention: products of queries and keys, softmax, and products with values, as one call of a C function
 (`tvmconv/lowering/native/attention.c`) that keeps no scores in memory.
 
 What frontends spell out is found by what it computes, from the last product back: the axes of heads may be anywhere, and queries,
@@ -17,10 +17,10 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
+from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function, tidied
 from ..ir.views import FLOATS, Axis, Row, View, aligned, dense, joined_rows, merged, moved_by, sources, whole
-from ..rewrite.simplify import constant, static_shape
 from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
 
 FUNCTION = "tvmconv_network_attention"
@@ -192,7 +192,7 @@ def _attention(
 
 @dataclass(frozen=True)
 class _Operand:
-    """What a product reads of queries, keys or values: its strides beside the scores'; those of the axis that is not theirs."""
+    """Operand of a product, from queries, keys or values: its strides beside the scores', and those of its own axis."""
 
     view: View
     rows: list[Row]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
+from ..ir.moves import RESHAPES
 from ..ir.views import FLOATS, Factor, Row, View, aligned, dense, factor_of, fixed, moved_by, sources, unconverted
-from ..rewrite.simplify import static_shape
-from ..rewrite.sink_reshapes import RESHAPES
 
-# Of what a mask may have, as the C function numbers them.
+# Types of masks, as the C function numbers them.
 TYPES = {"float32": 0, "bfloat16": 1, "bool": 2}
 ADDED, KEPT_WHERE, KEPT_WHERE_NOT = 1, 2, 3
 MASKS = 2
@@ -26,7 +26,7 @@ SCORES, BESIDE = "scores", "beside"
 
 @dataclass(frozen=True)
 class Mask:
-    """What is added to scores, or says which stay; the others become `fill`. `rows` are its strides beside the scores'."""
+    """Mask that is added to scores, or selects those that stay, `fill` for others. `rows` are strides beside the scores'."""
 
     kind: int
     view: View

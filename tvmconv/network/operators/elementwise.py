@@ -42,7 +42,7 @@ def _by_step(name: str) -> Legalize:
     return by_element(lambda x: apply_operator(Step(name), x), name)
 
 
-# By the name of the operator.
+# Functions by the operators' names.
 FUNCTIONS = {
     "relax.nn.gelu": _by_step("gelu"),
     "relax.nn.gelu_tanh": _by_step("gelu_tanh"),

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx, topi
 
-from ..rewrite.simplify import constant, static_shape
+from ..ir.constants import constant, static_shape
 from .elementwise import INJECTIVE
 
 # Elements side by side that are a part of a row by themselves, and the most parts: each has its code.
 _LEAST_RUN, _MOST_PARTS = 16, 8
-# Where a part of a row begins, and where its elements do, with the step from one to the next; None: a table has them.
+# Begin of a part of a row, and of its elements, with the step from one to the next; None: a table has them.
 Part = tuple[int, tuple[int, int] | None]
 
 

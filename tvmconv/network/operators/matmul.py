@@ -12,13 +12,13 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from ...targets.target import CpuTarget, Target
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from ..schedule.rules import TILES
 from .elementwise import OUT_FUSABLE, Legalize
 
 # The most rows, and the columns, of a tile: 12 vectors of sums, of the 16 registers of AVX2.
 _TILES = ((6, 16),)
-# Of the 32 of AVX-512 12 or 16. Of 12 heads, 197x197 by 197x64, a tile of 6x16 took 289 us, and these take 243 and 215 (one core
+# Tiles by 12 or 16 of AVX-512's 32 registers. 12 heads, 197x197 by 197x64: 6x16 took 289 us, these 243 and 215 (one core
 # of a Zen 5); 12x32 took 230.
 _WIDE_TILES = ((12, 16), (8, 32))
 # A tile as wide as all columns has no axis of tiles, and LLVM keeps its sums in memory: of 4 heads, 400x400 by 400x20 took 1258 us

@@ -1,6 +1,6 @@
 """Maximum pools that keep what is not a number, and give minus infinity of nothing but that.
 
-TVM's (0.27) drop the former, and pad with the least finite number. Of a plan, in f32 or bf16, they are calls of C functions: channels
+TVM's (0.27) drop the former, and pad with the least finite number. In f32 or bf16 they are calls of C functions: channels
 last of one whose vectors are of channels whatever their number (`tvmconv/lowering/native/pools.c`), channels first of `windows.c`; else
 tensor expressions.
 """
@@ -8,13 +8,12 @@ tensor expressions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import inf, prod
 from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from .elementwise import Legalize
 from .minmax import TYPES, greatest
 from .separable import TYPES as FUNCTION_TYPES
@@ -26,18 +25,18 @@ HALF = "bfloat16"
 MOST_TAPS = 1024
 
 
-def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
     attrs, shape, channels = call.attrs, static_shape(call.ty), channels_of(call)
-    if planned and (axes := axes_for_function(call)):
+    if axes := axes_for_function(call):
         return by_function(builder, call, axes, FUNCTION, "max_pool")
-    if planned and channels == 1 and str(call.ty.dtype) in FUNCTION_TYPES:
+    if channels == 1 and str(call.ty.dtype) in FUNCTION_TYPES:
         windows = list(map(Windows.of_pool, axes_of(call, 2)))
         pooled = made(builder, call.args[0], shape or (), windows, Kind.GREATEST, "max_pool")
         if pooled is not None:
             return pooled
     if str(call.ty.dtype) == HALF:
-        return in_f32(partial(max_pool, planned), builder, call)
+        return in_f32(max_pool, builder, call)
     if str(call.ty.dtype) not in TYPES or channels is None:
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(
@@ -78,7 +77,7 @@ def axes_of(call: relax.Call, first: int) -> list[Axis]:
 
 
 def all_meet(axes: Sequence[Axis]) -> bool:
-    """Whether each output meets an input, as the function needs it."""
+    """Return whether each output meets an input, as the function needs it."""
     return all(
         any(0 <= output * stride - pad + tap * dilation < inputs for tap in range(taps))
         for inputs, outputs, taps, stride, pad, dilation in axes

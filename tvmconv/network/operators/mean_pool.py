@@ -1,4 +1,4 @@
-"""Average pools of a plan, as calls of C functions (`tvmconv/lowering/native/pools.c` of channels last, `windows.c` of channels first).
+"""Average pools as calls of C functions (`tvmconv/lowering/native/pools.c` of channels last, `windows.c` of channels first).
 
 TVM's (0.27) asks of each tap of each element whether it is inside: of 3x3 over 224 channels of 14x14 90 us, where this takes 10
 (two threads of a Zen 4).
@@ -10,16 +10,16 @@ from math import prod
 
 from tvm import relax
 
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from .max_pool import HALF, all_meet, axes_for_function, axes_of, by_function, channels_of, in_f32
 from .separable import TYPES, Axis, Kind, Windows, made
 
 FUNCTION = "tvmconv_network_mean_pool"
 
 
-def mean_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an average pool of a plan in f32 or bf16; else TVM's."""
-    for by_function_of in (_channels_last, _channels_first) if planned else ():
+def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return an average pool in f32 or bf16; else TVM's."""
+    for by_function_of in (_channels_last, _channels_first):
         pooled = by_function_of(builder, call)
         if pooled is not None:
             return pooled
@@ -56,6 +56,6 @@ def _channels_first(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
 
 
 def _goes_beyond(axis: Axis, end: int) -> bool:
-    """Whether the last window of an axis, whose outputs are rounded up, goes beyond the pad at its end."""
+    """Return whether the last window of an axis, whose outputs are rounded up, goes beyond the pad at its end."""
     inputs, outputs, taps, stride, pad, dilation = axis
     return (outputs - 1) * stride - pad + (taps - 1) * dilation >= inputs + end

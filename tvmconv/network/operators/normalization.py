@@ -18,6 +18,7 @@ from tvm import relax, te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.mutator import each_function, tidied
+from ..operators.block_sums import BLOCK, MOST
 from ..schedule.rules import ROWS
 from .elementwise import OPAQUE
 from .softmax import halved
@@ -184,15 +185,8 @@ def _mean(value: Value, shape: Sequence[Any], axes: Sequence[int], count: int, n
 def _parts_of_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
     """Return sums over the last axis, and others, each in as many parts as divide a row."""
     lanes = next(each for each in _LANES if int(shape[-1]) % each == 0)
-    over = {axis: te.reduce_axis((0, shape[axis]), f"r{axis}") for axis in axes[:-1]}
-    step = te.reduce_axis((0, int(shape[-1]) // lanes), "k")
-
-    def part(*at: Any) -> Any:
-        left = iter(at)
-        indices = [over[axis] if axis in over else next(left) for axis in range(len(shape) - 1)]
-        return te.sum(value(*indices, step * lanes + at[-1]), axis=[*over.values(), step])
-
-    return te.compute((*_without(shape, axes), lanes), part, f"{name}_parts")
+    vectors = (*shape[:-1], int(shape[-1]) // lanes, lanes)
+    return _summed(lambda *at: value(*at[:-2], at[-2] * lanes + at[-1]), vectors, axes, f"{name}_parts")
 
 
 def _added_parts(parts: te.Tensor, name: str) -> te.Tensor:
@@ -213,6 +207,22 @@ def _across_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: 
 
 
 def _summed(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
+    """Return sums over axes: of more than `MOST` numbers the sum of those over the last of them, of long ones in blocks."""
+    *outer, last = axes
+    extent = int(shape[last])
+    if _count(shape, axes) > MOST and outer and extent <= MOST:
+        return _summed(_summed(value, shape, [last], f"{name}_rows"), _without(shape, [last]), outer, name)
+    if extent > MOST:
+        blocks = -(-extent // BLOCK)
+
+        def padded(*at: Any) -> Any:
+            place = at[last] * BLOCK + at[last + 1]
+            there = value(*at[:last], place, *at[last + 2 :])
+            return there if extent % BLOCK == 0 else tirx.if_then_else(place < extent, there, tirx.const(0, "float32"))
+
+        cut = (*shape[:last], blocks, BLOCK, *shape[last + 1 :])
+        blocked = _summed(padded, cut, [last + 1], f"{name}_blocks")
+        return _summed(blocked, blocked.shape, axes, name)
     over = {axis: te.reduce_axis((0, shape[axis]), f"r{axis}") for axis in axes}
 
     def element(*at: Any) -> Any:

@@ -4,6 +4,7 @@ ones of one or three dimensions, and of others that TVM lacks: calls of the C fu
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +14,19 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph, along
 from ..ir.mutator import Rebinding, each_function, tidied
-from ..rewrite.simplify import static_shape
 from .gather import parts_of
 from .separable import TYPES, Kind, Windows, made
 
 _NARROW = "bfloat16"
 _AXES = 3
-# A gather, its weights and the variables that both are computed by.
-_Term = tuple[relax.Call, Any, tuple[Any, ...]]
+# More than an output of any resize has, which bounds the work on long sums of others.
+_MOST_TERMS = 1024
+# A gather and its weights.
+_Term = tuple[relax.Call, Any]
+_Known = Mapping[Any, Sequence[_Term]]
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,11 @@ class _Resampling(Rebinding):
         super().__init__(mod)
         self._found: dict[Any, list[_Along]] = {}
         graph, within = Graph(function), set[Any]()
+        known: dict[Any, Sequence[_Term]] = {}
+        for each in graph.values:
+            known[each] = _terms(each, graph, known)
         for each in reversed(graph.values):
-            axes = [] if each in within else _axes_of(each, graph)
+            axes = [] if each in within else _axes_of(each, graph, known)
             if axes:
                 self._found[each] = axes
                 within |= {inner for along in axes for inner in along.variables}
@@ -68,11 +75,11 @@ class _Resampling(Rebinding):
         return made(self.builder_, self.visit_expr(data), shape, every, kind, "resize")
 
 
-def _axes_of(variable: Any, graph: Graph) -> list[_Along]:
+def _axes_of(variable: Any, graph: Graph, known: _Known) -> list[_Along]:
     """Return the sums along axes of which a variable is the last, the last axis among them, from it on; else none."""
     found: list[_Along] = []
     at, rank = variable, variable.ty.ndim if isinstance(variable.ty, relax.TensorType) else 0
-    while along := _along(at, graph):
+    while along := _along(at, graph, known):
         if along.axis < rank - _AXES or any(each.axis == along.axis for each in found):
             break
         # What something else reads, too, is computed by itself.
@@ -89,20 +96,22 @@ def _axes_of(variable: Any, graph: Graph) -> list[_Along]:
     return [] if single and str(variable.ty.dtype) == _NARROW else found
 
 
-def _along(variable: Any, graph: Graph) -> _Along | None:
+def _along(variable: Any, graph: Graph, known: _Known) -> _Along | None:
     """Return the sum of weighted gathers that a variable is; None: it is something else."""
     shape = static_shape(variable.ty) if isinstance(variable, relax.Var) else None
     if not shape or 0 in shape or str(variable.ty.dtype) not in TYPES:
         return None
-    terms = _terms(variable, variable, graph)
+    terms = known.get(variable, [])
     if not terms:
         return None
-    takes, weights, variables = zip(*terms, strict=True)
+    takes, weights = zip(*terms, strict=True)
     data, axis = takes[0].args[0], _axis(takes[0])
     given = static_shape(data.ty)
-    if given is None or any(not each.args[0].same_as(data) or _axis(each) != axis for each in takes):
+    if given is None or data.ty.dtype != variable.ty.dtype:
         return None
-    if data.ty.dtype != variable.ty.dtype:
+    variables = _computing(variable, graph, known)
+    # Operators on bf16 compute in f32 and round; their sum is rounded once. What is f32 stays f32.
+    if str(variable.ty.dtype) != _NARROW and any(_is_conversion(graph.values[each]) for each in variables):
         return None
     places = [graph.array(each.args[1]) for each in takes]
     if any(each is None or each.ndim != 1 for each in places):
@@ -113,36 +122,44 @@ def _along(variable: Any, graph: Graph) -> _Along | None:
     if any(each is None for each in factors):
         return None
     windows = Windows(given[axis], table, np.stack([np.asarray(each) for each in factors], 1).astype(np.float32))
-    return _Along(data, axis, windows, frozenset(each for part in variables for each in part))
+    return _Along(data, axis, windows, variables)
 
 
-def _terms(variable: Any, root: Any, graph: Graph) -> list[_Term]:
-    """Return the gathers that a variable is the sum of, each with its weights and variables; else none.
+def _computing(variable: Any, graph: Graph, known: _Known) -> frozenset[Any]:
+    """Return a sum and the variables that it is computed by, from the gathers on."""
+    reached, waiting = {variable}, [variable]
+    while waiting:
+        call = graph.values[waiting.pop()]
+        inner = [] if _is_gather(call) else [each for each in call.args if known.get(each)]
+        reached.update(inner)
+        waiting += inner
+    return frozenset(reached)
 
-    Nothing but the sum reads what they are made of.
+
+def _terms(variable: Any, graph: Graph, known: _Known) -> Sequence[_Term]:
+    """Return the gathers along one axis of one tensor that a variable is the sum of, each with its weights; else none.
+
+    Nothing but the sum reads what it is made of. Those of the variables before it are `known`.
     """
     call = graph.call(variable)
-    if call is None or (not variable.same_as(root) and len(graph.readers(variable)) != 1):
+    if call is None or _is_gather(call):
+        return [] if call is None else [(call, None)]
+    if call.op.name not in ("relax.add", "relax.multiply") and not _is_conversion(call):
         return []
-    if _is_conversion(call) and str(root.ty.dtype) == _NARROW:
-        # Of bf16, whose operators compute in f32 and round; this sum is rounded once.
-        return _with(variable, _terms(call.args[0], root, graph))
-    if call.op.name == "relax.add":
-        parts = [_terms(each, root, graph) for each in call.args]
-        return _with(variable, [each for part in parts for each in part]) if all(parts) else []
+    parts = [known.get(each, []) if len(graph.readers(each)) == 1 else [] for each in call.args]
     if call.op.name == "relax.multiply":
-        for taken, factor in (call.args, call.args[::-1]):
-            weights = _fixed(factor, graph)
-            terms = _terms(taken, root, graph) if weights is not None and isinstance(taken, relax.Var) else []
-            if len(terms) == 1 and terms[0][1] is None:
-                return _with(variable, [(terms[0][0], weights, terms[0][2])])
+        for terms, factor in zip(parts, reversed(call.args), strict=True):
+            weights = _fixed(factor, graph) if len(terms) == 1 and terms[0][1] is None else None
+            if weights is not None:
+                return [(terms[0][0], weights)]
         return []
-    return [(call, None, (variable,))] if _is_gather(call) else []
-
-
-def _with(variable: Any, terms: list[_Term]) -> list[_Term]:
-    """Return terms, of which a variable is computed, too."""
-    return [(call, weights, (*variables, variable)) for call, weights, variables in terms]
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1 or not first or not last:
+        return first if len(parts) == 1 else []
+    (one, _), (other, _) = first[0], last[0]
+    if len(first) + len(last) > _MOST_TERMS or not one.args[0].same_as(other.args[0]) or _axis(one) != _axis(other):
+        return []
+    return [*first, *last]
 
 
 def _fixed(expr: Any, graph: Graph) -> npt.NDArray[Any] | None:

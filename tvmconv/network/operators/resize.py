@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te
 
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from ..schedule.stages import KEPT
 from .elementwise import FLOATS, OUT_FUSABLE
 from .separable import TYPES, Kind, Windows, made
 
 Array = npt.NDArray[Any]
-# By which TVM moves coordinates off whole numbers before it rounds them down, or up.
+# Distance by which TVM moves coordinates off whole numbers before it rounds them down, or up.
 _EPSILON = np.float32(1e-5)
 _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "round": lambda x: np.round(x),
@@ -31,10 +31,10 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
 _MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
-def resize2d(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a resize to the nearest elements or by linear weights; TVM's of other kinds.
 
-    Of a plan, channels first, it is a call of the C function of `windows.py`.
+    Channels first it is a call of the C function of `windows.py`.
     """
     attrs, shapes = call.attrs, [static_shape(each.ty) for each in (call.args[0], call)]
     method, mode, layout = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.layout)
@@ -58,7 +58,7 @@ def resize2d(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> re
         else:
             tables.append(_within(_nearest(at, extent, size, mode, str(attrs.rounding_method)), extent))
 
-    if planned and first == 2 and str(call.ty.dtype) in TYPES:
+    if first == 2 and str(call.ty.dtype) in TYPES:
         resized = made(builder, call.args[0], shape, _windows(given[first:], tables), _kind(tables), "resize2d")
         if resized is not None:
             return resized

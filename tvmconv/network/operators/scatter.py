@@ -14,10 +14,10 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from ..schedule.stages import LEAST_PARALLEL
 
-# What stays of what is there and what is given.
+# Combinations of the element that is there and the one that is given.
 _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
     "update": lambda there, given: given,
     "add": lambda there, given: there + given,

@@ -19,9 +19,9 @@ from tvm import relax, te, tirx
 
 FUNCTION = "tvmconv_network_windows"
 TYPES = ("float32", "bfloat16")
-# Of windows.c: columns that a thread has on its stack, what tables of columns have behind them, and rows made together.
+# Limits of windows.c: columns that a thread has on its stack, the slack of tables of columns, and rows made together.
 _MOST_COLUMNS, _SLACK, _ROWS = 4096, 64, 8
-# Of rows and planes together, whose places a thread has on its stack.
+# Taps of rows and planes together, whose places a thread has on its stack.
 _MOST_TAPS = 1024
 # Inputs, outputs, taps, stride, pad and dilation of an axis.
 Axis = tuple[int, int, int, int, int, int]
@@ -30,7 +30,7 @@ _TASKS = 64
 
 
 class Kind(IntEnum):
-    """What is made of a window: its greatest element, its sum by a number, its sum by weights."""
+    """Reduction of a window: its greatest element, its sum by a number, its sum by weights."""
 
     GREATEST = 0
     MEAN = 1
@@ -77,13 +77,13 @@ class Windows:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the axis stays as it is."""
+        """Return whether the axis stays as it is."""
         same = self.places.shape == (self.inputs, 1) and bool((self.places[:, 0] == np.arange(self.inputs)).all())
         return same and bool((self.factors == 1).all())
 
     @property
     def outputs(self) -> int:
-        """How many there are."""
+        """Number of windows."""
         return len(self.places)
 
     @property

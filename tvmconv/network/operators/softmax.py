@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
-from tvm import relax, te, tirx, topi
+from tvm import relax, te, tirx
 
 from ...lowering.common.elementary_arithmetic import elementary
-from ..rewrite.simplify import static_shape
+from ..ir.constants import static_shape
 from ..schedule.rules import ROWS
 from .elementwise import OPAQUE
 
@@ -22,12 +23,12 @@ _LANES = 16
 
 
 def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a softmax of f32; TVM's of other types, and with a polynomial for exp of short rows and along other axes."""
+    """Return a softmax of f32; TVM's of other types."""
     axis, shape = int(call.attrs.axis) % call.ty.ndim, static_shape(call.ty)
     if str(call.ty.dtype) != "float32":
         return call.op.get_attr("FLegalize")(builder, call)
     if shape is None or axis != len(shape) - 1 or shape[-1] < _LANES:
-        return builder.call_te(topi.nn.fast_softmax, call.args[0], axis=axis, primfunc_name_hint="softmax")
+        return builder.call_te(_across, call.args[0], axis, primfunc_name_hint="softmax")
     opaque = {ROWS: 1, "op_pattern": OPAQUE}
     return builder.call_te(_of_rows, call.args[0], primfunc_name_hint="softmax", primfunc_attrs=opaque)
 
@@ -53,12 +54,12 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
         return te.compute(rows, lambda *at: halved([parts(*at, lane) for lane in range(_LANES)], by), name)
 
     def element(*at: Any) -> Any:
-        # What is beyond the row adds less than 1e-37 to its sum.
-        return tirx.if_then_else(at[-1] < size, data(*at), te.min_value("float32"))
+        # What is beyond the row adds nothing to its sum, not even of nothing but minus infinity.
+        return tirx.if_then_else(at[-1] < size, data(*at), tirx.const(-inf, "float32"))
 
     whole = data if size % _LANES == 0 else te.compute((*rows, vectors * _LANES), element, "whole")
     greatest = combined(whole, te.max, tirx.max, "greatest")
-    power = topi.fast_exp(te.compute(whole.shape, lambda *at: whole(*at) - greatest(*at[:-1]), "below"))
+    power = te.compute(whole.shape, lambda *at: elementary("exp", whole(*at) - greatest(*at[:-1])), "power")
     total = combined(power, te.sum, operator.add, "total")
     if logarithm:
         # The two are not one sum: x less the greatest is exact where it counts.
@@ -66,6 +67,27 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
         return te.compute(data.shape, lambda *at: data(*at) - greatest(*at[:-1]) - lost(*at[:-1]), "log_softmax")
     factor = te.compute(rows, lambda *at: 1.0 / total(*at), "factor")
     return te.compute(data.shape, lambda *at: power(*at) * factor(*at[:-1]), "softmax")
+
+
+def _across(data: te.Tensor, axis: int) -> te.Tensor:
+    """Return the softmax along short rows, or along another axis than the last."""
+    shape = [int(extent) for extent in data.shape]
+
+    def along(value: Callable[..., Any], reduce: Callable[..., Any], name: str) -> te.Tensor:
+        step = te.reduce_axis((0, shape[axis]), "k")
+
+        def element(*at: Any) -> Any:
+            return reduce(value(*at[:axis], step, *at[axis:]), axis=step)
+
+        return te.compute(shape[:axis] + shape[axis + 1 :], element, name)
+
+    def of(tensor: te.Tensor, at: Sequence[Any]) -> Any:
+        return tensor(*at[:axis], *at[axis + 1 :])
+
+    greatest = along(data, te.max, "greatest")
+    power = te.compute(shape, lambda *at: elementary("exp", data(*at) - of(greatest, at)), "power")
+    total = along(power, te.sum, "total")
+    return te.compute(shape, lambda *at: power(*at) / of(total, at), "softmax")
 
 
 def halved(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:

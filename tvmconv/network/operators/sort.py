@@ -1,13 +1,11 @@
 """Sorts and the first of a sort, by integers in the order of the numbers: what is not a number is the greatest, as in NumPy.
 
 TVM (0.27) sorts by comparisons that are false of what is not a number, gave other elements in a wrong order, too, and calls
-its runtime for it. A plan's library has a C function that sorts the integers (`tvmconv/lowering/native/sorting.c`); TVM's
-virtual machine has TVM's.
+its runtime for it. A C function sorts the integers (`tvmconv/lowering/native/sorting.c`).
 """
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -19,35 +17,34 @@ from .elementwise import Legalize
 _MAGNITUDE = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 
-def topk(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return the first of a sort."""
     attrs = call.attrs
     axis = int(attrs.axis) % call.args[0].ty.ndim
     count = int(attrs.k)
     if not 0 < count <= int(call.args[0].ty.shape[axis]):
         count = int(call.args[0].ty.shape[axis])
-    indices = builder.emit(_indices(planned, builder, call, axis, str(attrs.dtype), bool(attrs.largest), count))
+    indices = builder.emit(_indices(builder, call, axis, str(attrs.dtype), bool(attrs.largest), count))
     if str(attrs.ret_type) == "indices":
         return indices
     values = builder.call_te(topi.gather, call.args[0], axis, indices)
     return values if str(attrs.ret_type) == "values" else relax.Tuple([builder.emit(values), indices])
 
 
-def argsort(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def argsort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return the indices of a sort."""
     axis = int(call.attrs.axis) % call.args[0].ty.ndim
-    return _indices(planned, builder, call, axis, str(call.attrs.dtype), bool(call.attrs.descending))
+    return _indices(builder, call, axis, str(call.attrs.dtype), bool(call.attrs.descending))
 
 
-def sort(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def sort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a sort."""
     axis = int(call.attrs.axis) % call.args[0].ty.ndim
-    indices = builder.emit(_indices(planned, builder, call, axis, "int32", bool(call.attrs.descending)))
+    indices = builder.emit(_indices(builder, call, axis, "int32", bool(call.attrs.descending)))
     return builder.call_te(topi.gather, call.args[0], axis, indices)
 
 
 def _indices(
-    planned: bool,
     builder: relax.BlockBuilder,
     call: relax.Call,
     axis: int,
@@ -56,11 +53,7 @@ def _indices(
     count: int | None = None,
 ) -> relax.Expr:
     keys = builder.emit(builder.call_te(_keys, call.args[0], primfunc_name_hint="keys"))
-    if planned:
-        return builder.call_te(_sorted, keys, axis, descending, count, dtype, primfunc_name_hint="argsort")
-    if count is None:
-        return builder.call_te(topi.argsort, keys, axis=axis, is_ascend=not descending, dtype=dtype)
-    return builder.call_te(topi.topk, keys, count, axis, "indices", not descending, dtype)
+    return builder.call_te(_sorted, keys, axis, descending, count, dtype, primfunc_name_hint="argsort")
 
 
 def _sorted(keys: te.Tensor, axis: int, descending: bool, count: int | None, dtype: str) -> te.Tensor:
@@ -94,6 +87,5 @@ def _keys(data: te.Tensor) -> te.Tensor:
     return te.compute(data.shape, key, "keys", tag=topi.tag.ELEMWISE)
 
 
-def sorting(planned: bool) -> dict[str, Legalize]:
-    """Return how sorts are legalized, by the name of the operator: for a plan, or for TVM's virtual machine."""
-    return {f"relax.{make.__name__}": partial(make, planned) for make in (argsort, sort, topk)}
+# Functions by the operators' names.
+SORTS: dict[str, Legalize] = {f"relax.{make.__name__}": make for make in (argsort, sort, topk)}

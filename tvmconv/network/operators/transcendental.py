@@ -14,8 +14,8 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...lowering.common.elementary_arithmetic import elementary
+from ..ir.constants import constant, static_shape
 from ..ir.graph import scalar
-from ..rewrite.simplify import constant, static_shape
 from .elementwise import FLOATS, Legalize, by_element
 from .minmax import broadcast
 
@@ -97,7 +97,7 @@ def _of_name(name: str) -> Legalize:
     return by_element(lambda x: elementary(name, x), name)
 
 
-# By the name of the operator.
+# Functions by the operators' names.
 ELEMENTARY = {f"relax.{name}": _of_name(name) for name in _OF_ONE} | {
     "relax.nn.softplus": _softplus,
     "relax.atan2": _of_two("atan2"),

@@ -14,10 +14,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.constants import integers, static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function, tidied
 from .pixel_shuffle import marked_pixels, moved_pixels, pixel_shuffle
-from .simplify import integers, static_shape
 
 _SLICE = "relax.strided_slice"
 

@@ -10,12 +10,12 @@ from tvm import relax
 from tvm.relax.expr_functor import mutator
 
 from ...errors import TvmconvError, last_line
+from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
-from .simplify import constant, static_shape
 
-# What ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
+# Layouts that ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
 _CHANNELS_LAST = {
     "relax.nn.conv1d": ["NWC", "OIW"],
     "relax.nn.conv2d": ["NHWC", "OIHW"],
@@ -33,7 +33,7 @@ if _SOFTPLUS.get_attr(_LAYOUTS) is None:
     _SOFTPLUS.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
 
 
-# Whose layout is that of their first argument, and whose arguments may change places.
+# Operators whose layout is that of their first argument, and whose arguments may change places.
 _COMMUTATIVE = {f"relax.{name}" for name in ("add", "multiply", "maximum", "minimum")}
 
 
@@ -49,12 +49,6 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
     LayoutError
         If ConvertLayout cannot do that.
     """
-    branches: list[Any] = []
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, lambda e: branches.append(e) if isinstance(e, relax.If) else None)
-    if branches:  # a convolution that a branch begins and ends with crashed when it was called
-        raise LayoutError("TVM's ConvertLayout changes the branches of an If to code that crashes")
     mod = each_function(mod, _Fixing)
     try:
         return relax.transform.ConvertLayout({}, _layout_of)(mod)
@@ -105,7 +99,7 @@ def _exchanged(function: relax.Function) -> set[relax.Var]:
 
 
 def _is_changed(value: Any) -> bool:
-    """Whether a variable's value is a convolution that ConvertLayout brings to NXC."""
+    """Return whether a variable's value is a convolution that ConvertLayout brings to NXC."""
     return isinstance(value, relax.Call) and is_convolution(value) and _layout_of(value) == _asked(value)
 
 

@@ -1,4 +1,4 @@
-"""What frontends and onnxruntime write as several operators, as the one that it is.
+"""Fuse the several operators that frontends and onnxruntime write into the one that they stand for.
 
 onnxruntime makes Gemm, of two axes, of a product and the addition after it, with a reshape before and one behind, which would
 end what a kernel computes after its product. TVM's ONNX frontend writes a normalization of instances by its formula, and
@@ -15,11 +15,11 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph, along, scalar
 from ..ir.mutator import Rebinding, each_function, tidied
 from ..ir.problem_of import is_product
 from .recognise_normalization import Normalization, find_normalization
-from .simplify import static_shape
 
 Shape = tuple[int, ...]
 
@@ -35,7 +35,7 @@ class _Joining(Rebinding):
         super().__init__(mod)
         self._graph = Graph(function)
         found = (find_normalization(variable, self._graph) for variable in self._graph.values)
-        # What is centered is normalized by its root mean square, too: the first that is found takes off the mean.
+        # Centered values are normalized by their root mean square, too: the first match takes off the mean.
         rows = {
             each.output: each for each in reversed(list(found)) if each is not None and not self._is_instances(each)
         }
@@ -136,7 +136,7 @@ class _Joining(Rebinding):
         return None if found is None else self._normalization(*found, shape, None)
 
     def _is_instances(self, found: Normalization) -> bool:
-        """Whether a normalization of rows is the frontend's formula of one of instances, of three axes."""
+        """Return whether a normalization of rows is the frontend's formula for instances, with three axes."""
         call, shape = self._graph.call(found.output, "relax.divide"), static_shape(found.output.ty)
         return call is not None and shape is not None and self._normalized(call, shape) is not None
 

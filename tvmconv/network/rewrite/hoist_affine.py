@@ -1,4 +1,4 @@
-"""What acts on each channel by itself, moved up to the convolution or product that computes the channels.
+"""Move operators that act on each channel by itself up to the convolution or product that computes the channels.
 
 A batch normalization, or an operator on a fixed number for each channel, that follows a Linear behind a reshape, or several
 convolutions behind their concatenation, acts on the same numbers before that, where it is folded into filters. So does one
@@ -20,11 +20,12 @@ from tvm import relax
 from tvm.ir import TupleType
 from tvm.relax.expr_functor import mutator
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph, scalar
+from ..ir.moves import RESHAPES, order_of
 from ..ir.mutator import Rebinding, each_function, tidied
 from ..ir.problem_of import is_convolution, is_product
-from .simplify import static_shape
-from .sink_reshapes import RESHAPES, collapsed, order_of
+from .sink_reshapes import collapsed
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -96,7 +97,7 @@ class _Hoisting(Rebinding):
         return _Scaling(found.data, found.axis, found.numbers, _batch_norm(call))
 
     def _computes(self, variable: relax.Var, axis: int) -> bool:
-        """Whether a variable's channels are computed right before, by a convolution or product and what is folded into it."""
+        """Return whether a variable's channels are computed right before, by a convolution or product and its scaling."""
         call, found = self._graph.call(variable), self._scaling(variable)
         if call is not None and (is_convolution(call) or is_product(call)):
             channels = call.ty.ndim - 1 if is_product(call) else 1
@@ -106,7 +107,7 @@ class _Hoisting(Rebinding):
         )
 
     def _reaches(self, variable: relax.Var, axis: int) -> bool:
-        """Whether what acts on an axis of a variable can be moved to where its channels are computed."""
+        """Return whether operators on an axis of a variable can be moved to where its channels are computed."""
         if not self._is_alone(variable):
             return False
         if self._computes(variable, axis):

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from tvm import relax
 
 from ...fills import numpy_dtype
+from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
 from ..ir.operators import TRANSPOSED
 from ..ir.problem_of import DTYPES, is_convolution
-from .simplify import constant, static_shape
 
 Order = npt.NDArray[np.int64]
 # Numbers of a mark's filter: a shuffle of more channels is left as it is.

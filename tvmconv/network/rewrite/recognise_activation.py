@@ -38,7 +38,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Points]] = {
 _FLOATS = ("float32", "float16", "bfloat16")
 # Dense where activations bend, and far beyond where the last of them is straight.
 _POINTS = np.concatenate([np.linspace(-12, 12, 1201), *(sign * np.geomspace(13, 1e4, 60) for sign in (-1, 1))])
-# How far the numbers of a formula may be off: some units in the last place of an f32.
+# Tolerance of a formula's numbers: some units in the last place of an f32.
 _TOLERANCE = 1e-6
 # tanh's GELU has nine operators.
 _MOST_OPERATORS = 10

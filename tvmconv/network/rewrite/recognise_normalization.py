@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from ..ir.constants import static_shape
 from ..ir.graph import ARITHMETIC, Graph, scalar
-from .simplify import static_shape
 
 Array = npt.NDArray[np.float64]
 _ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
@@ -30,7 +30,7 @@ _MOVES = ("relax.astype", "relax.permute_dims")
 _FLOATS = ("float32", "float16")
 # A mean by a sum and a factor, two squares, the root, a transposition, and two conversions are 14.
 _MOST_OPERATORS = 16
-# How far off a formula may be whose factor, 1 by the elements of a row, was rounded to f32.
+# Tolerance of a formula whose factor, 1 by the elements of a row, was rounded to f32.
 _TOLERANCE = 1e-6
 
 
@@ -60,7 +60,7 @@ class Normalization:
 
 @dataclass(frozen=True)
 class _Value:
-    """What a variable is of the rows, with their axes as the data has them, and the order that it has them in."""
+    """Value of a variable for the rows, with their axes as the data has them, and their order in it."""
 
     array: Array
     order: tuple[int, ...]

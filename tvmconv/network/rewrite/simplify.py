@@ -6,23 +6,21 @@ a clip as an operator, or as TE functions for its two bounds; ConvertLayout know
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tvm
 from tvm import relax, tirx
-from tvm.ir import GenericConst, TensorLoad
+from tvm.ir import TensorLoad
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...lowering.common.rewrites import found
+from ...lowering.common.rewrites import find_all
+from ..ir.constants import Array, constant, static_shape
 from ..ir.mutator import each_function, tidied
 from ..ir.operators import BINARY
 
-Array = npt.NDArray[Any]
-# Of the arguments, the operator's attributes and the shape of what it computes.
+# Functions of the arguments, the operator's attributes and the shape of its result.
 _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.reshape": lambda arrays, attrs, shape: arrays[0].reshape(shape),
     "relax.expand_dims": lambda arrays, attrs, shape: arrays[0].reshape(shape),
@@ -55,9 +53,9 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.divide": lambda arrays, attrs, shape: arrays[0] / arrays[1],
     "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
 }
-# Whose integers NumPy rounds otherwise, or refuses.
+# Operators whose integers NumPy rounds otherwise, or refuses.
 _OF_FLOATS = ("relax.divide", "relax.power", "relax.sqrt")
-# Of a take that NumPy computes alike.
+# Modes of a take that NumPy computes alike.
 _NUMPY_MODES = ("wrap", "clip")
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
@@ -65,51 +63,6 @@ _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose Relax functions compute nothing of constants alone, and write bounds as `maximum` or `minimum`."""
     return tidied(each_function(mod, lambda new, _: _Simplifier(new)))
-
-
-def constant(expr: Any) -> Array | None:
-    """Return the array that a constant holds; None: `expr` is something else."""
-    return expr.value.numpy() if isinstance(expr, GenericConst) else None
-
-
-def constant_bytes(mod: tvm.IRModule) -> int:
-    """Return how many bytes the constants of a module's functions have, each array once."""
-    return sum(constant_sizes(mod).values())
-
-
-def constant_sizes(mod: tvm.IRModule) -> dict[bytes, int]:
-    """Return the bytes of each constant of a module's functions, by what :func:`content` returns of it."""
-    sizes: dict[bytes, int] = {}
-
-    def note(expr: Any) -> None:
-        array = constant(expr)
-        if array is not None:
-            sizes[content(array)] = array.nbytes
-
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, note)
-    return sizes
-
-
-def content(array: Array) -> bytes:
-    """Return a digest of an array's bytes."""
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
-
-
-def integers(expr: Any) -> list[int] | None:
-    """Return the numbers of a tuple or a shape, or one number as such; None: they are not fixed."""
-    fields = expr.fields if isinstance(expr, (relax.Tuple, relax.ShapeExpr)) else [expr]
-    numbers = [getattr(each, "value", each) for each in fields]
-    return [int(each) for each in numbers] if all(isinstance(each, (int, tirx.IntImm)) for each in numbers) else None
-
-
-def static_shape(type_: Any) -> tuple[int, ...] | None:
-    """Return the shape that a tensor's type fixes; None if it does not."""
-    shape = getattr(type_, "shape", None)
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
-        return None
-    return tuple(int(size) for size in shape.values)
 
 
 @mutator
@@ -250,7 +203,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         function, args = self._mod[call.args[0]], call.args[1]
         if len(function.params) != 3 or not isinstance(args, relax.Tuple) or len(args) != 2:
             return None
-        stores = list(found(function.body, tirx.BufferStore))
+        stores = list(find_all(function.body, tirx.BufferStore))
         value: Any = stores[0].value if len(stores) == 1 else None
         operator = _BOUNDS.get(type(value))
         if operator is None:

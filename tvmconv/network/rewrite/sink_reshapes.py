@@ -15,14 +15,14 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
+from ..ir.moves import RESHAPES, name_of, order_of
 from ..ir.mutator import each_function, tidied
 from ..ir.operators import BINARY
 from ..ir.problem_of import is_convolution, is_product
-from .simplify import constant, static_shape
 
 Shape = tuple[int, ...]
-RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
 _OF_ONE = tuple(
     f"relax.{name}"
     for name in [
@@ -80,7 +80,7 @@ class _Merging(PyExprMutator):  # type: ignore[misc]
         if long == sorted(long):
             return relax.op.reshape(data, [shape[axis] for axis in axes])
         before: Any = self.lookup_binding(data) if isinstance(data, relax.Var) else None
-        name = _name(before)
+        name = name_of(before)
         inner = order_of(before)
         if inner is not None:
             order = [inner[axis] for axis in axes]
@@ -107,11 +107,11 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
         """Return an operator on a kernel's reshaped output as the reshape of one on the output; any other call as it is."""
         call = self.visit_expr_post_order(call)
         shape = static_shape(call.ty)
-        if _name(call) not in (*_OF_ONE, *BINARY) or shape is None or 0 in shape:
+        if name_of(call) not in (*_OF_ONE, *BINARY) or shape is None or 0 in shape:
             return call
         for arg in call.args:
             before = self._binding(arg)
-            if _name(before) not in RESHAPES or static_shape(arg.ty) != shape or not self._computed(before.args[0]):
+            if name_of(before) not in RESHAPES or static_shape(arg.ty) != shape or not self._computed(before.args[0]):
                 continue
             args = [self._unshaped(each, shape, before.args[0]) for each in call.args]
             if all(each is not None for each in args):
@@ -119,12 +119,12 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
         return call
 
     def _computed(self, data: relax.Expr) -> bool:
-        """Whether a kernel computes a value, or it is computed element by element of what one does."""
+        """Return whether a value is a kernel's, or computed element by element from one."""
         if not isinstance(data, relax.Var):
             return False
         if data not in self._known:
             call = self._binding(data)
-            if _name(call) in (*_OF_ONE, *BINARY):
+            if name_of(call) in (*_OF_ONE, *BINARY):
                 self._known[data] = any(map(self._computed, call.args))
             else:
                 is_kernel = isinstance(call, relax.Call) and (is_convolution(call) or is_product(call))
@@ -140,7 +140,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
             return relax.const(array.reshape(()), str(arg.ty.dtype))
         if own == shape:
             before = self._binding(arg)
-            same = _name(before) in RESHAPES and static_shape(before.args[0].ty) == given
+            same = name_of(before) in RESHAPES and static_shape(before.args[0].ty) == given
             return before.args[0] if same else self.builder_.emit(relax.op.reshape(arg, given))
         # One number for each element of an axis that is one of the data, too.
         full = (1,) * (len(shape) - len(own)) + own
@@ -160,26 +160,13 @@ class _Collapsing(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a reshape of what is reshaped as one, or as the data, whose shape it is."""
         call = self.visit_expr_post_order(call)
-        if _name(call) != "relax.reshape" or not isinstance(call.args[0], relax.Var):
+        if name_of(call) != "relax.reshape" or not isinstance(call.args[0], relax.Var):
             return call
         before, shape = self.lookup_binding(call.args[0]), static_shape(call.ty)
-        data = before.args[0] if _name(before) == "relax.reshape" else call.args[0]
+        data = before.args[0] if name_of(before) == "relax.reshape" else call.args[0]
         if shape is None:
             return call
         return data if shape == static_shape(data.ty) else relax.op.reshape(data, shape)
-
-
-def _name(value: Any) -> str:
-    return getattr(getattr(value, "op", None), "name", "")
-
-
-def order_of(value: Any) -> list[int] | None:
-    """Return the axes of a transposition; None: it is something else."""
-    if _name(value) != "relax.permute_dims":
-        return None
-    if value.attrs.axes is None:
-        return list(range(value.args[0].ty.ndim))[::-1]
-    return [int(axis) % len(value.attrs.axes) for axis in value.attrs.axes]
 
 
 def _groups(given: Shape, made: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

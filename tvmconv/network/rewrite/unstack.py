@@ -1,4 +1,4 @@
-"""What is summed, or the greatest taken, over a stack of tensors: by operators on its parts, which are never put together.
+"""Compute sums and maxima over a stack of tensors by operators on its parts, which are never put together.
 
 The ONNX frontend writes the greatest, the sum or the mean of several tensors so, of which it broadcasts each. A selective kernel
 stacks the outputs of its convolutions, sums them, and sums their products with a factor for each; a split attention cuts the channels
@@ -15,10 +15,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import each_function, tidied
 from ..ir.operators import BINARY
-from .simplify import static_shape
 
 # Each part is read by an operator of its own; of more a tensor that is cut in parts may be read faster.
 _MOST = 8
@@ -63,7 +63,7 @@ class _Unstacking(PyExprMutator):  # type: ignore[misc]
         return total
 
     def _is_stack(self, value: Any, axis: int, shape: Shape) -> bool:
-        """Whether a value is a stack along an axis, or computed element by element of one, for nobody else."""
+        """Return whether a value is a stack along an axis, or computed element by element from one, for nobody else."""
         if self._stacked(value, axis, shape) is not None:
             return True
         call = self._graph.call(value) if isinstance(value, relax.Var) else None

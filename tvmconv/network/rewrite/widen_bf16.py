@@ -15,11 +15,11 @@ from tvm import relax
 from tvm.ir import TupleType
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.constants import constant
 from ..ir.mutator import each_function
-from .simplify import constant
 
 _NARROW, _WIDE = "bfloat16", "float32"
-# These move numbers, and compute none.
+# Operators that move numbers, and compute none.
 _MOVES = {
     f"relax.{name}"
     for name in (
@@ -27,10 +27,10 @@ _MOVES = {
         "repeat", "reshape", "split", "squeeze", "stack", "strided_slice", "take", "tile",
     )
 }  # fmt: skip
-# These compute in f32 by themselves, read and write bf16 (`max_pools`, `mean_pools`, `normalizations`).
+# Operators that compute in f32 by themselves, read and write bf16 (`max_pools`, `mean_pools`, `normalizations`).
 _OURS = {f"relax.nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)}
 _OURS |= {f"relax.nn.{of}_norm" for of in ("group", "instance", "layer", "rms")}
-# These call functions that are given.
+# Calls of functions that are given.
 _CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
 
 

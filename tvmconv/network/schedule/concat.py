@@ -15,7 +15,7 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import Range
 from tvm.s_tir import dlight
 
-from ...lowering.common.rewrites import replaced
+from ...lowering.common.rewrites import substitute
 from ...lowering.cpu.rewrites.padding import uses
 from .loops import choices, loop, one_stage, only_block, with_loops
 from .stages import LEAST_PARALLEL
@@ -103,7 +103,7 @@ def stored(store: Any, variable: Any, places: dict[Any, Any], at: Any, extents: 
     analyzer = sym.Analyzer()
     for each, extent in extents.items():
         analyzer.bind(each, Range(0, extent))
-    indices = [replaced(index, {**places, variable: at}) for index in store.indices]
+    indices = [substitute(index, {**places, variable: at}) for index in store.indices]
     # Places of rows later: the simplifier would join them with the part's.
-    value = replaced(analyzer.simplify(replaced(store.value, {variable: at})), places)
+    value = substitute(analyzer.simplify(substitute(store.value, {variable: at})), places)
     return tirx.BufferStore(store.buffer, value, indices)

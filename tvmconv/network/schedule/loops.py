@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
-from ...lowering.common.rewrites import found
+from ...lowering.common.rewrites import find_all
 from .stages import KEPT
 
 _CHOICE = "prim.if_then_else"
@@ -39,7 +39,7 @@ def one_stage(func: tirx.PrimFunc) -> s_tir.Schedule | None:
 
 def only_block(sch: s_tir.Schedule) -> Any:
     """Return the one block of a schedule that :func:`one_stage` returned, in its root block."""
-    (block,) = found(sch.mod["main"].body.block.body, s_tir.SBlock)
+    (block,) = find_all(sch.mod["main"].body.block.body, s_tir.SBlock)
     return block
 
 
@@ -56,7 +56,7 @@ def with_loops(sch: s_tir.Schedule, loops: Any, buffers: Sequence[Any] = ()) -> 
 
 def choices(expr: Any) -> list[Call]:
     """Return the calls of an expression that compute one of two values alone, by a condition."""
-    return [each for each in found(expr, Call) if isinstance(each.op, tvm.ir.Op) and each.op.name == _CHOICE]
+    return [each for each in find_all(expr, Call) if isinstance(each.op, tvm.ir.Op) and each.op.name == _CHOICE]
 
 
 def loop(variable: Any, extent: Any, kind: Any, body: Any, annotations: Mapping[str, Any] | None = None) -> Any:

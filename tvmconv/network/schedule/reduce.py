@@ -18,10 +18,10 @@ from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm_ffi.structural import structural_equal
 
-from ...lowering.common.rewrites import replaced
+from ...lowering.common.rewrites import substitute
 from ...lowering.cpu.rewrites.padding import uses
 from ...lowering.cpu.rewrites.transposing import loads_of, runs
-from ..operators.minmax import greater, less
+from ..ir.ordering import greater, less
 from .loops import loop, with_loops
 from .stages import LEAST_PARALLEL, TASKS, are_last, inlined, is_fixed, schedule
 
@@ -172,14 +172,14 @@ class _RowLoops:
                 step, first = tirx.Var("step", self._integer), begin + done
 
                 def element(lane: Any, first: Any = first, step: Any = step, lanes: int = lanes) -> Any:
-                    return replaced(self._value, {**places, **self._along.places(first + step * lanes + lane)})
+                    return substitute(self._value, {**places, **self._along.places(first + step * lanes + lane)})
 
                 statements.append(loop(step, count, tirx.ForKind.SERIAL, self._combined(parts, element, lanes)))
                 done += count * lanes
         made = tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
         for variable, size in reversed(outer):
             one = tirx.Var("one", self._integer)
-            made = loop(one, size, tirx.ForKind.SERIAL, replaced(made, {variable: one}))
+            made = loop(one, size, tirx.ForKind.SERIAL, substitute(made, {variable: one}))
         return made
 
     def _combined(self, parts: Any, element: Callable[[Any], Any], lanes: int) -> Any:
@@ -194,7 +194,7 @@ class _RowLoops:
         terms = [tirx.BufferLoad(parts, [tirx.const(each, self._integer)]) for each in range(_LANES)]
         while len(terms) > 1:
             terms = [self._combine(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
-        return tirx.BufferStore(self._store.buffer, terms[0], [replaced(at, places) for at in self._store.indices])
+        return tirx.BufferStore(self._store.buffer, terms[0], [substitute(at, places) for at in self._store.indices])
 
 
 def _operation(store: Any) -> _Operation | None:

@@ -29,7 +29,7 @@ ROWS = "tvmconv.rows"
 TILES = "tvmconv.tiles"
 # A stage with so much less to compute than the largest does not decide how a function is scheduled.
 _MINOR = 16
-# What a rule may compute more often than once, such as a tail that is masked out.
+# Times that a rule may compute an element, such as one of a tail that is masked out.
 _REPEATED = 2
 
 
@@ -189,7 +189,7 @@ def _iterations(sch: s_tir.Schedule) -> int:
 
 
 def _sums_along_rows(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
-    """Whether a stage sums over the last axis of what it reads, unless in parts that lie side by side."""
+    """Return whether a stage sums over the last axis of its data, unless in parts that lie side by side."""
     summed = [each.var for each in stage.iters if each.kind == "R"]
     spatial = [each for each in stage.iters if each.kind == "S"]
     loads = [load for load in loads_of(sch.get(stage.block_rv).body) if len(load.indices)]

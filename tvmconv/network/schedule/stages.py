@@ -1,4 +1,4 @@
-"""What schedules do with a stage of a function: join its loops, cut them to vectors, share them among threads."""
+"""Schedule a stage of a function: join its loops, cut them to vectors, share them among threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASKS = 64
 
 
 def is_fixed(stage: SBlockInfo) -> bool:
-    """Whether the extents of a stage's loops are known."""
+    """Return whether the extents of a stage's loops are known."""
     return all(isinstance(extent, int) for extent in stage.dom())
 
 
@@ -72,7 +72,7 @@ def _joined(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any, int
 
 
 def _lies_together(region: Any, last: list[tuple[Any, int]]) -> bool:
-    """Whether what a block reads or writes does not depend on some variables, or lies side by side along them."""
+    """Return whether a block's reads or writes do not depend on some variables, or lie side by side along them."""
     if not any(uses(each.min, *(var for var, _ in last)) for each in region.region):
         return True
     ends = zip(region.region, region.source.shape, strict=True)
@@ -80,7 +80,7 @@ def _lies_together(region: Any, last: list[tuple[Any, int]]) -> bool:
 
 
 def are_last(ends: Sequence[tuple[Any, Any]], last: Sequence[tuple[Any, int]]) -> bool:
-    """Whether the last of some indices, each with the size of its axis, are variables, each with its extent, over all of these axes."""
+    """Return whether the last indices are the given variables, each with its extent, over all of their axes."""
     found = ends[-len(last) :]
     return len(found) == len(last) and all(
         isinstance(index, tirx.Var) and index.same_as(variable) and size == extent

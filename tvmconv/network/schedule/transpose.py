@@ -15,7 +15,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 
-from ...lowering.common.rewrites import replaced
+from ...lowering.common.rewrites import substitute
 from ...lowering.cpu.rewrites.squares import SQUARE, crosses
 from ...lowering.cpu.rewrites.transposing import loads_of
 from .concat import bounds_of, stored
@@ -97,7 +97,7 @@ class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
                 start = tirx.min(start, extents[at] - side)
             values[variables[at]] = start + inner
         inner = tirx.BufferStore(
-            store.buffer, replaced(store.value, values), [replaced(index, values) for index in store.indices]
+            store.buffer, substitute(store.value, values), [substitute(index, values) for index in store.indices]
         )
         body = loop(lane, side, tirx.ForKind.VECTORIZED, inner)
         body = loop(row, side, tirx.ForKind.SERIAL, body, {SQUARE: 1})

@@ -21,7 +21,7 @@ _libraries: dict[type, Library] = {}
 
 
 class Library(Protocol):
-    """What kernels need to know of the arrays of one library."""
+    """Arrays of one library, as kernels need them."""
 
     def device(self, value: Any) -> int:
         """Return the number of the array's GPU."""
@@ -30,7 +30,7 @@ class Library(Protocol):
         """Return the handle of the stream that a call made now belongs to."""
 
     def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
-        """Whether a kernel can be given the array as it is; False if that cannot be told in little time."""
+        """Return whether a kernel can take the array as it is; False if finding out takes long."""
 
     def take(self, value: Any, stream: int, writable: bool) -> Any:
         """Return the array as a kernel on `stream` can read it, or write if `writable`: C-contiguous and aligned.
@@ -50,7 +50,7 @@ class Library(Protocol):
         """Return new memory on the device of `like`; it has `data_ptr`."""
 
     def is_capturing(self) -> bool:
-        """Whether what is allocated now belongs to a CUDA graph that is being captured."""
+        """Return whether memory that is allocated now belongs to a CUDA graph that is being captured."""
 
 
 class Torch:
@@ -69,7 +69,7 @@ class Torch:
         return int(self._torch.cuda.current_stream(device).cuda_stream)
 
     def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
-        """Whether it is of this type, shape and GPU, dense, aligned, and without a gradient."""
+        """Return whether it is of this type, shape and GPU, dense, aligned, and without a gradient."""
         return (
             value.dtype is self._dtypes[dtype]
             and value.shape == shape
@@ -106,7 +106,7 @@ class Torch:
         return self._torch.empty(nbytes, dtype=self._torch.uint8, device=like.device)
 
     def is_capturing(self) -> bool:
-        """Whether a graph is being captured: it allocates from a pool of its own."""
+        """Return whether a graph is being captured: it allocates from a pool of its own."""
         return bool(self._torch.cuda.is_current_stream_capturing())
 
 
@@ -125,7 +125,7 @@ class CuPy:
         return int(self._cupy.cuda.get_current_stream(device).ptr)
 
     def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
-        """Whether it was told: never."""
+        """Return whether the array is known to be ready: never."""
         return False
 
     def take(self, value: Any, stream: int, writable: bool) -> Any:
@@ -152,7 +152,7 @@ class CuPy:
             return import_on(self._cupy.empty(nbytes, np.uint8), self.stream(like.device.id))
 
     def is_capturing(self) -> bool:
-        """Whether a graph has a pool of its own: never."""
+        """Return whether a graph has a pool of its own: never."""
         return False
 
 

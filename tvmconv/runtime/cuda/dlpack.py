@@ -32,7 +32,7 @@ class Dlpack:
         return LEGACY_STREAM
 
     def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
-        """Whether it was told: never."""
+        """Return whether the array is known to be ready: never."""
         return False
 
     def take(self, value: Any, stream: int, writable: bool) -> Any:
@@ -57,7 +57,7 @@ class Dlpack:
         return import_on(library.empty((nbytes,), dtype=library.uint8, device=like.device), LEGACY_STREAM)
 
     def is_capturing(self) -> bool:
-        """Whether a graph has a pool of its own: never."""
+        """Return whether a graph has a pool of its own: never."""
         return False
 
 
@@ -82,7 +82,7 @@ class Event:
             self._driver.call("cuStreamWaitEvent", c_void_p(stream), self._handle, 0)
 
     def is_past(self) -> bool:
-        """Whether the stream has come so far."""
+        """Return whether the stream has come so far."""
         return self._driver.is_done(self._handle)
 
 
@@ -132,7 +132,7 @@ def keep(taken: tuple[Any, ...], gpu: int, stream: int) -> Event:
     return event
 
 
-def finished(output: Any, event: Event) -> Any:
+def finish(output: Any, event: Event) -> Any:
     """Return an output as its library's array, whose users wait for `event` on the device."""
     return _namespace(output).from_dlpack(_Finished(output, event))
 

@@ -110,7 +110,7 @@ class Driver:
         return self.create("cuEventCreate", 0 if timing else 2)  # 2: CU_EVENT_DISABLE_TIMING
 
     def is_done(self, event: c_void_p) -> bool:
-        """Whether all work before the event's record has finished."""
+        """Return whether all work before the event's record has finished."""
         code = self.code("cuEventQuery", event)
         if code not in (0, _NOT_READY):
             raise CudaError(f"cuEventQuery failed: {self._explain(code)}")

@@ -1,4 +1,4 @@
-"""What GPUs this machine has, as the NVIDIA driver says, and why kernels cannot use any if so."""
+"""Find this machine's GPUs, as the NVIDIA driver lists them, or why kernels can use none."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """This machine's GPUs.
+    """GPUs of this machine.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from ..arrays import check_operands
 from ..bundle import Bundle, Entry
 from ..library import BeforeUse, load_function
 from .arrays import Library, dtype_of, library_of, location
-from .dlpack import DLPACK, finished, keep
+from .dlpack import DLPACK, finish, keep
 
 
 class CudaKernel:
@@ -119,7 +119,7 @@ class CudaKernel:
         taken = [take(name, given[name], shape, dtype) for name, shape, dtype in self._operands]
         if out is None:
             output = library.empty(self._output_shape, data)
-            # What the call made itself may be written, even where the library's users may not.
+            # Outputs that the call made itself may be written, even where the library's users may not write.
             written = library.take(output, stream, False)
         else:
             output = out
@@ -130,7 +130,7 @@ class CudaKernel:
             if foreign:
                 event = keep((*taken, written), gpu, stream)
                 if out is None and library is DLPACK:
-                    return finished(output, event)
+                    return finish(output, event)
         return output
 
     def __repr__(self) -> str:

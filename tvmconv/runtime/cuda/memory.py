@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..dltensor import BFLOAT, CUDA, FLOAT, UNSIGNED, DLManagedTensor, DLTensor, capsule
 from .driver import driver
 
-# What importers hold: by the address of its description, that, the shape that it points to, and the array.
+# Exports that importers hold, by the address of the description: it, the shape that it points to, and the array.
 _exports: dict[int, tuple[DLManagedTensor, Any, DeviceArray]] = {}
 
 
@@ -105,7 +105,7 @@ class DeviceArray:
 
 
 class _Namespace:
-    """What the array API has to make arrays."""
+    """Functions of the array API that make arrays."""
 
     uint8 = np.dtype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""Some images of a tensor of tvm-ffi, which has no slices of its own: a view by DLPack."""
+"""Slice images of a tensor of tvm-ffi, which has no slices of its own: a view by DLPack."""
 
 from __future__ import annotations
 

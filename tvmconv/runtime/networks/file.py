@@ -12,7 +12,9 @@ has a checksum of all that stands before, which takes little more than reading i
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import shlex
 import struct
 import zlib
 from collections.abc import Iterable
@@ -22,6 +24,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ...checks import as_path
 from ...errors import BundleError
 
 # The largest that Linux has (of 64-bit ARM): a part of a file that is mapped begins with a page.
@@ -34,15 +37,14 @@ _CHUNK, _WORDS = 1 << 20, 512
 # Weights are written in pieces that end at multiples of this in the file, whole huge pages: Linux 6.18 on ext4 then keeps them in such
 # pages, and most of them in small ones where each array is written by itself.
 _WRITTEN = 4 << 20
+_OLDER = b"tvmconv_describe"  # a function that libraries for TVM's virtual machine had
 # What a description ends with: of the sums of all that stands before, and of the rest of it.
 _CHECKSUM = ', "checksum": "{:08x}"}}'
 # Of a library of another kind: its description, and who reads it.
-KIND, PROVIDER, RELAX = "kind", "provider", "relax"
-_COMPILE = "compile it again"
+KIND, PROVIDER = "kind", "provider"
 _WRITTEN_BY = {
-    "": ("network that tvmconv compile wrote", _COMPILE),
+    "": ("network that tvmconv compile wrote", "compile it again"),
     PROVIDER: ("provider that tvmconv export-onnxruntime wrote", "export it again"),
-    RELAX: ("network that tvmconv compile --format relax wrote", _COMPILE),
 }
 NO_IDENTITY = "0" * 32
 # What was found right already, by what changes where a file does.
@@ -51,7 +53,7 @@ _RIGHT: set[tuple[int, ...]] = set()
 
 @dataclass(frozen=True)
 class Footprint:
-    """How many bytes a network has.
+    """Bytes of a network.
 
     Attributes
     ----------
@@ -73,7 +75,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """What the end of a network's file says.
+    """Places of a network's parts, as the end of its file gives them.
 
     Attributes
     ----------
@@ -97,13 +99,30 @@ class NetworkFile:
         return Footprint(told["model_bytes"], self.weight_bytes, told["arena_bytes"], told["peak_bytes"])
 
 
+def library_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a network's library; raise BundleError if there is something else, or nothing."""
+    path = as_path("the network's path", path)
+    if path.is_dir():
+        from ..bundle import MANIFEST  # a process that loads a network needs nothing else of it
+
+        if (path / MANIFEST).exists():
+            raise BundleError(
+                f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes"
+            )
+        raise BundleError(f"{str(path)!r} is a folder; give the library in it that tvmconv compile wrote")
+    if not path.is_file():
+        command = f"tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
+        raise BundleError(f"there is no file {str(path)!r}; write it with: {command}")
+    return path
+
+
 def read_file(path: Path, kind: str = "") -> NetworkFile:
     """Return what a network's file says of itself, without loading it, once all of it was found to be as it was written.
 
     Parameters
     ----------
     kind
-        Of a library that is no network: `PROVIDER` or `RELAX`.
+        Of a library that is no network: `PROVIDER`.
 
     Raises
     ------
@@ -116,6 +135,7 @@ def read_file(path: Path, kind: str = "") -> NetworkFile:
             status = os.fstat(file.fileno())
             ends = _end(file)
             if ends[-1] != MAGIC:
+                _refuse_older(path)
                 raise BundleError(f"{path} is no {what}, or is cut off: its end is missing; {again}")
             weights, weight_bytes, start, size, *_ = ends
             if start != weights + weight_bytes or start + size + _END.size != status.st_size:
@@ -136,16 +156,15 @@ def read_file(path: Path, kind: str = "") -> NetworkFile:
     return NetworkFile(path, weights, weight_bytes, description)
 
 
-def is_network(path: Path, kind: str = "") -> bool:
-    """Return whether a file ends as those do that ``tvmconv compile`` writes, and says that it is of a kind."""
-    try:
-        with path.open("rb") as file:
-            *_, start, _, _, magic = _end(file)
-            file.seek(start)
-            said = json.dumps({KIND: RELAX}).encode()[:-1]
-            return magic == MAGIC and (file.read(len(said)) == said) == (kind == RELAX)
-    except (OSError, OverflowError):
-        return False
+def _refuse_older(path: Path) -> None:
+    """Raise BundleError if a file is of the format that TVM's virtual machine ran."""
+    if path.stat().st_size:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(_OLDER) >= 0:
+                raise BundleError(
+                    f"{path} is a network for TVM's virtual machine (--format relax), which tvmconv runs no longer; compile the"
+                    f" model again: tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
+                )
 
 
 def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description: dict[str, Any], identity: str) -> None:

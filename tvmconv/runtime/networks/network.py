@@ -13,26 +13,49 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
-from ...errors import BundleError
+from ...errors import BundleError, UnsupportedMachineError
+from ...isa.machine import missing_features
 from ..arrays import address, aligned_empty
 from ..processors import kernel_threads
-from .base import LEAST_CALLS, Array, CompiledNetwork, Operator, library_path
-from .file import read_file
+from .file import library_path, read_file
 from .library import NativeLibrary
+from .tensors import Array, checked, random_arrays, tensors_of
+
+# How often an operator is timed at the least.
+_LEAST_CALLS = 5
 
 # An output of so many bytes is copied from where the network writes it in less time than one that begins at a cache line is made.
 _COPIED = 4096
 
 
 @dataclass(frozen=True)
-class PlannedOperator(Operator):
-    """What one operator of a plan takes: also the bytes that its calls read and write, each array once."""
+class Operator:
+    """What one operator of a network takes.
 
+    Attributes
+    ----------
+    name
+        The signature of our kernel, or the name of a function between kernels.
+    ours
+        Whether it is a kernel.
+    calls
+        How often the network calls it.
+    seconds
+        All these calls together, the least of all times.
+    bytes
+        What these calls read and write, each array once.
+    """
+
+    name: str
+    ours: bool
+    calls: int
+    seconds: float
     bytes: int
 
 
-class Network(CompiledNetwork):
+class Network:
     """A compiled network, called with an array for each input.
 
     Parameters
@@ -58,7 +81,13 @@ class Network(CompiledNetwork):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         path = library_path(path)
         self.file = read_file(path)
-        self._describe(path, self.file.description)
+        self.description = self.file.description
+        if missing := missing_features(self.description["features"]):
+            raise UnsupportedMachineError(
+                f"{path} is for {self.description['target']}; this machine's CPU lacks {', '.join(missing)}"
+            )
+        self.inputs, self.outputs = (tensors_of(self.description, which) for which in ("inputs", "outputs"))
+        self._signatures = {row["function"]: row["signature"] for row in self.description["report"] if row["function"]}
         self._steps = self.description["steps"]
         try:
             library = NativeLibrary(path)
@@ -96,7 +125,7 @@ class Network(CompiledNetwork):
         InputError
             If an input is missing, too many, of another shape or type, or no array that kernels take.
         """
-        given = self._checked(arrays)
+        given = self._given(arrays)
         made = self._made()
         self._run(self._handle, 0, *map(address, given), *map(address, made))
         return dict(zip(self._output_names, made))  # noqa: B905 - as many: it would take as long again to look
@@ -119,9 +148,13 @@ class Network(CompiledNetwork):
         else:
             self._run(self._handle, 0, *inputs, *outputs)
 
+    def random_inputs(self) -> dict[str, Array]:
+        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
+        return random_arrays(self.inputs)
+
     def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
-        given, made = self._checked(arrays), self._made()
+        given, made = self._given(arrays), self._made()
         addresses = [*map(address, given), *map(address, made)]
 
         def compute() -> list[Array]:
@@ -130,6 +163,23 @@ class Network(CompiledNetwork):
 
         compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
         return compute
+
+    def _given(self, arrays: Mapping[str, Any]) -> list[Array]:
+        """Return the inputs in their order, C-contiguous: arrays of NumPy's in their types after a short look."""
+        found: list[Array] = []
+        if len(arrays) == len(self._usual):
+            for name, shape, dtype in self._usual:
+                value = arrays.get(name)
+                usual = type(value) is ndarray and value.dtype == dtype and value.shape == shape
+                if not usual or not value.flags.c_contiguous:
+                    return checked(arrays, self.inputs)
+                found.append(value)
+            return found
+        return checked(arrays, self.inputs)
+
+    @cached_property
+    def _usual(self) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+        return [(each.name, each.shape, each.numpy) for each in self.inputs]
 
     def _made(self) -> list[Array]:
         """Return arrays for the outputs."""
@@ -147,24 +197,28 @@ class Network(CompiledNetwork):
     def _output_names(self) -> list[str]:
         return [each.name for each in self.outputs]
 
-    def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[PlannedOperator]:
+    def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
-        given, made = self._checked(arrays), self._made()
+        given, made = self._given(arrays), self._made()
         addresses = [*map(address, given), *map(address, made)]
         times = np.zeros(max(len(self._steps), 1))
         least = np.full_like(times, np.inf)
         calls, end = 0, time.perf_counter() + seconds
-        while calls < LEAST_CALLS or time.perf_counter() < end:
+        while calls < _LEAST_CALLS or time.perf_counter() < end:
             self._run(self._handle, times.ctypes.data, *addresses)
             np.minimum(least, times, out=least)
             calls += 1
         taken: defaultdict[str, float] = defaultdict(float)
         moved: Counter[str] = Counter()
-        for step, each in zip(self._steps, least, strict=False):
+        ran = [(step, each) for step, each in zip(self._steps, least, strict=False) if each >= 0]
+        for step, each in ran:
             taken[step["function"]] += float(each)
             moved[step["function"]] += step["bytes"]
-        count = Counter(step["function"] for step in self._steps)
-        found = [PlannedOperator(*self._named(name), count[name], taken[name], moved[name]) for name in taken]
+        count = Counter(step["function"] for step, _ in ran)
+        found = [
+            Operator(self._signatures.get(name, name), name in self._signatures, count[name], taken[name], moved[name])
+            for name in taken
+        ]
         return sorted(found, key=lambda each: -each.seconds)
 
 

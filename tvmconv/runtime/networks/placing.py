@@ -1,4 +1,4 @@
-"""Where arrays of a plan lie in memory that is used again when nobody reads them any more."""
+"""Place arrays of a plan in memory that is used again when nobody reads them any more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..arrays import LINE_BYTES
 
 @dataclass(frozen=True)
 class Lifetime:
-    """How many bytes are needed from step `first` to step `last`."""
+    """Bytes that are needed from step `first` to step `last`."""
 
     size: int
     first: int

@@ -1,4 +1,4 @@
-"""What a filter takes that comes from memory, as within a network whose filters no cache keeps: its events, and their coefficients."""
+"""Model the time of a filter that comes from memory, as in a network too large for caches: events and coefficients."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .cost import Counts, lines
 from .fit import ROUNDS, with_coefficients
 
 COLD, WAIT = "lines.cold", "lines.cold_wait"
-# From which error on, of how many times as long a call takes, a time counts as an outlier.
+# Error, of the ratio by which a call takes longer, from which on a time counts as an outlier.
 OUTLIER = 0.03
 
 
 @dataclass(frozen=True)
 class ColdSample:
-    """What an algorithm's default schedule took with its filter from a cache and from memory.
+    """Measured time of an algorithm's default schedule, with its filter from a cache and from memory.
 
     Attributes
     ----------

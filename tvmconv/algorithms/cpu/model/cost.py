@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ....targets.costs import Step
+from ....targets.costs import StepCosts
 from ....targets.cpus import LINE_BYTES
 from ....targets.target import CpuTarget, Target
 from ...shapes import F32_BITS
@@ -43,7 +43,7 @@ def lines(nbytes: float) -> float:
 
 
 def tile_step(
-    step: Step,
+    step: StepCosts,
     vectors: float,
     broadcasts: float,
     sums: float,
@@ -83,9 +83,9 @@ def tile_step(
 
 def most_even(counts: Sequence[int], each: int) -> int:
     """Return which of `counts` threads share best, of so many tasks for `each`; of those that are alike the largest."""
-    return min(counts, key=lambda count: (uneven(count * each), -count))
+    return min(counts, key=lambda count: (imbalance(count * each), -count))
 
 
-def uneven(tasks: int) -> float:
-    """How much longer the busiest of some threads works than the average."""
+def imbalance(tasks: int) -> float:
+    """Ratio of the busiest thread's work to the average, over numbers of threads."""
     return sum(-(-tasks // threads) * threads / tasks for threads in THREADS) / len(THREADS)

@@ -22,9 +22,9 @@ def outputs(window: SubConvolution) -> int:
     return window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes)
 
 
-def copied(window: Window, target: CpuTarget, once: bool = False, rows: int = 0) -> Counts:
+def count_copies(window: Window, target: CpuTarget, once: bool = False, rows: int = 0) -> Counts:
     """Count the copies of a window's data, padded, widened or transposed: each task's, of so many `rows`, or one before all."""
-    pixels = window.problem.batch * prod(held(axis) for axis in window.axes)
+    pixels = window.problem.batch * prod(copy_extent(axis) for axis in window.axes)
     again = 1.0 if once else copied_again(window, rows)
     elements = pixels * window.pixel * window.vnni_factor
     return {copied_element(window): elements * again, **far(window.problem, elements, target)}
@@ -35,16 +35,16 @@ def copied_again(window: SubConvolution, rows: int = 0) -> float:
 
     A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted.
     """
-    again = prod(axis.outputs * -(-axis.span // axis.gap) / held(axis) for axis in window.axes[:-2])
+    again = prod(axis.outputs * -(-axis.span // axis.gap) / copy_extent(axis) for axis in window.axes[:-2])
     if not rows or len(window.axes) == 1:
         return again
     axis = window.axes[-2]
     # Of the span of dilated taps, rows of padding are not copied: what is read is counted.
     band = min(-(-((rows - 1) * axis.stride + axis.span) // axis.gap), rows * axis.taps)
-    return again * max(1.0, axis.outputs / rows * band / held(axis))
+    return again * max(1.0, axis.outputs / rows * band / copy_extent(axis))
 
 
-def held(axis: Axis) -> int:
+def copy_extent(axis: Axis) -> int:
     """Return how many elements along an axis a copy has: without what the stride of a single tap leaves out."""
     return -(-axis.extent // axis.gap)
 
@@ -80,7 +80,7 @@ def stored_lines(problem: Problem, phases: int, target: CpuTarget) -> Counts:
     return {"lines.stored": lines(size) * visits}
 
 
-def stored(window: Window, target: CpuTarget) -> Counts:
+def count_stores(window: Window, target: CpuTarget) -> Counts:
     """Count the stores of a window's outputs beyond those of whole vectors of channels."""
     if window.stores_vectors:
         return {}
@@ -88,7 +88,7 @@ def stored(window: Window, target: CpuTarget) -> Counts:
     if window.problem.data_format == "NXC":
         return {"elements.store": elements}
     apart = window.stores_apart and window.vnni_factor == 1
-    by_planes = _transposed(window) if window.stores_rows else "elements.apart"
+    by_planes = _transposing_event(window) if window.stores_rows else "elements.apart"
     again = {"elements.store_apart": elements * (apart + _evict(window))}
     # Of neighbours, the first brings the line.
     scattered = 0 if window.stores_rows else 1 / window.row_neighbours
@@ -96,7 +96,7 @@ def stored(window: Window, target: CpuTarget) -> Counts:
 
 
 def _evict(window: Window) -> bool:
-    """Whether parts of rows that are stored find the lines of the parts before evicted: not of one axis.
+    """Return whether stores of a part of rows find the lines of the parts before evicted: never with one axis.
 
     A tile of all its outputs stores a part of each plane; of one whose lanes run across groups, a plane for each lane.
     """
@@ -104,12 +104,12 @@ def _evict(window: Window) -> bool:
 
 
 def planes_evict(problem: Problem, planes: int) -> bool:
-    """Whether the same places of so many planes of the output are more lines than the sets of L1 have in which they lie."""
+    """Return whether the same place in each of `planes` planes of the output is more lines than their L1 sets hold."""
     return lines_evict(DTYPE_BYTES[problem.dtype] * prod(problem.out_spatial), planes)
 
 
 def lines_evict(apart: int, count: int) -> bool:
-    """Whether so many lines, so many bytes apart, are more than the sets of L1 have in which they lie.
+    """Return whether `count` lines, `apart` bytes from one to the next, are more than their sets of L1 hold.
 
     Those a multiple of a way of L1 apart lie all in one set, an odd multiple of half of it in two.
     """
@@ -123,10 +123,10 @@ def copied_element(window: Window) -> str:
     whole = window.problem.in_channels // window.problem.groups % window.vnni_factor == 0
     # Squares are of elements of 32 bits.
     squares = window.pixel % PART == 0 and window.column_gap == 1 and whole and window.vnni_factor <= 2
-    return _transposed(window) if squares and not window.expands else "elements.apart"
+    return _transposing_event(window) if squares and not window.expands else "elements.apart"
 
 
-def _transposed(window: Window) -> str:
+def _transposing_event(window: Window) -> str:
     """Return the event of an element that goes from planes to channels in lanes, or back, by squares.
 
     Those of short rows, of whole vectors, take less where lanes run across groups, and those that are widened.
@@ -141,7 +141,7 @@ def _transposed(window: Window) -> str:
 def filter_traffic(window: Window, target: CpuTarget) -> Counts:
     """Count the lines of a filter that L2 does not keep, which are read once more for each TASK_ROWS rows, and once from memory.
 
-    Not by the rows of direct's plan: the next task of a thread finds some of it (docs/cost-model.md, `lines.again`).
+    Not by the rows of direct's plan: the next task of a thread finds some of it (benchmarks/results/coefficients.md, `lines.again`).
     """
     size = window.element_bytes * window.groups * window.padded_outputs * window.products
     if size <= target.l2_share:

@@ -26,7 +26,7 @@ NEAR, ROUNDS = 1.15, 60
 
 @dataclass(frozen=True)
 class Sample:
-    """What an algorithm's default schedule took for a problem.
+    """Measured time of an algorithm's default schedule for a problem.
 
     Attributes
     ----------

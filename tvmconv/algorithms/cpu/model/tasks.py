@@ -1,4 +1,4 @@
-"""What tasks cost on a CPU, roughly, and what threads share: the default decisions, and which choices are worth a try.
+"""Estimate, roughly, the cost of tasks on a CPU and what threads share: default decisions, and choices worth a try.
 
 Counted in cycles of one core that starts one full-vector multiply-add each (tile.py).
 """
@@ -12,8 +12,8 @@ from ...shapes import divisors
 from ...subconvolution import SubConvolution
 from ..windows.tile import reads_in_place, tile_cycles, widths
 from ..windows.window import Window
-from .cost import THREADS, lines, uneven
-from .counts import TASK_ROWS, held
+from .cost import THREADS, imbalance, lines
+from .counts import TASK_ROWS, copy_extent
 
 EXPANSION = 6  # of channels before a depthwise layer, of which the layer behind leaves so few again: MobileNets
 TASKS = 8  # at least, where there are as many: two threads to eight find a share
@@ -52,16 +52,16 @@ def task_cycles(
         copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
         depth = prod(axis.span for axis in outer[:-1])
         copy = tasks * depth * lines(2 * 4 * copied) * line.copy
-    return (compute + filters + copy) * uneven(tasks) + tasks * target.costs.task / THREADS[0]
+    return (compute + filters + copy) * imbalance(tasks) + tasks * target.costs.task / THREADS[0]
 
 
 def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> bool:
-    """Whether threads share rows, of all output channels, and not channels of all rows.
+    """Return whether threads share rows, of all output channels, and not channels of all rows.
 
     Tasks would then read the filter `passes` times; None: it is not known how often, and planes are shared by channels.
 
     Where all layers of a network do so, a thread finds what the layer before wrote in its own L2, several times as
-    fast as in another core's (docs/cost-model.md). But then each thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
+    fast as in another core's (benchmarks/results/coefficients.md). But then each thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
 
     Depthwise, filters are small, but what is around such a layer in a network decides, too. Rows of planes, NCX, share lines with
     those of other threads; of planes that are copied to pixels before, see `_own_copies`.
@@ -79,7 +79,7 @@ def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> 
 
 
 def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
-    """Whether threads share the pixels of planes that they copied.
+    """Return whether threads share the pixels of planes that they copied.
 
     Where they share channels, each reads all of the copy, half of which another wrote. Where they share pixels, tasks read the
     filter `passes` times, from L3 if L2 does not keep it.
@@ -87,7 +87,7 @@ def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
     if window.across or window.packs_parts or not window.stages_data:
         return False
     line, filters = target.costs.lines, window.element_bytes * window.groups * window.padded_outputs * window.products
-    copied = window.element_bytes * window.problem.batch * prod(map(held, window.axes)) * window.pixel
+    copied = window.element_bytes * window.problem.batch * prod(map(copy_extent, window.axes)) * window.pixel
     return filters <= target.l2_share or passes * lines(filters) * line.again <= lines(copied) * line.l3
 
 

@@ -1,4 +1,4 @@
-"""Which problems Winograd convolution computes, and the events of it, transforms included."""
+"""Problems that Winograd convolution computes, and their events, transforms included."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def windows_estimate(
     """Count the events of a problem's windows by their first plans."""
     counted = [_window_estimate(tiles, target, points, prepacked and tiles.prepacked) for tiles in tiled]
     together = tiled[0].plans[0].shape.vectors * tiled[0].lanes if tiled else 0
-    return total(*counted, *moved(problem, tiled, together, target))
+    return total(*counted, *count_moves(problem, tiled, together, target))
 
 
-def moved(problem: Problem, tiled: Sequence[WinogradWindow], together: int, target: CpuTarget) -> list[Counts]:
+def count_moves(problem: Problem, tiled: Sequence[WinogradWindow], together: int, target: CpuTarget) -> list[Counts]:
     """Count what brings data to windows and takes outputs from them, `together` channels of a tile at a time."""
     counted: list[Counts] = [stored_lines(problem, max((tiles.axes[-1].phases for tiles in tiled), default=1), target)]
     if problem.data_format == "NCX" and tiled:
@@ -117,10 +117,10 @@ def _filter_estimate(tiles: WinogradWindow, target: CpuTarget) -> Counts:
 
 def _data_vectors(tiles: WinogradWindow, target: CpuTarget) -> float:
     """Return how many vectors of data are transformed: they divide a group's channels, and are of each piece of the taps."""
-    return _transformed(tiles) / min(target.vector_bits // F32_BITS, tiles.channels & -tiles.channels)
+    return _data_elements(tiles) / min(target.vector_bits // F32_BITS, tiles.channels & -tiles.channels)
 
 
-def _transformed(tiles: WinogradWindow) -> int:
+def _data_elements(tiles: WinogradWindow) -> int:
     transformed = tiles.points * tiles.count * tiles.groups * tiles.channels * tiles.pieces
     return transformed * tiles.phases_of_data
 
@@ -130,7 +130,7 @@ def _passes(tiles: WinogradWindow, target: CpuTarget) -> Counts:
 
     Where tasks are blocks of output channels; else they pass beside the products.
     """
-    size, taps, plan = 4 * _transformed(tiles), tiles.axes[0].taps, tiles.plans[0]
+    size, taps, plan = 4 * _data_elements(tiles), tiles.axes[0].taps, tiles.plans[0]
     block = plan.shape.vectors * tiles.lanes
     sums = 4 * tiles.points * tiles.count * block
     if size <= target.l2 or plan.by_rows or (taps == 1 and sums <= target.l2_share // 2):

@@ -1,4 +1,4 @@
-"""What Winograd's tiles by halves cost: products as in amx_cost.py, transforms as in winograd_cost.py."""
+"""Cost of Winograd's tiles by halves: products as in amx_cost.py, transforms as in winograd_cost.py."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ....problem import Problem
 from ....targets.target import CpuTarget
 from ..amx_cost import L1_KEPT, chunk_counts, costs_of_tiles
 from ..amx_window import PAIR_BYTES, SIDE
-from ..model.cost import THREADS, Counts, lines, total, uneven
-from .winograd_cost import moved
+from ..model.cost import THREADS, Counts, imbalance, lines, total
+from .winograd_cost import count_moves
 from .winograd_halves_window import HALVES, WinogradHalvesWindow
 
 
@@ -17,7 +17,7 @@ def counts(problem: Problem, windows: Sequence[WinogradHalvesWindow], target: Cp
     """Count the events of a problem's windows."""
     products = sum(cycles(window, best_chunks(window, target), target) for window in windows)
     together = windows[0].block[1] * SIDE if windows else 0
-    return total({"amx.scale": products}, *moved(problem, windows, together, target))
+    return total({"amx.scale": products}, *count_moves(problem, windows, together, target))
 
 
 def best_chunks(window: WinogradHalvesWindow, target: CpuTarget) -> int:
@@ -55,4 +55,4 @@ def cycles(window: WinogradHalvesWindow, chunks: int, target: CpuTarget) -> floa
     filter_bytes = window.filter_bytes / window.groups / chunks
     filters = lines(filter_bytes) * line.l3 if data_bytes + filter_bytes > target.l2_share else 0.0
     task = data + max(products * max(multiplied, from_l2), filters) + stores
-    return tasks * task * uneven(tasks) + tasks * target.costs.task / THREADS[0]
+    return tasks * task * imbalance(tasks) + tasks * target.costs.task / THREADS[0]

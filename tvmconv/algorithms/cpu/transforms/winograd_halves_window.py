@@ -140,7 +140,7 @@ def halves_window(window: Window, points: int, band: int, block: tuple[int, int]
         "block": block,
     }
     made = window.as_kind(WinogradHalvesWindow, **cut, **as_tiled(window, (rows, columns)))
-    # What is behind the last band's own is read, too.
+    # Rows behind the last band's own are read, too.
     dilation = rows.axis.dilation
     reached = (made.bands - 1) * band + -(-made.numbered[1] // columns.tiles)
     reached = -(-max(rows.tiles, reached) // dilation) * dilation

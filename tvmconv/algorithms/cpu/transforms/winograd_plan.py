@@ -1,4 +1,4 @@
-"""How Winograd's products are cut: tiles of registers, tasks, and which of the two structures they are of, all decided here, once."""
+"""Plan Winograd's products, once for estimate and schedule: tiles of registers, tasks, and which of two structures."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ....problem import Problem
 from ....targets.target import CpuTarget
 from ...shapes import F32_BITS, accumulators, divisors
 from ..direct import FAR_APART_BYTES
-from ..model.cost import lines, tile_step, uneven
-from ..windows.plan import Options, Part, Shape, WinogradPlan
+from ..model.cost import imbalance, lines, tile_step
+from ..windows.plan import Options, Shape, TaskPart, WinogradPlan
 from ..windows.tile import spills_alone
 from . import winograd_structures
 from .winograd_tiles import WinogradWindow, tiles_of
 
 UNROLL = 4  # channels a step, as in direct.py
 STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
-# With more tiles, products hide the filter of the next block by themselves (docs/cost-model.md, `few_prefetches`).
+# Tiles above which products hide the filter of the next block by themselves (benchmarks/results/coefficients.md, `few_prefetches`).
 MOST_PREFETCHED = 40
 MOST_PLANS = 6
 
@@ -41,9 +41,9 @@ def planned_windows(
 
 
 def _far_apart(tiles: WinogradWindow) -> bool:
-    """Whether a task's part of the filter is a line or two of each of its rows, which are far apart.
+    """Return whether a task's part of the filter is a line or two of each of its rows, which are far apart.
 
-    Then all of it is transformed before, where that pays (docs/cost-model.md, `filter_transformed_whole`).
+    Then all of it is transformed before, where that pays (benchmarks/results/coefficients.md, `filter_transformed_whole`).
     """
     return tiles.reads_rows and tiles.groups == 1 and 4 * tiles.outputs >= FAR_APART_BYTES
 
@@ -118,15 +118,15 @@ def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> lis
     return sorted({count * shape.columns for count in divisors(whole // shape.columns, STRIP_TILES)} | {whole})
 
 
-def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Part:
+def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> TaskPart:
     """Return the part of least cycles that a task may have."""
     cycles = winograd_structures.cycles_by_rows if target.costs.structures else cycles_of_part
     return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
 
 
-def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[Part]:
+def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[TaskPart]:
     choices = product(image_counts(tiles), row_bands(tiles, shape), column_strips(tiles, shape, target))
-    return (Part(*part) for part in choices)
+    return (TaskPart(*part) for part in choices)
 
 
 def cycles_by_rows(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
@@ -134,7 +134,7 @@ def cycles_by_rows(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> fl
     return min(cycles_of_part(tiles, shape, part, target) for part in _parts(tiles, shape, target))
 
 
-def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
+def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> float:
     """Cycles of all tasks: multiply-adds, reading the filter, which each does once, and data that another transforms too."""
     problem, rows, first = tiles.problem, part.band * shape.rows, tiles.axes[0]
     count = part.images * rows * part.columns
@@ -149,7 +149,7 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuT
         cycles += lines(data_bytes) * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) * line.l3
     if first.taps > 1:
         cycles += target.costs.points.data_again * data_bytes / 4 * F32_BITS / target.vector_bits
-    return tasks * ((cycles + target.costs.task) * uneven(tasks))
+    return tasks * ((cycles + target.costs.task) * imbalance(tasks))
 
 
 def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
@@ -183,4 +183,4 @@ def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -
     tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
     # A load and a store of each vector, half of them hidden.
     sums = lines(4 * tiles.lanes) * target.costs.lines.l2 * filter_parts(tiles, shape, target)[1] / tiles.channels
-    return (shape_cycles(shape, target) + sums) * uneven(tasks)
+    return (shape_cycles(shape, target) + sums) * imbalance(tasks)

@@ -1,4 +1,4 @@
-"""What both structures of a Winograd convolution take, so that they can be compared, where a CPU's row says what passes its caches.
+"""Compare the two structures of a Winograd convolution by their cycles, where a CPU's row has the cost of its caches.
 
 In cycles of one core for the whole problem, without what both take alike, the transforms.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from ....targets.costs import Structures
 from ....targets.target import CpuTarget
-from ..model.cost import lines, tile_step, uneven
-from ..windows.plan import Part, Shape
+from ..model.cost import imbalance, lines, tile_step
+from ..windows.plan import Shape, TaskPart
 from .winograd_tiles import WinogradWindow
 
 
-def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
+def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> float:
     """Cycles of all tasks, each a `part` of the tiles, with those of a `shape` in registers."""
     first, channels, groups = tiles.axes[0], tiles.channels, tiles.groups
     images, rows, columns = part.images, part.band * shape.rows, part.columns
@@ -33,7 +33,7 @@ def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuT
     if tiles.stages_data:
         copied = copied_rows(tiles, rows) * tiles.axes[2].extent * columns // tiles.columns
         cycles += tasks * lines(4 * held * copied * channels) * costs.copy_line
-    return (cycles + tasks * target.costs.task) * uneven(tasks)
+    return (cycles + tasks * target.costs.task) * imbalance(tasks)
 
 
 def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
@@ -56,7 +56,7 @@ def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -
     if tiles.filter_bytes > target.l3_share:
         taps = tiles.tilings[0].axis.taps * tiles.tilings[1].axis.taps
         cycles += (costs.tap * taps / tiles.points + costs.filter) * tiles.filter_bytes / (4 * tiles.lanes)
-    return (cycles + tasks * target.costs.task) * uneven(tasks)
+    return (cycles + tasks * target.costs.task) * imbalance(tasks)
 
 
 def _costs(target: CpuTarget) -> Structures:

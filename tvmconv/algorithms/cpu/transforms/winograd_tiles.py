@@ -1,4 +1,4 @@
-"""How a window is cut into tiles for Winograd's transforms.
+"""Cut a window into tiles for Winograd's transforms.
 
 An axis with as many points as P = m + taps - 1 computes m outputs of a tile from P data (1 and 1 where there is one tap:
 nothing to transform). Tiles of a dilated axis take every d-th coordinate: neighbours interleave, so that a dilated
@@ -46,7 +46,7 @@ class AxisTiling:
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces the taps are cut."""
+        """Number of pieces that the taps are cut into."""
         return -(-self.taps // self.axis.taps)
 
     @property
@@ -197,7 +197,7 @@ def tilings_of(window: Window, points: int) -> list[AxisTiling]:
 
 def as_tiled(window: Window, tilings: Sequence[AxisTiling]) -> dict[str, Any]:
     """Return what changes in a window of three axes whose last two are cut so: each has as many outputs as its tiles."""
-    axes = (window.axes[0], *map(_rounded, tilings))
+    axes = (window.axes[0], *map(_round_up, tilings))
     return {"axes": axes, "row": axes[-1].outputs, "tilings": tuple(tilings)}
 
 
@@ -214,7 +214,7 @@ def _piece(taps: int, points: int) -> int:
     return min(range(points - 1, 1, -1), key=lambda piece: (-(-taps // piece) / (points + 1 - piece), piece != taps))
 
 
-def _rounded(tiling: AxisTiling) -> Axis:
+def _round_up(tiling: AxisTiling) -> Axis:
     outputs = tiling.tiles * tiling.outputs
     same = outputs == tiling.axis.outputs
     taps = tiling.axis.taps * tiling.pieces
@@ -222,5 +222,5 @@ def _rounded(tiling: AxisTiling) -> Axis:
 
 
 def phases_shift(axis: Axis) -> bool:
-    """Whether the phases of an axis read data at other offsets, not the same with other filters."""
+    """Return whether the phases of an axis read data at other offsets, not the same with other filters."""
     return len({axis.offset(phase) for phase in range(axis.phases)}) > 1

@@ -56,10 +56,10 @@ def filter_transform(points: int, g: Sequence[Expr]) -> list[Expr]:
         return [g[0]]
     pairs = PAIRS[points]
     # The data's row of point 0 has the sign that makes N(0) positive.
-    values = [_scaled(g[0], 1 / prod(p * p for p in pairs))]
+    values = [_scale(g[0], 1 / prod(p * p for p in pairs))]
     for p in pairs:
         scale = 1 / (2 * p * p * prod(p * p - q * q for q in pairs if q != p))
-        even, odd = (_sum(_scaled(g[k], p**k * scale) for k in range(first, len(g), 2)) for first in (0, 1))
+        even, odd = (_sum(_scale(g[k], p**k * scale) for k in range(first, len(g), 2)) for first in (0, 1))
         values += [even + odd, even - odd]
     return [*values, g[-1]]
 
@@ -73,7 +73,7 @@ def output_transform(m: Sequence[Expr], outputs: int) -> list[Expr]:
     differences = [m[2 * k + 1] - m[2 * k + 2] for k in range(len(pairs))]
 
     def output(i: int) -> Expr:
-        terms = [_scaled(value, p**i) for p, value in zip(pairs, differences if i % 2 else sums, strict=True)]
+        terms = [_scale(value, p**i) for p, value in zip(pairs, differences if i % 2 else sums, strict=True)]
         return _sum([m[0]] * (i == 0) + [m[-1]] * (i == outputs - 1) + terms)
 
     return [output(i) for i in range(outputs)]
@@ -91,7 +91,7 @@ def _sum(terms: Iterable[Expr]) -> Expr:
     return reduce(add, terms)
 
 
-def _scaled(value: Expr, factor: float) -> Expr:
+def _scale(value: Expr, factor: float) -> Expr:
     return value if factor == 1 else value * _c(factor)
 
 

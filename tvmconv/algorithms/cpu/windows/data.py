@@ -1,4 +1,4 @@
-"""How windows read data: in place or from a padded copy, widened or by pairs."""
+"""Read data of windows: in place or from a padded copy, widened or by pairs."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         if not (window.skips_rows or window.skips_columns):
             return value
         # Lowering skips rows of padding, and columns as far as whole tiles read them (tvmconv/lowering/cpu/rewrites/padding.py).
-        *rows, columns = map(Axis.inside, axes, spatial, *_copied(window))
+        *rows, columns = map(Axis.inside, axes, spatial, *_copy_bounds(window))
         bounds = [bound for row in rows for bound in row] + (columns if window.skips_columns else [])
         return zero_outside(bounds, value, window.element_type)
 
     return read
 
 
-def _copied(window: Window) -> tuple[list[int], list[int]]:
+def _copy_bounds(window: Window) -> tuple[list[int], list[int]]:
     """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
     return [axis.lowest for axis in window.axes], [*(axis.extent for axis in window.axes[:-1]), window.row_extent]
 
@@ -79,7 +79,7 @@ def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
             return data(n, *x, c) if problem.data_format == "NXC" else data(n, c, *x)
 
         return in_place
-    lowest, extents = _copied(window)
+    lowest, extents = _copy_bounds(window)
     gaps = [axis.gap for axis in axes]
 
     def padded(n: Expr, *indices: Expr) -> Expr:

@@ -48,10 +48,10 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilo
 
     shape = (window.problem.batch, window.groups, *phases, *spatial, window.padded_outputs)
     acc = te.compute(shape, total, name=stage_name(ACC, number))
-    return finished(window, acc, epilogue)
+    return finish(window, acc, epilogue)
 
 
-def finished(window: Window, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+def finish(window: Window, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     """Return `out` of the whole sums: axes (n, g, phases..., outputs..., o)."""
     number = window.index
     if not window.stores_vectors:

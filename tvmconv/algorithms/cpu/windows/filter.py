@@ -1,4 +1,4 @@
-"""How windows read the filter: in place, or from a copy in the order in which a tile's sums take it."""
+"""Read the filter of windows: in place, or from a copy in the order in which a tile's sums take it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...pairs import filter_channels, pair
 from ...stage_names import FILTER_PACK, stage_name
 from ...subconvolution import Expr
 from ...types import widen
-from .plan import Plan
+from .plan import DirectPlan
 from .window import Window
 
 
@@ -70,6 +70,6 @@ def vectors_together(window: Window) -> int:
     if window.whole_image or window.by_blocks or window.packs_parts:
         return 1
     plan = window.plans[0] if window.plans else None
-    tile = plan.vectors if isinstance(plan, Plan) else 1
+    tile = plan.vectors if isinstance(plan, DirectPlan) else 1
     counts = (v for v in range(1, window.most_together + 1) if vectors % v == 0)
     return max(v for v in counts if v % tile == 0 or tile % v == 0)

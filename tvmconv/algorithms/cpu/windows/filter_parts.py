@@ -10,13 +10,13 @@ from ....targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...shapes import IN_FLIGHT, accumulators, divisors, part_counts
-from ..model.cost import uneven
+from ..model.cost import imbalance
 from ..model.counts import rows_kept
 from ..model.tasks import TASKS
 from .plan import WholeRows
 from .window import Window
 
-# Of whole rows of a filter. A task's sums, written by it and read by the last, are lines beside as many as its rows have.
+# Whole rows of a filter. A task's sums, written by it and read by the last, are lines beside as many as its rows have.
 LEAST_ROWS_OF_SHARE = 32
 MOST_SHARES = 16
 # Vectors of sums of a tile, which wait in L1 between parts: as many again are loaded and added.
@@ -38,7 +38,7 @@ def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
     piece = DTYPE_BYTES[window.problem.dtype] * window.problem.out_channels // TASKS
     pixels = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1]) * window.row
     one = window.groups == 1 and pixels <= accumulators(target) and all(axis.phases == 1 for axis in window.axes)
-    # Those a multiple of a way of L1 apart share a set of it.
+    # Rows a multiple of a way of L1 apart share a set of it.
     rows = divisors(window.channels, L1_WAYS // window.vnni_factor)[-1]
     of_row = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor / 4
     vectors = divisors(blocks, max(1, min(MOST_SUMS, accumulators(target)) // window.row))[-1]
@@ -57,12 +57,12 @@ def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
         for count in part_counts(parts, MOST_SHARES, TASKS)
         if LEAST_ROWS_OF_SHARE * count <= parts * rows * of_row
     ]
-    shares = min(counts, key=uneven, default=1)
+    shares = min(counts, key=imbalance, default=1)
     return WholeRows(shares, rows, vectors) if shares >= TASKS // 2 else None
 
 
 def taps_together(window: Window) -> bool:
-    """Whether all taps of a channel lie together in the filter, so that a part has them all, those of all phases."""
+    """Return whether all taps of a channel lie together in the filter, so that a part has them all, in all phases."""
     return window.problem.filter_format == "OIX"
 
 
@@ -72,7 +72,7 @@ def taps_of_part(window: Window) -> int:
 
 
 def has_parts(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether a part, for tiles of so many vectors, has a loop over channels, and squares that its copy transposes.
+    """Return whether a part, for tiles of `vectors` vectors, has a loop over channels, and squares to transpose.
 
     Of 226 channels, twice a prime, parts have two.
     """

@@ -34,22 +34,22 @@ class Im2colWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Always: pixels are copied together."""
+        """Return True: pixels are copied together."""
         return True
 
     @property
     def data_in_pairs(self) -> bool:
-        """Whether data, not its copy, consists of pairs of channels of a group."""
+        """Return whether data, not its copy, consists of pairs of channels of a group."""
         return self._per_tap // self.problem.groups % 2 == 0
 
     @property
     def channels_in_filter(self) -> bool:
-        """Whether the channels that are summed are an axis of the filter: not with those of several taps."""
+        """Return whether the channels that are summed are an axis of the filter: not together with several taps."""
         return self._per_tap == self.problem.in_channels
 
     @property
     def _taps_first(self) -> bool:
-        """Whether the channels of a tap are neighbours, not the taps of a channel as they are in OIX filters."""
+        """Return whether the channels of a tap are neighbours, rather than the taps of a channel, as in OIX filters."""
         return self.problem.filter_format == "XIO" or self.vnni_factor == 2 or not _read_once(self.data_axes)
 
     @property
@@ -122,7 +122,7 @@ def im2col(window: Window, target: CpuTarget) -> Window:
 
 
 def _read_once(axes: Sequence[Axis]) -> bool:
-    """Whether no two outputs read the same data, and none reads padding."""
+    """Return whether no two outputs read the same data, and none reads padding."""
     return all(
         axis.phases == 1 and not axis.padded and (axis.taps == 1 or (axis.dilation == 1 and axis.taps <= axis.stride))
         for axis in axes
@@ -130,7 +130,7 @@ def _read_once(axes: Sequence[Axis]) -> bool:
 
 
 def _overlap(window: Window, target: CpuTarget) -> bool:
-    """Whether taps that read the same data, or padding, are worth a copy for each of them.
+    """Return whether taps that read the same data, or padding, are worth a copy for each of them.
 
     On one core of a Zen 3, 3x3 taps with stride 2: 512 to 512 channels at 7x7 took 3.1 ms in tiles of 7 pixels by 1 vector and
     take 2.5 in tiles of 6 by 2; 128 to 256 at 13x13 1.28 and 1.06; 128 to 128 at 28x28 the same: it is rows of few pixels that

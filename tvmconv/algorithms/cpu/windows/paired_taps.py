@@ -11,7 +11,7 @@ from ...axes import convolution_axes
 from ...subconvolution import Axis, Expr
 from .window import Window
 
-# Of one pair of the copy by its products. Copying one takes about three.
+# Products that use one pair of the copy. Copying one takes about three.
 LEAST_USED = 32
 
 
@@ -29,17 +29,17 @@ class PairedTapsWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Always: each output's taps of a row are copied together."""
+        """Return True: each output's taps of a row are copied together."""
         return True
 
     @property
     def data_in_pairs(self) -> bool:
-        """Never: a pair may be of two pixels."""
+        """Return False: a pair may be of two pixels."""
         return False
 
     @property
     def channels_in_filter(self) -> bool:
-        """Never: taps of a row are among them."""
+        """Return False: taps of a row are among them."""
         return False
 
     def _tap(self, c: Expr) -> tuple[Expr, Expr]:
@@ -64,7 +64,7 @@ class PairedTapsWindow(Window):
 
 
 def pairs_taps(problem: Problem) -> bool:
-    """Whether pairs of bf16 are better of the channels of all taps of a row than of one pixel's, which leave a place empty.
+    """Return whether pairs of bf16 better span all taps of a row than one pixel, whose channels leave a place empty.
 
     Neighbouring taps' pixels must be neighbours in data, and enough products use a pair of the copy, which is larger. On one core
     of a Zen 4, by pixels and by taps: 3 to 64 channels, 7x7 taps, stride 2, 1390 and 1155 us; 3 to 16, 3x3, 141 and 127; 3 to 3

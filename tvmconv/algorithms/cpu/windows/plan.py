@@ -14,8 +14,8 @@ Options = tuple[Sequence[int], int]  # what may be chosen, and the default
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a window whose lanes run within a group is cut into tasks and tiles.
+class DirectPlan:
+    """Tasks and tiles of a window whose lanes run within a group.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class WholeRows:
-    """How tasks read whole rows of a filter in place.
+    """Tasks that read whole rows of a filter in place.
 
     Attributes
     ----------
@@ -80,12 +80,12 @@ class WholeRows:
 
 @dataclass(frozen=True)
 class GroupedPlan:
-    """How a window whose lanes run across groups is cut into tasks and tiles.
+    """Tasks and tiles of a window whose lanes run across groups.
 
     Attributes
     ----------
     vectors, tiles, chunks, rows, rows_first
-        As of `Plan`.
+        As of `DirectPlan`.
     taps_unrolled, taps_together
         Taps along the row in a loop's body, and how many of others lowering takes together: 0 where it takes them one by one.
     channels_first
@@ -111,12 +111,12 @@ class Shape(NamedTuple):
 
     @property
     def tiles(self) -> int:
-        """How many tiles."""
+        """Number of tiles."""
         return self.rows * self.columns
 
 
-class Part(NamedTuple):
-    """What a task of rows computes: `images`, `band` times a tile of registers' rows, and `columns` of tiles."""
+class TaskPart(NamedTuple):
+    """Part of a window for a task of rows: `images`, `band` times a tile of registers' rows, and `columns` of tiles."""
 
     images: int
     band: int
@@ -125,7 +125,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class WinogradPlan:
-    """How the products of a window that is cut into Winograd's tiles are taken.
+    """Order of the products of a window that is cut into Winograd's tiles.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class WinogradPlan:
 
 @dataclass(frozen=True)
 class PlanarPlan:
-    """How a window whose lanes run along a row is cut into tasks and tiles.
+    """Tasks and tiles of a window whose lanes run along a row.
 
     Attributes
     ----------

@@ -70,7 +70,7 @@ def _row_cycles(window: PlanarWindow, target: CpuTarget) -> float:
 
 
 def _wants_panels(window: PlanarWindow, target: CpuTarget) -> bool:
-    """Whether a copy of each tile's data pays: of one tap and many channels, which are read again for as many outputs.
+    """Return whether a copy of each tile's data pays: with one tap and many channels, read again for as many outputs.
 
     Each channel lies on a page of its own, and a tile's pieces of it are parts of cache lines.
     """
@@ -152,7 +152,7 @@ def short_cycles(window: PlanarWindow, vectors: int, rows: int, target: CpuTarge
 
 
 def short_sums(window: PlanarWindow, rows: int) -> bool:
-    """Whether the sums of tiles of so many rows are short, of the taps of one channel: a core works on several tiles at once.
+    """Return whether sums of a tile of `rows` rows are short, over the taps of one channel, so that tiles overlap.
 
     The start of a tile does not count then, nor the latency of a sum unless the tile has many taps.
     """
@@ -171,7 +171,7 @@ def shared_rows(window: PlanarWindow, vectors: int, target: CpuTarget) -> int:
 
 
 def _fits(window: PlanarWindow, rows: int, vectors: int, target: CpuTarget) -> bool:
-    """Whether registers hold a tile of so many rows that share loads; 0: its rows share none."""
+    """Return whether registers hold a tile of `rows` rows that share loads; 0: its rows share none."""
     held = rows * vectors * window.tile_phases + vectors * _data_rows(window, rows) + 1 if rows else 0
     return held <= target.vector_registers
 
@@ -202,7 +202,7 @@ def _rows_held(window: PlanarWindow) -> int:
 
 
 def _shares_rows(window: PlanarWindow) -> bool:
-    """Whether rows of a depthwise convolution read the same rows of data."""
+    """Return whether rows of a depthwise convolution read the same rows of data."""
     return len(window.axes) > 1 and window.outputs == 1 < window.axes[-2].taps
 
 

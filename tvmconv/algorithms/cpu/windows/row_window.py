@@ -11,7 +11,7 @@ from math import prod
 
 from ....targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...shapes import F32_BITS
-from ...subconvolution import Expr, SubConvolution, shifted
+from ...subconvolution import Expr, SubConvolution, shift_last
 from .plan import PlanarPlan
 
 # Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the
@@ -56,7 +56,7 @@ class PlanarWindow(SubConvolution):
 
     @property
     def interleaves(self) -> bool:
-        """Whether a row's phases are neighbours in the output, in order, so that together they fill whole vectors."""
+        """Return whether a row's phases are neighbours in the output, in order, so that they fill whole vectors."""
         axis = self.axes[-1]
         return axis.phases > 1 and axis.store_index(1, 0) == axis.store_index(0, 0) + 1
 
@@ -67,13 +67,13 @@ class PlanarWindow(SubConvolution):
 
     @property
     def contiguous(self) -> bool:
-        """Whether neighbouring outputs of a row, all its phases taken together, are neighbours in the output."""
+        """Return whether neighbouring outputs of a row, all its phases taken together, are neighbours in the output."""
         together = self.problem.op == "convolution" or self.problem.strides[-1] == 1 or self.interleaves
         return self.problem.data_format == "NCX" and together and self.axes[-1].always_inside
 
     @property
     def overlaps(self) -> bool:
-        """Whether the last vector of a row begins before the one before it ends, so that it ends with the row.
+        """Return whether the last vector of a row begins before the one before it ends, so that it ends with the row.
 
         Both compute and store the same sums of what they share: nothing outside of the row is read or written. TVM does not
         bound the part of such a row that a task copies, and gives each task room for all of it, which must not be too much.
@@ -91,7 +91,7 @@ class PlanarWindow(SubConvolution):
 
     def column(self, x: Expr) -> Expr:
         """Return the output of a row that its element x computes."""
-        return shifted(x, self.lanes, self.axes[-1].outputs) if self.overlaps else x
+        return shift_last(x, self.lanes, self.axes[-1].outputs) if self.overlaps else x
 
     @property
     def computed(self) -> tuple[int, ...]:
@@ -106,25 +106,25 @@ class PlanarWindow(SubConvolution):
 
     def output(self, o: Expr) -> Expr:
         """Return the output channel of a group that element `o` of its tiles computes."""
-        return shifted(o, self.channel_tile, self.outputs) if self.channel_tile else o
+        return shift_last(o, self.channel_tile, self.outputs) if self.channel_tile else o
 
     def line(self, y: Expr) -> Expr:
         """Return the row of an image that its element y computes."""
-        return shifted(y, self.row_tile, self.axes[-2].outputs) if self.row_tile else y
+        return shift_last(y, self.row_tile, self.axes[-2].outputs) if self.row_tile else y
 
     @property
     def stages_data(self) -> bool:
-        """Whether data is padded, widened or transposed before it is read."""
+        """Return whether data is padded, widened or transposed before it is read."""
         return self._copies_data or self.excess > 0
 
     @property
     def separates(self) -> bool:
-        """Whether columns a stride apart are separated as they are copied."""
+        """Return whether columns a stride apart are separated as they are copied."""
         return self.axes[-1].stride > 1 and self.problem.dtype == "f32" and self.problem.data_format == "NCX"
 
     @property
     def _copies_data(self) -> bool:
-        """Whether data is copied even if no row has an excess."""
+        """Return whether data is copied even if no row has an excess."""
         return (
             self.panels
             or any(axis.padded for axis in self.axes)
@@ -136,7 +136,7 @@ class PlanarWindow(SubConvolution):
 
     @property
     def _channels_conflict(self) -> bool:
-        """Whether a row's data of all channels lies in one set of L1, and several tiles read it.
+        """Return whether a row's data of all channels lies in one set of L1, and several tiles read it.
 
         Also with one axis: 1x1 taps of 256 to 256 channels at 32x32 took 2.8 ms on one core of a Zen 3, and take 1.5; 32 to
         256 at 64x64 1.03 and 0.84; 64 to 64 at 32x32 0.130 and 0.137.
@@ -146,7 +146,7 @@ class PlanarWindow(SubConvolution):
 
     @property
     def stores_rows(self) -> bool:
-        """Whether whole vectors of a row lie together in the output."""
+        """Return whether whole vectors of a row lie together in the output."""
         return self.contiguous and self.excess == 0
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:

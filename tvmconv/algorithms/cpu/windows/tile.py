@@ -1,4 +1,4 @@
-"""How many pixels of a row a tile of sums has, and what it costs: the row is rounded up to whole tiles.
+"""Choose the pixels of a row for a tile of sums, by their cost: the row is rounded up to whole tiles.
 
 Counted in multiply-adds of whole vectors, relative to which only ratios matter (cost.py).
 """
@@ -15,7 +15,7 @@ from ...shapes import F32_BITS, accumulators, divisors, row_extent, tile_widths
 from ..model.cost import tile_step
 from .window import FEW_PIXELS, Window
 
-# Of tiles that overlap, and of pixels copied together: estimates of tiles differ by as much from times.
+# Gain of tiles that overlap, and of pixels copied together: estimates of tiles differ by as much from times.
 LEAST_GAIN = 1 / 16
 # A row this many times as long as few pixels is rounded up to parts: a tile in 42 is computed twice at most.
 LONG_ROW = 8
@@ -161,14 +161,14 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
             stream=beyond if passed > target.l1_share else 0.0,
             # Pixels in a set of L1, and the passing filter, evict each other.
             crowded=sets > 0 and width * sets + vectors > L1_WAYS + 1,
-            spilled=spilled(width, vectors, target),
+            spilled=count_spills(width, vectors, target),
             single=single,
         ) / (width * vectors)
 
     return cycles
 
 
-def spilled(width: int, vectors: int, target: CpuTarget) -> int:
+def count_spills(width: int, vectors: int, target: CpuTarget) -> int:
     """Return how many sums have no register beside a tile's operands.
 
     Either the filter's vectors stay in registers and broadcasts pass through one, or the other way round.
@@ -177,7 +177,7 @@ def spilled(width: int, vectors: int, target: CpuTarget) -> int:
 
 
 def spills_alone(vectors: int, pixels: int, target: CpuTarget) -> bool:
-    """Whether a tile of one vector spills where a sum is of one tap, as LLVM orders the broadcasts of so many pixels."""
+    """Return whether a one-vector tile spills with one tap, as LLVM orders the broadcasts of `pixels` pixels."""
     return vectors == 1 and pixels > target.vector_registers // 2
 
 
@@ -189,7 +189,7 @@ def pixel_stride(window: Window) -> int:
 
 
 def reads_in_place(window: Window) -> bool:
-    """Whether each lane's data can be read where it lies, so that only padding asks for a copy.
+    """Return whether each lane's data can be read where it lies, so that only padding asks for a copy.
 
     To be shuffled, it must lie there as it is multiplied.
     """

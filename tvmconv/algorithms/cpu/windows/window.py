@@ -16,14 +16,14 @@ from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...axes import axes_of
 from ...pairs import ELEMENT_TYPES, reads_pairs
-from ...shapes import LEAST_SKIPPED, lane_count, rotated
-from ...subconvolution import Expr, SubConvolution, shifted, store_index
-from .plan import GroupedPlan, Plan, WholeRows, WinogradPlan
+from ...shapes import LEAST_SKIPPED, lane_count, rotate
+from ...subconvolution import Expr, SubConvolution, shift_last, store_index
+from .plan import DirectPlan, GroupedPlan, WholeRows, WinogradPlan
 
 TOGETHER = 4  # vectors of the filter: more than most tiles have
 # An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
 FEW_PIXELS = 256
-# A step of the sum unrolls so many channels, which it reads in place (measured in docs/cost-model.md).
+# A step of the sum unrolls so many channels, which it reads in place (measured in benchmarks/results/coefficients.md).
 FEW_PLANES = 4
 # Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
 # a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
@@ -106,7 +106,7 @@ class Window(SubConvolution):
     by_parts: bool = False
     rows_in_place: WholeRows | None = None
     spread: bool = False
-    plans: tuple[Plan | GroupedPlan | WinogradPlan, ...] = ()
+    plans: tuple[DirectPlan | GroupedPlan | WinogradPlan, ...] = ()
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
         """Return the window as one of a kind that computes it in another way, with changes and what that kind adds."""
@@ -115,7 +115,7 @@ class Window(SubConvolution):
 
     @property
     def rounds(self) -> bool:
-        """Whether an instruction rounds sums to bf16, and stores denormal ones as zeros."""
+        """Return whether an instruction rounds sums to bf16, and stores denormal ones as zeros."""
         return self.vnni_factor > 1 or self.rounds_groups
 
     @property
@@ -135,7 +135,7 @@ class Window(SubConvolution):
 
     @property
     def whole_elements(self) -> bool:
-        """Whether each element of a copy of data has all its channels."""
+        """Return whether each element of a copy of data has all its channels."""
         return self.problem.in_channels // self.problem.groups % self.vnni_factor == 0
 
     @property
@@ -149,12 +149,12 @@ class Window(SubConvolution):
 
     @property
     def apart(self) -> int:
-        """How many pixels of an image of the problem lie between neighbours of a row."""
+        """Number of pixels of an image between neighbours of a row."""
         return prod(self.problem.in_spatial[self.order[-1] + 1 :]) if self.order else 1
 
     @property
     def column_gap(self) -> int:
-        """How far apart in data the columns are that lie together in its copy."""
+        """Distance in data between columns that lie together in its copy."""
         return self.axes[-1].gap * self.apart
 
     @property
@@ -169,7 +169,7 @@ class Window(SubConvolution):
 
     @property
     def shifted(self) -> bool:
-        """Whether the last vectors of output channels are shifted inwards, to end with them, as the last tile of a row by `tile`."""
+        """Return whether the last vectors of output channels are shifted to end with them, as `tile` shifts a row's."""
         return self.lanes < self.outputs < self.padded_outputs
 
     @property
@@ -184,11 +184,11 @@ class Window(SubConvolution):
 
     def column(self, y: Expr) -> Expr:
         """Return the output of a row that its element `y` computes."""
-        return shifted(y, self.tile, self.axes[-1].outputs) if self.tile else y
+        return shift_last(y, self.tile, self.axes[-1].outputs) if self.tile else y
 
     def output(self, o: Expr) -> Expr:
         """Return the output channel of a group that lane `o` of all its vectors computes."""
-        return shifted(o, self.lanes, self.outputs) if self.shifted else o
+        return shift_last(o, self.lanes, self.outputs) if self.shifted else o
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:
         """Return the output channel that lane `o` of group `g` computes."""
@@ -196,12 +196,12 @@ class Window(SubConvolution):
 
     @property
     def data_in_pairs(self) -> bool:
-        """Whether data, not its copy, consists of pairs of channels."""
+        """Return whether data, not its copy, consists of pairs of channels."""
         return reads_pairs(self.problem, self.vnni_factor)
 
     @property
     def channels_in_filter(self) -> bool:
-        """Whether the channels that are summed are an axis of the filter."""
+        """Return whether the channels that are summed are an axis of the filter."""
         return True
 
     def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
@@ -225,7 +225,7 @@ class Window(SubConvolution):
 
     @property
     def expands(self) -> bool:
-        """Whether data is copied so that each lane finds its own group's channel, and left-over lanes find zeros."""
+        """Return whether data is copied so that each lane finds its own group's channel, and left-over lanes zeros."""
         depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
         whole = self.shifted or self.padded_outputs == self.outputs
         return self.across and not self.shuffles and not (depthwise and whole)
@@ -242,7 +242,7 @@ class Window(SubConvolution):
 
     @property
     def stages_data(self) -> bool:
-        """Whether data is padded, widened or transposed before it is read."""
+        """Return whether data is padded, widened or transposed before it is read."""
         return (
             any(axis.padded for axis in self.axes)
             or self.excess > 0
@@ -254,12 +254,12 @@ class Window(SubConvolution):
 
     @property
     def reads_planes(self) -> bool:
-        """Whether a pixel's channels are so few that they can be read from planes: as many as the sum unrolls."""
+        """Return whether a pixel's channels are few enough to be read from planes: as many as the sum unrolls."""
         return self.problem.in_channels <= (1 if self.across else FEW_PLANES)
 
     @property
     def copied_once(self) -> bool:
-        """Whether data is copied before all tasks, not by each: transposed, where several tasks read the same planes.
+        """Return whether data is copied before all tasks, not by each: transposed, where several tasks read a plane.
 
         64 to 48 channels at 16x16x16, 3x3x3 taps, in bf16 took 4.1 ms on one core of a Zen 4, and take 3.0.
         """
@@ -268,36 +268,36 @@ class Window(SubConvolution):
 
     @property
     def skips_rows(self) -> bool:
-        """Whether sums skip products with rows of padding, of any axis but the last, and the copy of data lacks them."""
+        """Return whether sums skip products with rows of padding, along any axis but the last, and data's copy too."""
         return self._may_skip and self.stages_data and any(axis.padded for axis in self.axes[:-1])
 
     @property
     def skips_columns(self) -> bool:
-        """Whether sums skip products with columns of padding that whole tiles read."""
+        """Return whether sums skip products with columns of padding that whole tiles read."""
         axis = self.axes[-1]
         behind = axis.lowest + self.row_extent - axis.inputs
         return self._may_skip and self.stages_data and max(-axis.lowest, behind) >= LEAST_SKIPPED
 
     @property
     def _may_skip(self) -> bool:
-        """Whether sums of a copy may ask what is padding: of lanes across groups, where most products are with it."""
+        """Return whether sums over a copy may ask for padding: with lanes across groups, if it is in most products."""
         mostly = 2 * prod(axis.met for axis in self.axes) <= 1
         return not self.across or self.spread or (mostly and not (self.shuffles or self.expands))
 
     @property
     def stores_apart(self) -> bool:
-        """Whether neighbouring outputs of a row are no neighbours in a plane of the output."""
+        """Return whether neighbouring outputs of a row are not neighbours in a plane of the output."""
         axis = self.axes[-1]
         return axis.phases > 1 or axis.store_index(0, 1) > axis.store_index(0, 0) + 1
 
     @property
     def whole_rows(self) -> bool:
-        """Whether all of a row is stored."""
+        """Return whether all of a row is stored."""
         return not self.excess
 
     @property
     def stores_rows(self) -> bool:
-        """Whether neighbouring outputs of a row, all of which are stored, are neighbours in a planar output."""
+        """Return whether neighbouring outputs of a row, all of them stored, are neighbours in a planar output."""
         axis = self.axes[-1]
         whole = axis.always_inside and self.whole_rows and self.stored == self.padded_outputs
         last = not self.order or prod(self.problem.out_spatial[self.order[-1] + 1 :]) == 1
@@ -305,7 +305,7 @@ class Window(SubConvolution):
 
     @property
     def stages_filter(self) -> bool:
-        """Whether the filter is packed: where its fastest index is not the lane, or lanes are left over that no shift fills.
+        """Return whether the filter is packed: its fastest index is not the lane, or no shift fills left-over lanes.
 
         Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it again: 7x7 taps of
         128 channels at 56x56 in bf16 took 875 us on one core of a Zen 3, and take 655 with the copy.
@@ -320,7 +320,7 @@ class Window(SubConvolution):
 
     @property
     def sums_lie_together(self) -> bool:
-        """Whether the channels that an output sums are neighbours in the filter, and its lanes are not."""
+        """Return whether the channels that an output sums are neighbours in the filter, and its lanes are not."""
         forward, one_tap = self.problem.op == "convolution", all(axis.taps * axis.phases == 1 for axis in self.axes)
         if self.problem.filter_format == "OIX":
             return forward and one_tap and not self.shuffles and self.channels_in_filter
@@ -328,7 +328,7 @@ class Window(SubConvolution):
 
     @property
     def taps_are_columns(self) -> bool:
-        """Whether several taps of neighbouring channels lie together in the filter: a row of each lane, and squares are transposed."""
+        """Return whether several taps of neighbouring channels lie together in the filter, as a row of each lane."""
         problem, taps = self.problem, prod(self.problem.kernel)
         in_order = problem.op == "convolution" and problem.filter_format == "OIX" and not self.order
         whole = self.stored == self.padded_outputs and [axis.taps for axis in self.axes] == list(problem.kernel)
@@ -337,13 +337,13 @@ class Window(SubConvolution):
 
     @property
     def taps_lie_together(self) -> bool:
-        """Whether several taps of an output channel lie together in the filter, and the channels that it sums apart: transposed OIX."""
+        """Return whether several taps of an output channel lie together in a transposed OIX filter, channels apart."""
         transposed = self.problem.op != "convolution" and self.problem.filter_format == "OIX"
         return transposed and prod(self.problem.kernel) > 1 and not (self.across or self.shuffles)
 
     @property
     def reads_rows(self) -> bool:
-        """Whether vectors of output channels lie in the filter as they are multiplied, in rows of all of them."""
+        """Return whether vectors of output channels lie in the filter as they are multiplied, in rows of them all."""
         return self.problem.filter_format == "XIO" and self.problem.op == "convolution"
 
     @property
@@ -358,17 +358,17 @@ class Window(SubConvolution):
 
     @property
     def few_pixels(self) -> bool:
-        """Whether reading the filter counts beside multiplying it."""
+        """Return whether reading the filter counts beside multiplying it."""
         return self.pixels <= FEW_PIXELS
 
     @property
     def streams_filter(self) -> bool:
-        """Whether tiles prefetch the filter of the next block of channels."""
+        """Return whether tiles prefetch the filter of the next block of channels."""
         return self.by_blocks and not self.packs_parts and self.pixels >= STREAMED_PIXELS
 
     @property
     def stores_vectors(self) -> bool:
-        """Whether whole vectors of output channels lie together in the output."""
+        """Return whether whole vectors of output channels lie together in the output."""
         return self.problem.data_format == "NXC" and (self.shifted or self.padded_outputs == self.outputs)
 
     @property
@@ -378,7 +378,7 @@ class Window(SubConvolution):
 
     def summed(self, c: Expr, o: Expr) -> Expr:
         """Return the channel, or pair of them, that output channel `o` sums as its `c`-th."""
-        return rotated(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
+        return rotate(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""

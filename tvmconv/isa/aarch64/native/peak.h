@@ -1,4 +1,4 @@
-/* What 64-bit ARM has for the machine's peak (tvmconv/measuring/peak.c): vectors, dot products of bf16. */
+/* Vectors and dot products of bf16 of 64-bit ARM, for the machine's peak (tvmconv/measuring/peak.c). */
 #pragma once
 #include <arm_neon.h>
 

@@ -1,4 +1,4 @@
-/* What the run time of a library needs of a 64-bit ARM CPU. */
+/* Definitions for the run time of a library, on a 64-bit ARM CPU. */
 #pragma once
 
 /* The first version of glibc for it. */

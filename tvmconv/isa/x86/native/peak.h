@@ -1,4 +1,4 @@
-/* What x86-64 has for the machine's peak (tvmconv/measuring/peak.c): vectors, dot products of bf16, tiles. */
+/* Vectors, dot products of bf16 and tiles of x86-64, for the machine's peak (tvmconv/measuring/peak.c). */
 #pragma once
 #if defined(__AVX512BF16__) || defined(__AMX_BF16__)
 #include <immintrin.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 #endif
 
-/* As many sums as stay in registers beside the two operands: 16, or AVX-512's 32. */
+/* Sums that stay in registers beside the two operands: 16, or AVX-512's 32. */
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #define SUMS 20
@@ -30,7 +30,7 @@
 #define TILES 8
 #define TILE_PRODUCTS 8192 /* of two full ones */
 
-/* Whether Linux lets this process use tiles (Documentation/arch/x86/xstate.rst). */
+/* Returns whether Linux lets this process use tiles (Documentation/arch/x86/xstate.rst). */
 static int allow_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 
 /* `steps` times four products of full tiles, two by two, whose operands stay in registers; the last sums go to `mine`. */

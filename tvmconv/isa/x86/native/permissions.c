@@ -1,4 +1,4 @@
-/* What kernels must ask the system for before they use it, on x86-64. */
+/* Permissions that kernels ask the system for before they use a feature, on x86-64. */
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <tvm/ffi/c_api.h>

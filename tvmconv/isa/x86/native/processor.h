@@ -1,4 +1,4 @@
-/* What the run time of a library needs of an x86-64 CPU. */
+/* Definitions for the run time of a library, on an x86-64 CPU. */
 #pragma once
 
 /* The first version of glibc for it. */

@@ -1,4 +1,4 @@
-/* What GCC's vectors have no operator for, as an instruction of x86-64; of another number of lanes there is none. */
+/* Operations that GCC's vectors lack, as instructions of x86-64; of another number of lanes there is none. */
 #pragma once
 
 #include <immintrin.h>

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import StringImm
 
 from ....algorithms.annotations import APART
-from ...common.rewrites import IMPORT, answered, asked, found, rewritten
+from ...common.rewrites import IMPORT, asks_for, find_all, rewrite_loops, settle
 
 _ORDER = "tvmconv_in_order"
 _LLVM = f"""
@@ -27,11 +27,11 @@ define i32 @{_ORDER}() alwaysinline nounwind {{
 
 def keep_apart(body: Any) -> Any:
     """Return the statement with the steps of the loops that ask for APART in their order."""
-    if not any(asked(loop, APART) for loop in found(body, tirx.For)):
+    if not any(asks_for(loop, APART) for loop in find_all(body, tirx.For)):
         return body
-    return tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(_LLVM), rewritten(body, APART, _ordered))
+    return tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(_LLVM), rewrite_loops(body, APART, _keep_order))
 
 
-def _ordered(loop: Any) -> Any:
+def _keep_order(loop: Any) -> Any:
     after = tirx.Evaluate(tirx.call_extern("int32", _ORDER))
-    return answered(loop, APART, tirx.SeqStmt([loop.body, after]))
+    return settle(loop, APART, tirx.SeqStmt([loop.body, after]))

@@ -8,7 +8,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call
 
-from ...common.rewrites import mapped
+from ...common.rewrites import map_nodes
 
 _HALF, _BITS = "bfloat16", "uint16"
 
@@ -17,7 +17,7 @@ def broadcast_bits() -> tvm.transform.Pass:
     """Return the pass that broadcasts the bits of bf16, and takes those for the numbers."""
 
     def of_bits(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
-        return func.with_body(mapped(func.body, tirx.Broadcast, _of_bits))
+        return func.with_body(map_nodes(func.body, tirx.Broadcast, _of_bits))
 
     return tirx.transform.prim_func_pass(of_bits, opt_level=0, name="BroadcastBits")
 

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm_ffi.structural import structural_map
 
 from ....algorithms.annotations import CHOOSE_ONCE
-from ...common.rewrites import found
+from ...common.rewrites import find_all
 
 
 def choose_once() -> tvm.transform.Pass:
@@ -31,11 +31,11 @@ def choose_once() -> tvm.transform.Pass:
 
 def chosen_once(body: Any) -> Any:
     """Return the statement with scalar conditions where variables of unrolled loops alone decide."""
-    unrolled = {loop.loop_var for loop in found(body, tirx.For) if loop.kind == tirx.ForKind.UNROLLED}
+    unrolled = {loop.loop_var for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.UNROLLED}
 
     def once(select: Any) -> Any:
         condition = select.condition
-        if not isinstance(condition, tirx.Broadcast) or not unrolled.issuperset(found(condition, tirx.Var)):
+        if not isinstance(condition, tirx.Broadcast) or not unrolled.issuperset(find_all(condition, tirx.Var)):
             return select
         return tirx.Select(condition.value, select.true_value, select.false_value)
 

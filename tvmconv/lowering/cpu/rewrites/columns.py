@@ -17,13 +17,13 @@ from tvm.ir import Call
 from ....algorithms.annotations import COLUMNS
 from ...common.rewrites import (
     IF_THEN_ELSE,
-    answered,
-    found,
-    mapped,
+    find_all,
+    map_nodes,
     refuse,
-    replaced,
-    rewritten,
+    rewrite_loops,
     sequence,
+    settle,
+    substitute,
     with_own_loops,
 )
 from .padding import conjuncts, uses
@@ -31,18 +31,18 @@ from .padding import conjuncts, uses
 
 def part_columns(body: Any) -> Any:
     """Return the statement with loops over columns parted where COLUMNS asks for it."""
-    return rewritten(body, COLUMNS, _parted)
+    return rewrite_loops(body, COLUMNS, _part)
 
 
-def _parted(loop: Any) -> Any:
-    stores = found(loop.body, tirx.BufferStore)
+def _part(loop: Any) -> Any:
+    stores = find_all(loop.body, tirx.BufferStore)
     if len(stores) != 1:
         refuse(loop, COLUMNS, f"it is of {len(stores)} stores, not of one")
     value = stores[0].value
     if not isinstance(value, Call) or not value.op.same_as(IF_THEN_ELSE):
-        return answered(loop, COLUMNS)  # TVM knows that it reads no padding
+        return settle(loop, COLUMNS)  # TVM knows that it reads no padding
     condition, inside, zero = value.args
-    inner = [each.loop_var for each in found(loop.body, tirx.For)]
+    inner = [each.loop_var for each in find_all(loop.body, tirx.For)]
     conditions = conjuncts(condition)
     columns = [each for each in conditions if uses(each, loop.loop_var)]
     others = [each for each in conditions if uses(each, *inner) and not uses(each, loop.loop_var)]
@@ -57,8 +57,8 @@ def _parted(loop: Any) -> Any:
             return tirx.BufferStore(each.buffer, stored, each.indices)
 
         x = tirx.Var(loop.loop_var.name, "int32")
-        body = with_own_loops(mapped(loop.body, tirx.BufferStore, store))
-        return tirx.For(x, 0, count, loop.kind, replaced(body, {loop.loop_var: x + first}))
+        body = with_own_loops(map_nodes(loop.body, tirx.BufferStore, store))
+        return tirx.For(x, 0, count, loop.kind, substitute(body, {loop.loop_var: x + first}))
 
     known = [_holds(loop, columns, column) for column in range(int(loop.extent))]
     parts, first = [], 0
@@ -71,10 +71,10 @@ def _parted(loop: Any) -> Any:
 
 
 def _holds(loop: Any, conditions: list[Any], column: int) -> bool:
-    """Whether the conditions on a column hold of one."""
+    """Return whether the conditions on a column hold for column number `column`."""
     analyzer = sym.Analyzer()
     for each in conditions:
-        known = analyzer.simplify(replaced(each, {loop.loop_var: column}))
+        known = analyzer.simplify(substitute(each, {loop.loop_var: column}))
         if not isinstance(known, tirx.IntImm):
             refuse(loop, COLUMNS, f"whether a column lies in data is not known: {each}")
         if not int(known):

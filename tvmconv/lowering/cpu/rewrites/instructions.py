@@ -25,7 +25,7 @@ from tvm.ir import Call, Range, StringImm, TensorLoad
 from ....algorithms.annotations import ROUND_STORES
 from ....algorithms.pairs import DOT, ROUND, calls, rounding_text
 from ....errors import RewriteError
-from ...common.rewrites import IMPORT, answered, element_at, found, mapped, refuse, replaced, rewritten
+from ...common.rewrites import IMPORT, element_at, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 from .padding import uses
 from .shuffles import lanes_of
 
@@ -35,15 +35,15 @@ _ROUND_ONE = f"{ROUND}_1"
 # Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
 _MOST_TOGETHER = 8
 _PAIR_BYTES = 4
-# From a function's name, its vectors and their lanes to LLVM IR.
+# Function from a function's name, its vectors and their lanes to LLVM IR.
 Text = Callable[[str, int, int], str]
 
 
 def by_instructions(body: Any) -> Any:
     """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or of one number."""
-    body = rewritten(body, ROUND_STORES, _rounded)
-    body = mapped(_by_dots(body, _text), Call, _for_one_lane)
-    one = any(calls(call, _ROUND_ONE) for call in found(body, Call))
+    body = rewrite_loops(body, ROUND_STORES, _round_lanes)
+    body = map_nodes(_by_dots(body, _text), Call, _for_one_lane)
+    one = any(calls(call, _ROUND_ONE) for call in find_all(body, Call))
     return tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(rounding_text(1)), body) if one else body
 
 
@@ -55,10 +55,10 @@ def by_elements(body: Any) -> Any:
 def _by_dots(body: Any, text: Text) -> Any:
     """Return the statement with calls of DOT made vectors', in functions that `text` writes."""
     functions: dict[str, str] = {}
-    unrolled = [each for each in found(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED]
+    unrolled = [each for each in find_all(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED]
     dots = partial(_dots, unrolled, functions, text)
-    body = mapped(body, tirx.For, partial(_summed_together, dots))
-    body = mapped(body, tirx.For, partial(_summed, dots, _shared(body)))
+    body = map_nodes(body, tirx.For, partial(_summed_together, dots))
+    body = map_nodes(body, tirx.For, partial(_sum_products, dots, _shared_lanes(body)))
     for _, llvm in sorted(functions.items()):
         body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(llvm), body)
     return body
@@ -72,19 +72,21 @@ def _for_one_lane(call: Any) -> Any:
     return tirx.call_pure_extern("uint16", _ROUND_ONE, call.args[1])
 
 
-def _shared(body: Any) -> list[Any]:
+def _shared_lanes(body: Any) -> list[Any]:
     """Return the variables of the loops over lanes whose data several vectors of an unrolled loop use, in a register."""
-    unrolled = [each for each in found(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED and int(each.extent) > 1]
+    unrolled = [
+        each for each in find_all(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED and int(each.extent) > 1
+    ]
     return [
         loop.loop_var
         for outer in unrolled
-        for loop in found(outer.body, tirx.For)
+        for loop in find_all(outer.body, tirx.For)
         if _sums(loop) and not uses(loop.body.value.b.args[1], outer.loop_var)
     ]
 
 
 def _sums(loop: Any) -> bool:
-    """Whether a loop is over the lanes of a dot product."""
+    """Return whether a loop is over the lanes of a dot product."""
     vectorized = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.VECTORIZED
     store = loop.body if vectorized else None
     return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add) and calls(store.value.b, DOT)
@@ -98,11 +100,11 @@ def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
     same = not uses(data, loop.loop_var) and not uses(data, loop.body.loop_var)
     if not same or not isinstance(data, TensorLoad) or not uses(weight, loop.loop_var):
         return loop
-    vectors = [replaced(loop.body, {loop.loop_var: number}) for number in range(int(loop.extent))]
+    vectors = [substitute(loop.body, {loop.loop_var: number}) for number in range(int(loop.extent))]
     return dots(data, [_operands(each)[::2] for each in vectors])
 
 
-def _summed(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any:
+def _sum_products(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any:
     """``sum[lane] = sum[lane] + DOT(data, weight[lane])``, of which all lanes read the same data or shuffle it."""
     if not _sums(loop):
         return loop
@@ -149,9 +151,9 @@ def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
     """
     loops = [each for each in unrolled if uses(data, each.loop_var)]
     element = element_at(data.source, data.indices)
-    first = replaced(element, {each.loop_var: each.min for each in loops})
+    first = substitute(element, {each.loop_var: each.min for each in loops})
     offset = sym.Analyzer().simplify((element - first) * _PAIR_BYTES)
-    if all(any(var.same_as(each.loop_var) for each in loops) for var in found(offset, tirx.Var)):
+    if all(any(var.same_as(each.loop_var) for each in loops) for var in find_all(offset, tirx.Var)):
         return first, offset.astype("int64")
     return element, tirx.const(0, "int64")
 
@@ -215,14 +217,14 @@ def _text_by_element(name: str, count: int, lanes: int) -> str:
     return "\n".join([*lines, "  ret void", "}", ""])
 
 
-def _rounded(loop: Any) -> Any:
+def _round_lanes(loop: Any) -> Any:
     """``output[lane] = ROUND(value)``: a loop that keeps values in a vector, and one store."""
     store, lanes = loop.body, int(loop.extent)
     if isinstance(store, tirx.IfThenElse) and store.else_case is None and not uses(store.condition, loop.loop_var):
         inside = tirx.For(
             loop.loop_var, loop.min, loop.extent, loop.kind, store.then_case, annotations=loop.annotations
         )
-        return tirx.IfThenElse(store.condition, _rounded(inside), None)
+        return tirx.IfThenElse(store.condition, _round_lanes(inside), None)
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore) or not calls(store.value, ROUND):
         refuse(loop, ROUND_STORES, f"it is no vectorized loop that stores what is rounded: {store}")
     indices = _vector(store.indices, loop)
@@ -233,7 +235,7 @@ def _rounded(loop: Any) -> Any:
     vector = tirx.BufferLoad(values, [tirx.Ramp(0, 1, lanes)])
     rounded = tirx.call_pure_extern(f"uint16x{lanes}", f"{ROUND}_{lanes}", vector)
     stored = tirx.BufferStore(store.buffer, rounded, indices)
-    return tirx.SeqStmt([tirx.AllocBuffer(values), answered(loop, ROUND_STORES, keep), stored])
+    return tirx.SeqStmt([tirx.AllocBuffer(values), settle(loop, ROUND_STORES, keep), stored])
 
 
 def _vector(indices: Any, loop: Any) -> list[Any] | None:
@@ -245,7 +247,7 @@ def _vector(indices: Any, loop: Any) -> list[Any] | None:
         if not other.same_as(lane):
             analyzer.bind(other, Range(0, 2**30))
     # Compared as they are: simplified, one of both has quotients in another form, which TVM does not know for the same.
-    firsts = [replaced(index, {lane: 0}) for index in indices]
+    firsts = [substitute(index, {lane: 0}) for index in indices]
     beyond = [*[0] * (len(firsts) - 1), lane]
     if not all(analyzer.can_prove_equal(i, f + b) for i, f, b in zip(indices, firsts, beyond, strict=True)):
         return None

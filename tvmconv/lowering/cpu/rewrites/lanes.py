@@ -11,16 +11,16 @@ from typing import Any
 from tvm import sym, tirx
 from tvm_ffi.structural import structural_map
 
-from ...common.rewrites import replaced
+from ...common.rewrites import substitute
 from .padding import uses
 
 
 def divide_whole_vectors(body: Any) -> Any:
     """Return the statement with ``(n*lanes + lane) // d`` and ``% d`` of vectorized loops simplified, for d a multiple of lanes."""
-    return structural_map(body, (tirx.For, _divided))
+    return structural_map(body, (tirx.For, _divide))
 
 
-def _divided(loop: Any) -> Any:
+def _divide(loop: Any) -> Any:
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(loop.extent, tirx.IntImm):
         return loop
     lane, count, analyzer = loop.loop_var, int(loop.extent), sym.Analyzer()
@@ -29,7 +29,7 @@ def _divided(loop: Any) -> Any:
         """Return the dividend of lane 0 if all lanes' quotients are its own."""
         if not isinstance(node.b, tirx.IntImm) or int(node.b) % count or not uses(node.a, lane):
             return None
-        start = analyzer.simplify(replaced(node.a, {lane: 0}))
+        start = analyzer.simplify(substitute(node.a, {lane: 0}))
         whole = analyzer.can_prove_equal(tirx.floormod(start, count), 0)
         return start if whole and analyzer.can_prove_equal(node.a, start + lane) else None
 

@@ -14,16 +14,16 @@ from tvm.ir import TensorLoad
 
 from ....algorithms.annotations import MATRICES
 from ....algorithms.pairs import DOT, MATRIX, calls
-from ...common.rewrites import mapped, refuse, replaced, rewritten
+from ...common.rewrites import map_nodes, refuse, rewrite_loops, substitute
 from .padding import uses
 
 
 def by_matrices(body: Any) -> Any:
     """Return the statement with the marked loops made calls of MATRIX."""
-    return rewritten(body, MATRICES, _summed)
+    return rewrite_loops(body, MATRICES, _sum_products)
 
 
-def _summed(loop: Any) -> Any:
+def _sum_products(loop: Any) -> Any:
     """``sums[lane] = sums[lane] + DOT(data[lane // columns], weights[lane % columns])``, which may stand under a condition."""
     stores: list[Any] = []
 
@@ -41,7 +41,7 @@ def _summed(loop: Any) -> Any:
         )
         return tirx.BufferStore(store.buffer, added, sums.indices)
 
-    body = mapped(loop.body, tirx.BufferStore, by_register)
+    body = map_nodes(loop.body, tirx.BufferStore, by_register)
     if loop.kind != tirx.ForKind.VECTORIZED or len(stores) != 1:
         refuse(loop, MATRICES, "it is no vectorized loop over the sums of a register")
     if uses(body, loop.loop_var):
@@ -56,11 +56,11 @@ def _offsets(loop: Any, load: Any) -> list[int]:
     *outer, index = load.indices
     analyzer = sym.Analyzer()
     for axis in outer:
-        firsts = [replaced(axis, {loop.loop_var: lane}) for lane in range(int(loop.extent))]
+        firsts = [substitute(axis, {loop.loop_var: lane}) for lane in range(int(loop.extent))]
         if not all(analyzer.can_prove_equal(each, firsts[0]) for each in firsts):
             refuse(loop, MATRICES, f"lanes lie apart in {load}")
-    first = replaced(index, {loop.loop_var: 0})
-    offsets = [analyzer.simplify(replaced(index, {loop.loop_var: lane}) - first) for lane in range(int(loop.extent))]
+    first = substitute(index, {loop.loop_var: 0})
+    offsets = [analyzer.simplify(substitute(index, {loop.loop_var: lane}) - first) for lane in range(int(loop.extent))]
     if not all(isinstance(offset, tirx.IntImm) for offset in offsets):
         refuse(loop, MATRICES, f"lanes lie at no constant distance in {load}")
     return [int(offset) for offset in offsets]
@@ -70,5 +70,5 @@ def _vector(loop: Any, load: Any, order: list[int]) -> Any:
     """Return the load of the elements that lanes read in an order, once each; refuse others."""
     if _offsets(loop, load) != order:
         refuse(loop, MATRICES, f"neighbours of a matrix do not lie together in {load}")
-    indices = [sym.Analyzer().simplify(replaced(index, {loop.loop_var: 0})) for index in load.indices]
+    indices = [sym.Analyzer().simplify(substitute(index, {loop.loop_var: 0})) for index in load.indices]
     return tirx.BufferLoad(load.source, [*indices[:-1], tirx.Ramp(indices[-1], 1, 1 + max(order))])

@@ -11,12 +11,12 @@ from typing import Any
 from tvm import tirx
 
 from ....algorithms.annotations import OVERLAP
-from ...common.rewrites import refuse, replaced, rewritten
+from ...common.rewrites import refuse, rewrite_loops, substitute
 
 
 def overlap_vectors(body: Any) -> Any:
     """Return the statement with loops that ask for OVERLAP by vectors of so many lanes."""
-    return rewritten(body, OVERLAP, _by_vectors)
+    return rewrite_loops(body, OVERLAP, _by_vectors)
 
 
 def _by_vectors(loop: Any) -> Any:
@@ -25,5 +25,5 @@ def _by_vectors(loop: Any) -> Any:
         refuse(loop, OVERLAP, f"it takes {loop.extent} iterations, of which there are to be {lanes} or more")
     count, vector, lane = int(loop.extent), tirx.Var("vector", "int32"), tirx.Var("lane", "int32")
     at = tirx.min(vector * lanes, count - lanes) + lane
-    of_lanes = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, replaced(loop.body, {loop.loop_var: at}))
+    of_lanes = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, substitute(loop.body, {loop.loop_var: at}))
     return tirx.For(vector, 0, -(-count // lanes), tirx.ForKind.SERIAL, of_lanes)

@@ -28,14 +28,14 @@ from tvm.ir import Call
 
 from ....algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE, UNREAD
 from ....algorithms.pairs import DOT, calls, multiply_pairs
-from ...common.rewrites import IF_THEN_ELSE, answered, asked, found, mapped, refuse, replaced, rewritten
+from ...common.rewrites import IF_THEN_ELSE, asks_for, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 
 
 def skip_padding(body: Any) -> Any:
     """Return the statement with sums over padded data made conditional, where SKIP and UNREAD ask for it, and conditions hoisted."""
     bounds: list[Any] = []  # on padding: others, of splits that do not divide, are never weakened
-    body = rewritten(rewritten(body, SKIP, partial(_skipping, bounds)), UNREAD, _unread)
-    return mapped(body, tirx.For, partial(_hoisted, bounds))
+    body = rewrite_loops(rewrite_loops(body, SKIP, partial(_skipping, bounds)), UNREAD, _unread)
+    return map_nodes(body, tirx.For, partial(_hoist, bounds))
 
 
 def conjuncts(condition: Any) -> list[Any]:
@@ -46,7 +46,7 @@ def conjuncts(condition: Any) -> list[Any]:
 
 
 def uses(value: Any, *variables: Any) -> bool:
-    """Whether one of `variables` is in `value`."""
+    """Return whether one of `variables` is in `value`."""
     return any(var.same_as(each) for var in tirx.analysis.undefined_vars(value, []) for each in variables)
 
 
@@ -54,7 +54,7 @@ def _skipping(bounds: list[Any], loop: Any) -> Any:
     """``s = s + if_then_else(c1 and c2, x, 0)*f``: ``if c1: if c2: s = s + x*f``; of a copy ``s = if_then_else(c, x, 0)``."""
 
     def skipping(store: Any) -> Any:
-        data, rest = _padded(store.value)
+        data, rest = _padded_read(store.value)
         if data is None:
             if _selects(store.value):
                 refuse(loop, SKIP, f"padding is read, but neither copied nor a factor of a product: {store.value}")
@@ -64,10 +64,10 @@ def _skipping(bounds: list[Any], loop: Any) -> Any:
         bounds.extend(conditions)
         return _under(conditions, tirx.BufferStore(store.buffer, rest(value), store.indices))
 
-    return answered(loop, SKIP, mapped(loop.body, tirx.BufferStore, skipping))
+    return settle(loop, SKIP, map_nodes(loop.body, tirx.BufferStore, skipping))
 
 
-def _padded(value: Any) -> tuple[Any, Any]:
+def _padded_read(value: Any) -> tuple[Any, Any]:
     """Return what a stored value reads of padded data, and the function that makes the value of what is inside; or None."""
     if _is_select(value):
         return value, lambda inside: inside
@@ -86,27 +86,27 @@ def _is_select(value: Any) -> bool:
 
 
 def _selects(value: Any) -> bool:
-    return any(map(_is_select, found(value, Call)))
+    return any(map(_is_select, find_all(value, Call)))
 
 
 def _unread(loop: Any) -> Any:
     """``for column: copy = if_then_else(row and c, x, 0)``: ``if row: for column: copy = if_then_else(c, x, 0)``."""
-    stores = found(loop.body, tirx.BufferStore)
+    stores = find_all(loop.body, tirx.BufferStore)
     if len(stores) != 1:
         refuse(loop, UNREAD, f"it stores {len(stores)} times, not once")
     (store,) = stores
     if not _is_select(store.value):
         if _selects(store.value):
             refuse(loop, UNREAD, f"it copies something else than data or padding: {store.value}")
-        return answered(loop, UNREAD)  # TVM knows that there is no padding
+        return settle(loop, UNREAD)  # TVM knows that there is no padding
     inside, data, zero = store.value.args
-    own = [each.loop_var for each in found(loop, tirx.For)]
+    own = [each.loop_var for each in find_all(loop, tirx.For)]
     rows = [each for each in conjuncts(inside) if not uses(each, *own)]
     others = [each for each in conjuncts(inside) if uses(each, *own)]
     copied = tirx.if_then_else(tirx.all(*others), data, zero) if others else data
     copy = tirx.BufferStore(store.buffer, copied, store.indices)
-    body = mapped(loop.body, tirx.BufferStore, lambda _: copy)
-    return _under(rows, answered(loop, UNREAD, body))
+    body = map_nodes(loop.body, tirx.BufferStore, lambda _: copy)
+    return _under(rows, settle(loop, UNREAD, body))
 
 
 def _under(conditions: list[Any], statement: Any) -> Any:
@@ -115,24 +115,24 @@ def _under(conditions: list[Any], statement: Any) -> Any:
     return statement
 
 
-def _hoisted(bounds: list[Any], loop: Any) -> Any:
+def _hoist(bounds: list[Any], loop: Any) -> Any:
     """Move the conditions of a loop's body that do not depend on the loop out of it."""
     inside: list[Any] = []
     outside: list[Any] = []
     body = loop.body
-    if asked(loop, SKIP_TILE):
+    if asks_for(loop, SKIP_TILE):
         body = _of_tile(bounds, loop)
     while isinstance(body, tirx.IfThenElse) and body.else_case is None:
         condition = body.condition
-        weakens = asked(loop, SOME_INSIDE) and any(condition.same_as(bound) for bound in bounds)
+        weakens = asks_for(loop, SOME_INSIDE) and any(condition.same_as(bound) for bound in bounds)
         if weakens and uses(condition, loop.loop_var):
             condition = _in_some(condition, loop)
             bounds.append(condition)
         (inside if uses(condition, loop.loop_var) else outside).append(condition)
         body = body.then_case
-    if not outside and not asked(loop, SOME_INSIDE) and not asked(loop, SKIP_TILE):
+    if not outside and not asks_for(loop, SOME_INSIDE) and not asks_for(loop, SKIP_TILE):
         return loop
-    return _under(outside, answered(loop, (SOME_INSIDE, SKIP_TILE), _under(inside, body)))
+    return _under(outside, settle(loop, (SOME_INSIDE, SKIP_TILE), _under(inside, body)))
 
 
 def _of_tile(bounds: list[Any], loop: Any) -> Any:
@@ -161,11 +161,11 @@ def _in_some(condition: Any, loop: Any) -> Any:
     else:
         refuse(loop, SOME_INSIDE, f"{condition} is no bound")
     variable, analyzer = loop.loop_var, sym.Analyzer()
-    growth = analyzer.simplify(replaced(slack, {variable: variable + 1}) - slack)
+    growth = analyzer.simplify(substitute(slack, {variable: variable + 1}) - slack)
     if not isinstance(growth, tirx.IntImm):
         refuse(loop, SOME_INSIDE, f"{condition} does not grow or shrink steadily")
     ends = loop.min, loop.min + loop.extent - 1
     least, most = ends if int(growth) > 0 else ends[::-1]
     if isinstance(condition, tirx.EQ):
-        return tirx.all(replaced(slack, {variable: least}) <= 0, replaced(slack, {variable: most}) >= 0)
-    return replaced(condition, {variable: most})
+        return tirx.all(substitute(slack, {variable: least}) <= 0, substitute(slack, {variable: most}) >= 0)
+    return substitute(condition, {variable: most})

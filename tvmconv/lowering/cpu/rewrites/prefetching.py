@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ....algorithms.annotations import PREFETCH, PREFETCH_NEXT
-from ...common.rewrites import answered, found, mapped, refuse, replaced, rewritten
+from ...common.rewrites import find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 
 # Bytes. Measured on one Zen 5 core, 4x4 outputs of 1024 to 512 channels in f32: 1.72 ms; 1.83 with 8 KiB, 9.4 without.
 DISTANCE = 16 * 1024
@@ -29,12 +29,12 @@ _READ, L2, _ALL_LEVELS, _DATA = 0, 2, 3, 1  # as LLVM numbers them
 
 def prefetch_filters(body: Any) -> Any:
     """Return the statement with prefetches in the loops that ask for PREFETCH or PREFETCH_NEXT."""
-    return rewritten(rewritten(body, PREFETCH, _prefetched), PREFETCH_NEXT, _next_prefetched)
+    return rewrite_loops(rewrite_loops(body, PREFETCH, _prefetch_copy), PREFETCH_NEXT, _next_prefetched)
 
 
-def _prefetched(loop: Any) -> Any:
+def _prefetch_copy(loop: Any) -> Any:
     name, channels = _asked_for(loop, PREFETCH)
-    load, loops = _filter_load(loop.body, name), found(loop.body, tirx.For)
+    load, loops = _filter_load(loop.body, name), find_all(loop.body, tirx.For)
     if load is None:
         refuse(loop, PREFETCH, f"it does not read {name}")
     used = tirx.analysis.undefined_vars(load, [])
@@ -44,9 +44,9 @@ def _prefetched(loop: Any) -> Any:
     later = tirx.BufferLoad(load.source, _further(load.indices, channels, DISTANCE // (4 * row)))
     prefetches = []
     for values in product(*(range(1 if each.kind == tirx.ForKind.VECTORIZED else int(each.extent)) for each in inner)):
-        at = replaced(later, {each.loop_var: value for each, value in zip(inner, values, strict=True)})
+        at = substitute(later, {each.loop_var: value for each, value in zip(inner, values, strict=True)})
         prefetches.append(prefetch(at, _ALL_LEVELS))
-    return answered(loop, PREFETCH, tirx.SeqStmt([*prefetches, loop.body]))
+    return settle(loop, PREFETCH, tirx.SeqStmt([*prefetches, loop.body]))
 
 
 def _next_prefetched(block: Any) -> Any:
@@ -55,10 +55,10 @@ def _next_prefetched(block: Any) -> Any:
     load = _filter_load(block.body, name)
     if load is None:
         refuse(block, PREFETCH_NEXT, f"it does not read {name}")
-    steps = [loop for loop in found(block.body, tirx.For) if is_step(loop, name)]
+    steps = [loop for loop in find_all(block.body, tirx.For) if is_step(loop, name)]
     if not steps:  # all is unrolled
         prefetches = _prefetches(block, block.body, [], load, channels)
-        return answered(block, PREFETCH_NEXT, tirx.SeqStmt([*prefetches, block.body]))
+        return settle(block, PREFETCH_NEXT, tirx.SeqStmt([*prefetches, block.body]))
 
     def asking(loop: Any) -> Any:
         if not any(_same(loop, step) for step in steps):
@@ -67,16 +67,16 @@ def _next_prefetched(block: Any) -> Any:
         of_step = _filter_load(loop.body, name)
         return fetching(loop, _prefetches(block, loop.body, around, of_step, channels))
 
-    return answered(block, PREFETCH_NEXT, mapped(block.body, tirx.For, asking))
+    return settle(block, PREFETCH_NEXT, map_nodes(block.body, tirx.For, asking))
 
 
 def _prefetches(block: Any, step: Any, around: list[Any], load: Any, channels_axis: int) -> list[Any]:
     """Return the share of a step of a tile's sums, which stands in the loops `around`: of each vector, some of the sums' rows."""
-    sums, inner = [_using(load, loops) for loops in (around, found(step, tirx.For))]
+    sums, inner = [_using(load, loops) for loops in (around, find_all(step, tirx.For))]
     tiles = [each for each in around if not any(_same(each, loop) for loop in sums)]
     first = {each.loop_var: 0 for each in inner}
-    here = [replaced(index, first) for index in load.indices]
-    start = [replaced(index, {each.loop_var: 0 for each in sums}) for index in here]
+    here = [substitute(index, first) for index in load.indices]
+    start = [substitute(index, {each.loop_var: 0 for each in sums}) for index in here]
     # Along these axes of the copy, rows follow each other in the order of the sum.
     last = len(load.indices) - channels_axis
     along = min((axis for axis, index in enumerate(load.indices) if _using(index, sums)), default=last)
@@ -87,17 +87,17 @@ def _prefetches(block: Any, step: Any, around: list[Any], load: Any, channels_ax
         if each.kind != tirx.ForKind.VECTORIZED and not any(_same(each, channel) for channel in channels)
     ]
     extents = [int(extent) for extent in load.source.shape]
-    (row, share), together = numbered(tiles), _count(channels)
+    (row, share), together = number_iterations(tiles), _count(channels)
     row = row * _count(sums) * together
     for axis in range(along, last + 1):
         rest = prod(extents[axis + 1 : last + 1])
         row = row + (here[axis] - start[axis]) * rest
-    following = [replaced(index, {block.loop_var: block.loop_var + 1}) for index in load.indices]
-    following = [replaced(index, {each.loop_var: 0 for each in (*sums, *channels)}) for index in following]
+    following = [substitute(index, {block.loop_var: block.loop_var + 1}) for index in load.indices]
+    following = [substitute(index, {each.loop_var: 0 for each in (*sums, *channels)}) for index in following]
     prefetches = []
     for values in product(*(range(int(each.extent)) for each in vectors)):
         vector = dict(zip((each.loop_var for each in vectors), values, strict=True))
-        at = [replaced(replaced(index, vector), first) for index in following]
+        at = [substitute(substitute(index, vector), first) for index in following]
         for later in range(max(1, together // share)):
             rows = _further(_further(at, channels_axis, row // share), channels_axis, later)
             prefetches.append(prefetch(tirx.BufferLoad(load.source, rows), L2))
@@ -116,13 +116,13 @@ def _using(value: Any, loops: Any) -> list[Any]:
 
 
 def is_step(loop: Any, name: str) -> bool:
-    """Whether a loop is the innermost of a sum that is not unrolled."""
-    inner = found(loop.body, tirx.For)
+    """Return whether a loop is the innermost of a sum that is not unrolled."""
+    inner = find_all(loop.body, tirx.For)
     innermost = loop.kind == tirx.ForKind.SERIAL and all(each.kind != tirx.ForKind.SERIAL for each in inner)
     return innermost and _filter_load(loop.body, name) is not None
 
 
-def numbered(loops: Any) -> tuple[Any, int]:
+def number_iterations(loops: Any) -> tuple[Any, int]:
     """Return the number of an iteration of a nest of loops, and how many there are."""
     number: Any = tirx.const(0, "int32")
     for each in loops:
@@ -138,8 +138,8 @@ def fetching(loop: Any, prefetches: list[Any]) -> Any:
 
 def loops_down_to(body: Any, loop: Any) -> list[Any]:
     """Return the loops of `body` in which `loop` stands, the outermost first, and `loop`."""
-    around = [each for each in found(body, tirx.For) if any(_same(loop, x) for x in found(each, tirx.For))]
-    return sorted(around, key=lambda each: -len(found(each.body, tirx.For)))
+    around = [each for each in find_all(body, tirx.For) if any(_same(loop, x) for x in find_all(each, tirx.For))]
+    return sorted(around, key=lambda each: -len(find_all(each.body, tirx.For)))
 
 
 def _asked_for(loop: Any, request: str) -> tuple[str, int]:
@@ -153,7 +153,7 @@ def _asked_for(loop: Any, request: str) -> tuple[str, int]:
 
 def _filter_load(body: Any, name: str) -> Any:
     """Return what is read of the copy of the filter; None if nothing is."""
-    return next((each for each in found(body, TensorLoad) if each.source.name == name), None)
+    return next((each for each in find_all(body, TensorLoad) if each.source.name == name), None)
 
 
 def _further(indices: Any, channels: int, rows: Any) -> list[Any]:

@@ -8,13 +8,13 @@ from tvm import tirx
 from tvm.ir import Call, StringImm
 
 from ....algorithms.pairs import ROUND, rounding_text
-from ...common.rewrites import IMPORT, found
+from ...common.rewrites import IMPORT, find_all
 
 
 def rounding(body: Any) -> Any:
     """Return the statement with those functions that it calls, and that no schedule has imported."""
-    called = {str(call.args[0]).strip('"') for call in found(body, Call) if call.args and ROUND in str(call.args[0])}
-    there = "".join(str(each.value.value) for each in found(body, tirx.AttrStmt) if each.attr_key == IMPORT)
+    called = {str(call.args[0]).strip('"') for call in find_all(body, Call) if call.args and ROUND in str(call.args[0])}
+    there = "".join(str(each.value.value) for each in find_all(body, tirx.AttrStmt) if each.attr_key == IMPORT)
     for name in sorted(called - {ROUND}):
         if f"@{name}(" not in there:
             body = tirx.AttrStmt(

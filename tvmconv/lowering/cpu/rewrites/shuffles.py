@@ -14,21 +14,31 @@ from tvm.ir import TensorLoad
 
 from ....algorithms.annotations import SHUFFLE
 from ....algorithms.pairs import DOT, calls
-from ...common.rewrites import answered, asked, found, mapped, refuse, replaced, rewritten, sequence, with_own_loops
+from ...common.rewrites import (
+    asks_for,
+    find_all,
+    map_nodes,
+    refuse,
+    rewrite_loops,
+    sequence,
+    settle,
+    substitute,
+    with_own_loops,
+)
 from .padding import uses
 
 
 def by_shuffles(body: Any) -> Any:
     """Return the statement with sums by vectors where SHUFFLE asks for it; of calls only the orders are made known."""
     while loop := _ordering(body):
-        body = mapped(body, tirx.For, partial(_instead, loop, _unrolled(loop)))
-    return rewritten(body, SHUFFLE, _by_vector)
+        body = map_nodes(body, tirx.For, partial(_instead, loop, _unroll(loop)))
+    return rewrite_loops(body, SHUFFLE, _by_vector)
 
 
-def _unrolled(loop: Any) -> Any:
+def _unroll(loop: Any) -> Any:
     """Return an iteration after the other, each with loops of its own."""
     values = range(int(loop.min), int(loop.min + loop.extent))
-    return sequence([with_own_loops(replaced(loop.body, {loop.loop_var: value})) for value in values])
+    return sequence([with_own_loops(substitute(loop.body, {loop.loop_var: value})) for value in values])
 
 
 def _instead(loop: Any, statement: Any, each: Any) -> Any:
@@ -53,8 +63,8 @@ def lanes_of(value: Any, loop: Any) -> Any:
     *outer, index = value.indices
     if any(uses(each, lane) for each in outer):
         return None
-    first = replaced(index, {lane: 0})
-    offsets = [analyzer.simplify(replaced(index, {lane: each}) - first) for each in range(count)]
+    first = substitute(index, {lane: 0})
+    offsets = [analyzer.simplify(substitute(index, {lane: each}) - first) for each in range(count)]
     if not all(isinstance(offset, tirx.IntImm) for offset in offsets):
         return None
     order = [int(offset) for offset in offsets]
@@ -69,8 +79,8 @@ def lanes_of(value: Any, loop: Any) -> Any:
 
 def _ordering(body: Any) -> Any:
     """Return an unrolled loop on which an order of lanes depends; None: there is none."""
-    loops = found(body, tirx.For)
-    unordered = [loop for loop in loops if asked(loop, SHUFFLE) and lanes_of(_data(loop), loop) is None]
+    loops = find_all(body, tirx.For)
+    unordered = [loop for loop in loops if asks_for(loop, SHUFFLE) and lanes_of(_data(loop), loop) is None]
     indices = [_data(loop).indices[-1] for loop in unordered]
     unrolled = (loop for loop in loops if loop.kind == tirx.ForKind.UNROLLED)
     return next((loop for loop in unrolled if any(uses(index, loop.loop_var) for index in indices)), None)
@@ -93,7 +103,7 @@ def _by_vector(loop: Any) -> Any:
     if order is None:
         refuse(loop, SHUFFLE, f"the order of lanes depends on loops that are not unrolled: {data}")
     if not isinstance(value.b, tirx.Mul) or not isinstance(order, tirx.Shuffle):
-        return answered(loop, SHUFFLE)
+        return settle(loop, SHUFFLE)
     sums, weights = (lanes_of(each, loop) for each in (value.a, value.b.b))
     if sums is None or weights is None:
         refuse(loop, SHUFFLE, f"sums or filter do not lie together: {value}")

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm_ffi.structural import structural_equal
 
-from ...common.rewrites import mapped, replaced, rewritten
+from ...common.rewrites import map_nodes, rewrite_loops, substitute
 from .transposing import loads_of, runs, transposed_vectors
 
 # Marks a loop around a vectorized one of as many iterations, with nothing but a store in it.
@@ -20,13 +20,13 @@ def by_squares() -> tvm.transform.Pass:
     """Return the pass that reads what such loops read along the outer variable by vectors, too."""
 
     def in_squares(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
-        return func.with_body(rewritten(func.body, SQUARE, _square))
+        return func.with_body(rewrite_loops(func.body, SQUARE, _square))
 
     return tirx.transform.prim_func_pass(in_squares, opt_level=0, name="BySquares")
 
 
 def crosses(load: Any, outer: Any, inner: Any, extent: int) -> bool:
-    """Whether elements lie together as the outer variable grows, and others are read as the inner one does."""
+    """Return whether elements lie together as the outer variable grows, and others are read as the inner one does."""
     used = [variable for index in load.indices for variable in tirx.analysis.undefined_vars(index, [])]
     both = all(any(variable.same_as(each) for each in used) for variable in (outer, inner))
     return both and runs(load, outer, extent) and not runs(load, inner, extent)
@@ -49,7 +49,7 @@ def _square(loop: Any) -> Any:
         dtype = load.source.dtype
         rows, square = (tirx.decl_buffer((side * side,), dtype, name, scope="local") for name in ("rows", "square"))
         at, x = tirx.Var("at", integer), tirx.Var("x", integer)
-        read = replaced(load, {lane: at, row: x})
+        read = substitute(load, {lane: at, row: x})
         vectors = [tirx.BufferLoad(rows, [tirx.Ramp(tirx.const(i * side, integer), 1, side)]) for i in range(side)]
         statements += [
             tirx.AllocBuffer(rows),
@@ -65,7 +65,7 @@ def _square(loop: Any) -> Any:
     def element(load: Any) -> Any:
         return next((at for each, at in zip(found, squares, strict=True) if structural_equal(load, each)), load)
 
-    value = mapped(store.value, TensorLoad, element)
+    value = map_nodes(store.value, TensorLoad, element)
     written = tirx.BufferStore(store.buffer, value, store.indices)
     inner = tirx.For(lane, lanes.min, lanes.extent, tirx.ForKind.VECTORIZED, written)
     return tirx.SeqStmt([*statements, tirx.For(row, loop.min, loop.extent, tirx.ForKind.UNROLLED, inner)])

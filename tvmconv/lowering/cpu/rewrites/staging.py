@@ -16,7 +16,7 @@ from tvm.ir import Call
 
 from ....algorithms.epilogue import step_of
 from ....epilogue import APPROXIMATED
-from ...common.rewrites import found, mapped, sequence, with_own_loops
+from ...common.rewrites import find_all, map_nodes, sequence, with_own_loops
 
 # A core overlaps the arithmetic of about so many vectors by itself.
 _LEAST_VECTORS = 4
@@ -24,14 +24,14 @@ _LEAST_VECTORS = 4
 
 def stage_sums(body: Any) -> Any:
     """Return the statement with the sums that an approximated step takes in nests of unrolled loops stored first."""
-    nests = [loop for loop in found(body, tirx.For) if _is_unrolled(loop) and _chain(loop) is not None]
-    inner = [each for loop in nests for each in found(loop.body, tirx.For)]
+    nests = [loop for loop in find_all(body, tirx.For) if _is_unrolled(loop) and _chain(loop) is not None]
+    inner = [each for loop in nests for each in find_all(loop.body, tirx.For)]
     outermost = [loop for loop in nests if not any(loop.same_as(each) for each in inner)]
 
     def staged(loop: Any) -> Any:
-        return _staged(loop) if any(loop.same_as(each) for each in outermost) else loop
+        return _stage(loop) if any(loop.same_as(each) for each in outermost) else loop
 
-    return mapped(body, tirx.For, staged) if outermost else body
+    return map_nodes(body, tirx.For, staged) if outermost else body
 
 
 def _is_unrolled(loop: Any) -> bool:
@@ -49,7 +49,7 @@ def _chain(loop: Any) -> list[Any] | None:
             statement = statement.then_case
         else:
             break
-    if not isinstance(statement, tirx.BufferStore) or _approximated(statement.value) is None:
+    if not isinstance(statement, tirx.BufferStore) or _approximated_call(statement.value) is None:
         return None
     kinds = [each.kind for each in loops]
     parts = [int(each.extent) for each in loops if _is_unrolled(each)]
@@ -57,21 +57,21 @@ def _chain(loop: Any) -> list[Any] | None:
     return loops if vectors and len(parts) == len(loops) - 1 and prod(parts) >= _LEAST_VECTORS else None
 
 
-def _approximated(value: Any) -> Any:
+def _approximated_call(value: Any) -> Any:
     """Return the call of the first step that is approximated; None if there is none."""
-    for call in found(value, Call):  # outer ones first
+    for call in find_all(value, Call):  # outer ones first
         step = step_of(call)
         if step is not None and step.name in APPROXIMATED:
-            within = _approximated(call.args[0])
+            within = _approximated_call(call.args[0])
             return call if within is None else within
     return None
 
 
-def _staged(loop: Any) -> Any:
+def _stage(loop: Any) -> Any:
     loops = _chain(loop)
     assert loops is not None
-    (store,) = found(loop, tirx.BufferStore)
-    sums = _approximated(store.value).args[0]
+    (store,) = find_all(loop, tirx.BufferStore)
+    sums = _approximated_call(store.value).args[0]
     extents = [int(each.extent) for each in loops]
     stage = tirx.decl_buffer((prod(extents),), "float32", "sums")
     at = tirx.const(0, "int32")
@@ -84,12 +84,12 @@ def _staged(loop: Any) -> Any:
         return Call(call.op, [tirx.BufferLoad(stage, [at]), *call.args[1:]], ret_ty=call.ty)
 
     def to_output(statement: Any) -> Any:
-        return tirx.BufferStore(statement.buffer, mapped(statement.value, Call, from_stage), statement.indices)
+        return tirx.BufferStore(statement.buffer, map_nodes(statement.value, Call, from_stage), statement.indices)
 
     def serial(each: Any) -> Any:
         kind = tirx.ForKind.SERIAL if _is_unrolled(each) else each.kind
         return tirx.For(each.loop_var, each.min, each.extent, kind, each.body, annotations=each.annotations)
 
-    first = mapped(loop, tirx.BufferStore, lambda _: tirx.BufferStore(stage, sums, [at]))
-    second = mapped(mapped(loop, tirx.BufferStore, to_output), tirx.For, serial)
+    first = map_nodes(loop, tirx.BufferStore, lambda _: tirx.BufferStore(stage, sums, [at]))
+    second = map_nodes(map_nodes(loop, tirx.BufferStore, to_output), tirx.For, serial)
     return sequence([tirx.AllocBuffer(stage), first, with_own_loops(second)])

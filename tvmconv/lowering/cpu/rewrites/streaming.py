@@ -17,36 +17,36 @@ from tvm.ir import TensorLoad
 from ....algorithms.annotations import PREFETCH_PART
 from ....algorithms.shapes import divisors
 from ....algorithms.stage_names import FILTER
-from ...common.rewrites import answered, found, mapped, refuse, replaced, rewritten
-from .prefetching import L2, fetching, is_step, loops_down_to, numbered, prefetch
+from ...common.rewrites import find_all, map_nodes, refuse, rewrite_loops, settle, substitute
+from .prefetching import L2, fetching, is_step, loops_down_to, number_iterations, prefetch
 
 LINE_BYTES = 64
 
 
 def prefetch_parts(body: Any) -> Any:
     """Return the statement with prefetches in the loops that ask for PREFETCH_PART."""
-    return rewritten(body, PREFETCH_PART, _prefetched)
+    return rewrite_loops(body, PREFETCH_PART, _prefetch_part)
 
 
-def _prefetched(part: Any) -> Any:
+def _prefetch_part(part: Any) -> Any:
     name = part.annotations[PREFETCH_PART]
-    loads = [each for each in found(part.body, TensorLoad) if each.source.name == FILTER]
+    loads = [each for each in find_all(part.body, TensorLoad) if each.source.name == FILTER]
     if not loads:
         refuse(part, PREFETCH_PART, "it does not read the filter")
-    steps = [loop for loop in found(part.body, tirx.For) if is_step(loop, name)]
+    steps = [loop for loop in find_all(part.body, tirx.For) if is_step(loop, name)]
     if not steps:
         refuse(part, PREFETCH_PART, f"no loop sums products of {name}")
-    inner = {each.loop_var: int(each.extent) for each in found(part.body, tirx.For)}
+    inner = {each.loop_var: int(each.extent) for each in find_all(part.body, tirx.For)}
     begin, extents = _box(part, loads, inner)
-    following = [replaced(index, {part.loop_var: part.loop_var + 1}) for index in begin]
+    following = [substitute(index, {part.loop_var: part.loop_var + 1}) for index in begin]
 
     def asking(loop: Any) -> Any:
         if not any(loop.loop_var.same_as(step.loop_var) for step in steps):
             return loop
-        number, count = numbered(loops_down_to(part.body, loop))
+        number, count = number_iterations(loops_down_to(part.body, loop))
         return fetching(loop, _share(loads[0].source, following, extents, number, count))
 
-    return answered(part, PREFETCH_PART, mapped(part.body, tirx.For, asking))
+    return settle(part, PREFETCH_PART, map_nodes(part.body, tirx.For, asking))
 
 
 def _box(part: Any, loads: list[Any], inner: dict[Any, int]) -> tuple[list[Any], list[int]]:
@@ -55,10 +55,10 @@ def _box(part: Any, loads: list[Any], inner: dict[Any, int]) -> tuple[list[Any],
     corners = [dict.fromkeys(inner, 0), {var: extent - 1 for var, extent in inner.items()}]
     begin, reach = [], []
     for axis in range(len(loads[0].indices)):
-        ends = [replaced(load.indices[axis], corner) for load in loads for corner in corners]
+        ends = [substitute(load.indices[axis], corner) for load in loads for corner in corners]
         places = []
         for each in ends:
-            place = analyzer.simplify(replaced(each, dict.fromkeys(tirx.analysis.undefined_vars(each, []), 0)))
+            place = analyzer.simplify(substitute(each, dict.fromkeys(tirx.analysis.undefined_vars(each, []), 0)))
             if not isinstance(place, tirx.IntImm):
                 refuse(part, PREFETCH_PART, f"which part of axis {axis} of the filter it reads is not known: {place}")
             places.append(int(place))

@@ -11,17 +11,17 @@ from typing import Any
 from tvm import sym, tirx
 
 from ....algorithms.annotations import STRIDED, TRANSPOSED_LANES
-from ...common.rewrites import answered, refuse, replaced, rewritten, sequence
+from ...common.rewrites import refuse, rewrite_loops, sequence, settle, substitute
 from .padding import uses
-from .transposing import guarded, inside, loads_of
+from .transposing import inside, loads_of, split_guard
 
 
 def deinterleave(body: Any) -> Any:
     """Return the statement with the copies that ask for STRIDED by vectors."""
-    return rewritten(body, STRIDED, _deinterleaved)
+    return rewrite_loops(body, STRIDED, _deinterleave)
 
 
-def _deinterleaved(loop: Any) -> Any:
+def _deinterleave(loop: Any) -> Any:
     """``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 where outside.
 
     It is refused where it is not known which columns are inside, or a phase has fewer than a vector of 128 bits.
@@ -33,10 +33,10 @@ def _deinterleaved(loop: Any) -> Any:
     if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32":
         refuse(loop, STRIDED, f"it stores no f32: {store}")
     phase, x = loop.loop_var, columns.loop_var
-    value, of_rows, of_columns = guarded(store.value, phase, x)
+    value, of_rows, of_columns = split_guard(store.value, phase, x)
     loads = loads_of(value)
     if not loads:
-        return answered(loop, STRIDED)  # TVM knows that all of it is padding
+        return settle(loop, STRIDED)  # TVM knows that all of it is padding
     if len(loads) != 1 or not value.same_as(loads[0]) or loads[0].source.dtype != "float32":
         refuse(loop, STRIDED, f"it copies something else than f32: {value}")
     step = _step(loads[0].indices, x, extent)
@@ -44,12 +44,12 @@ def _deinterleaved(loop: Any) -> Any:
         refuse(loop, STRIDED, f"columns are {step} apart, of {loop.extent} phases: {value}")
 
     def stored(p: int, start: Any, lanes: int) -> Any:
-        *before, at = [replaced(index, {phase: p, x: start}) for index in store.indices]
+        *before, at = [substitute(index, {phase: p, x: start}) for index in store.indices]
         return tirx.BufferStore(store.buffer, taken(p, start, lanes), [*before, tirx.Ramp(at, 1, lanes)])
 
     def taken(p: int, start: Any, lanes: int) -> Any:
         """Columns a step apart: the last vector that is read ends with the last of them."""
-        *before, at = [replaced(index, {phase: p, x: start}) for index in value.indices]
+        *before, at = [substitute(index, {phase: p, x: start}) for index in value.indices]
         span = (lanes - 1) * step + 1
         firsts = [*range(0, span - lanes, lanes), span - lanes]
         vectors = [tirx.BufferLoad(value.source, [*before, tirx.Ramp(at + first, 1, lanes)]) for first in firsts]
@@ -59,7 +59,7 @@ def _deinterleaved(loop: Any) -> Any:
 
     zero, steps = tirx.const(0, "float32"), []
     for p in range(int(loop.extent)):
-        first, end = inside(None if of_columns is None else replaced(of_columns, {phase: p}), x, extent)
+        first, end = inside(None if of_columns is None else substitute(of_columns, {phase: p}), x, extent)
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= end - first), 0)
         if not lanes:
             refuse(
@@ -68,7 +68,7 @@ def _deinterleaved(loop: Any) -> Any:
                 f"its phase {p} has {max(end - first, 0)} columns inside of data, and vectors have 4: {value}",
             )
         steps += [
-            tirx.BufferStore(store.buffer, zero, [replaced(index, {phase: p, x: at}) for index in store.indices])
+            tirx.BufferStore(store.buffer, zero, [substitute(index, {phase: p, x: at}) for index in store.indices])
             for at in (*range(first), *range(end, extent))
         ]
         # The last vector ends with the row, and may repeat columns of the one before.
@@ -88,8 +88,8 @@ def _step(indices: Any, x: Any, extent: int) -> int:
     *before, last = indices
     if extent < 2 or any(uses(index, x) for index in before):
         return 0
-    first = replaced(last, {x: 0})
-    step = analyzer.simplify(replaced(last, {x: 1}) - first)
+    first = substitute(last, {x: 0})
+    step = analyzer.simplify(substitute(last, {x: 1}) - first)
     if not isinstance(step, tirx.IntImm) or not analyzer.can_prove_equal(last, first + x * step):
         return 0
     return int(step)

@@ -15,20 +15,20 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from ....algorithms.annotations import PART, TAP_COLUMNS
-from ...common.rewrites import answered, element_at, mapped, refuse, replaced, rewritten
+from ...common.rewrites import element_at, map_nodes, refuse, rewrite_loops, settle, substitute
 from .padding import uses
-from .transposing import guarded, joined, loads_of, shuffled, transposed_vectors
+from .transposing import join_quarters, loads_of, shuffle, split_guard, transposed_vectors
 
-# What a lane reads so many taps behind its first; the store of a tap's vector.
+# Load of a lane so many taps behind its first; the store of a tap's vector.
 _Element = Callable[[Any, Any], Any]
 _Stored = Callable[[int, Any], Any]
-# Of the filter's axes: input channels, and the output channels of a group.
+# Axes of the filter: input channels, and the output channels of a group.
 _CHANNEL_AXES = 2
 
 
 def lay_taps_apart(body: Any) -> Any:
     """Return the statement with the copies that ask for TAP_COLUMNS by vectors."""
-    return rewritten(body, TAP_COLUMNS, _laid_apart)
+    return rewrite_loops(body, TAP_COLUMNS, _laid_apart)
 
 
 def _laid_apart(loop: Any) -> Any:
@@ -42,36 +42,36 @@ def _laid_apart(loop: Any) -> Any:
     store, tap, lane = lanes.body, loop.loop_var, lanes.loop_var
     if not isinstance(store, tirx.BufferStore):
         refuse(loop, TAP_COLUMNS, f"it stores nothing: {store}")
-    value, of_block, of_lanes = guarded(store.value, tap, lane)
+    value, of_block, of_lanes = split_guard(store.value, tap, lane)
     loads, count = loads_of(value), int(lanes.extent)
     places = _places(loads, tap, int(loop.extent), lane, count)
     if of_block is not None or not places or (of_lanes is not None and uses(of_lanes, tap)):
-        return answered(loop, TAP_COLUMNS)
+        return settle(loop, TAP_COLUMNS)
     taps = prod(int(extent) for extent in loads[0].source.shape[_CHANNEL_AXES:])
     first = places[0]
 
     def element(row: Any, offset: Any) -> Any:
-        """What lies so many taps behind the one that is read first."""
+        """Load the element `offset` taps behind the one that is read first."""
 
         def at(load: Any) -> Any:
-            *before, last = [replaced(index, {tap: 0, lane: row}) for index in load.indices]
+            *before, last = [substitute(index, {tap: 0, lane: row}) for index in load.indices]
             return tirx.BufferLoad(load.source, [*before, last + offset])
 
-        read = mapped(value, TensorLoad, at)
+        read = map_nodes(value, TensorLoad, at)
         if of_lanes is None:
             return read
-        return tirx.if_then_else(replaced(of_lanes, {lane: row}), read, tirx.const(0, store.buffer.dtype))
+        return tirx.if_then_else(substitute(of_lanes, {lane: row}), read, tirx.const(0, store.buffer.dtype))
 
     def stored(t: int, vector: Any) -> Any:
-        *before, last = [replaced(index, {tap: t, lane: 0}) for index in store.indices]
+        *before, last = [substitute(index, {tap: t, lane: 0}) for index in store.indices]
         return tirx.BufferStore(store.buffer, vector, [*before, tirx.Ramp(last, 1, count)])
 
-    # How far behind the first tap each lies.
+    # Distance of each tap from the first.
     behind = {place - first: t for t, place in enumerate(places)}
     if taps <= PART and of_lanes is None and _together(loads, tap, lane, count, taps):
         return _shuffled_taps(taps, first, count, store.buffer.dtype, behind, element, stored)
     if taps < PART:
-        return answered(loop, TAP_COLUMNS)
+        return settle(loop, TAP_COLUMNS)
     width = count if taps >= count and 2 * len(behind) > count else PART
     last = taps - first - width  # where the last square begins, at most
     return _squares(last, width, count, store.buffer.dtype, behind, element, stored)
@@ -88,7 +88,7 @@ def _shuffled_taps(
         steps.append(_loop(x, lanes, tirx.ForKind.VECTORIZED, read))
     vectors = [_vector(rows, part, lanes) for part in range(0, lanes * taps, lanes)]
     for each, t in sorted(behind.items()):
-        steps.append(stored(t, shuffled(vectors, [row * taps + first + each for row in range(lanes)])))
+        steps.append(stored(t, shuffle(vectors, [row * taps + first + each for row in range(lanes)])))
     return tirx.SeqStmt([tirx.AllocBuffer(rows), *steps])
 
 
@@ -104,7 +104,7 @@ def _squares(
         read = tirx.BufferStore(rows, element(row, start + x), [row * width + x])
         steps.append(_loop(row, lanes, tirx.ForKind.UNROLLED, _loop(x, width, tirx.ForKind.VECTORIZED, read)))
         parts = range(0, lanes, width)
-        square = [joined([_vector(rows, (part + j) * width, width) for part in parts]) for j in range(width)]
+        square = [join_quarters([_vector(rows, (part + j) * width, width) for part in parts]) for j in range(width)]
         columns = transposed_vectors(square, lanes)
         steps += [stored(behind[each], columns[each - start]) for each in left if each < start + width]
         left = [each for each in left if each >= start + width]
@@ -132,17 +132,17 @@ def _tap(load: Any, at: dict[Any, int], analyzer: Any) -> int | None:
     place: Any = 0
     pairs = list(zip(load.indices, load.source.shape, strict=True))[_CHANNEL_AXES:]
     for index, extent in pairs:
-        place = place * extent + replaced(index, at)
+        place = place * extent + substitute(index, at)
     place = analyzer.simplify(place) if not isinstance(place, int) else place
     return int(place) if isinstance(place, int | tirx.IntImm) else None
 
 
 def _together(loads: list[Any], tap: Any, lane: Any, lanes: int, taps: int) -> bool:
-    """Whether the taps of each lane's channel lie behind those of the lane before."""
+    """Return whether the taps of each lane's channel lie behind those of the lane before."""
     analyzer = sym.Analyzer()
     for load in loads:
         places = [
-            element_at(load.source, [replaced(i, {tap: 0, lane: row}) for i in load.indices]) for row in range(lanes)
+            element_at(load.source, [substitute(i, {tap: 0, lane: row}) for i in load.indices]) for row in range(lanes)
         ]
         if not all(analyzer.can_prove_equal(at, places[0] + row * taps) for row, at in enumerate(places)):
             return False

@@ -13,23 +13,25 @@ from typing import Any
 from tvm import sym, tirx
 
 from ....algorithms.annotations import TAPS
-from ...common.rewrites import answered, refuse, replaced, rewritten, sequence, with_own_loops
+from ...common.rewrites import refuse, rewrite_loops, sequence, settle, substitute, with_own_loops
 
 
 def take_taps_together(body: Any) -> Any:
     """Return the statement with loops over taps in parts, where TAPS asks for it."""
-    return rewritten(body, TAPS, _parted)
+    return rewrite_loops(body, TAPS, _part)
 
 
-def _parted(loop: Any) -> Any:
+def _part(loop: Any) -> Any:
     together, taps = int(loop.annotations[TAPS]), int(loop.extent)
-    conditions, pixels, product = _opened(loop)
+    conditions, pixels, product = _open(loop)
     first, last = _met_by_all(loop, conditions, pixels)
     whole = tirx.For(pixels.loop_var, pixels.min, pixels.extent, pixels.kind, product, annotations=pixels.annotations)
 
     def run(start: Any, count: Any, statement: Any, step: int = 1) -> Any:
         k = tirx.Var(loop.loop_var.name, "int32")
-        copies = [with_own_loops(replaced(statement, {loop.loop_var: start + k * step + each})) for each in range(step)]
+        copies = [
+            with_own_loops(substitute(statement, {loop.loop_var: start + k * step + each})) for each in range(step)
+        ]
         return tirx.For(k, 0, count, tirx.ForKind.SERIAL, sequence(copies))
 
     count = last - first
@@ -38,11 +40,11 @@ def _parted(loop: Any) -> Any:
         inside.append(run(first + count // together * together, count % together, whole))
     if not conditions:
         return sequence(inside)
-    guarded = answered(loop, TAPS).body
+    guarded = settle(loop, TAPS).body
     return sequence([run(0, first, guarded), *inside, run(last, taps - last, guarded)])
 
 
-def _opened(loop: Any) -> tuple[list[Any], Any, Any]:
+def _open(loop: Any) -> tuple[list[Any], Any, Any]:
     """Return the conditions under which a product is added, the loop over a tile's pixels, and what each does under them."""
     conditions, pixels, statement = [], None, loop.body
     while True:
@@ -68,7 +70,7 @@ def _met_by_all(loop: Any, conditions: list[Any], pixels: Any) -> tuple[Any, Any
         by_tap = _growth(loop, slack, loop.loop_var)
         by_pixel = _growth(loop, slack, pixels.loop_var)
         worst = pixels.min if by_pixel > 0 else pixels.min + pixels.extent - 1
-        at_zero = analyzer.simplify(replaced(slack, {loop.loop_var: 0, pixels.loop_var: worst}))
+        at_zero = analyzer.simplify(substitute(slack, {loop.loop_var: 0, pixels.loop_var: worst}))
         if by_tap > 0:
             first = tirx.max(first, (by_tap - 1 - at_zero) // by_tap)
         elif by_tap < 0:
@@ -89,7 +91,7 @@ def _slack(loop: Any, condition: Any) -> Any:
 
 
 def _growth(loop: Any, slack: Any, variable: Any) -> int:
-    growth = sym.Analyzer().simplify(replaced(slack, {variable: variable + 1}) - slack)
+    growth = sym.Analyzer().simplify(substitute(slack, {variable: variable + 1}) - slack)
     if not isinstance(growth, tirx.IntImm):
         refuse(loop, TAPS, f"{slack} does not grow or shrink steadily")
     return int(growth)

@@ -13,19 +13,19 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ....algorithms.annotations import PREFETCH_TILES
-from ...common.rewrites import answered, found, mapped, refuse, replaced, rewritten
-from .prefetching import L2, fetching, loops_down_to, numbered, prefetch
+from ...common.rewrites import find_all, map_nodes, refuse, rewrite_loops, settle, substitute
+from .prefetching import L2, fetching, loops_down_to, number_iterations, prefetch
 
 
 def prefetch_tiles(body: Any) -> Any:
     """Return the statement with prefetches in the loops that ask for PREFETCH_TILES."""
-    return rewritten(body, PREFETCH_TILES, _prefetched)
+    return rewrite_loops(body, PREFETCH_TILES, _prefetch_filter)
 
 
-def _prefetched(part: Any) -> Any:
+def _prefetch_filter(part: Any) -> Any:
     name = part.annotations[PREFETCH_TILES]
-    reading = [loop for loop in found(part.body, tirx.For) if _loads(loop.body, name)]
-    steps = [loop for loop in reading if not any(_loads(each.body, name) for each in found(loop.body, tirx.For))]
+    reading = [loop for loop in find_all(part.body, tirx.For) if _loads(loop.body, name)]
+    steps = [loop for loop in reading if not any(_loads(each.body, name) for each in find_all(loop.body, tirx.For))]
     if not steps and _loads(part.body, name):
         steps = [part]  # all is unrolled
     if not steps:
@@ -37,18 +37,20 @@ def _prefetched(part: Any) -> Any:
         first, *others = _loads(loop.body, name)
         used = tirx.analysis.undefined_vars(first, [])
         around = loops_down_to(part.body, loop)
-        number, count = numbered([each for each in around if not any(each.loop_var.same_as(var) for var in used)])
+        number, count = number_iterations(
+            [each for each in around if not any(each.loop_var.same_as(var) for var in used)]
+        )
         *_, rows, _ = map(int, first.source.shape)
         lines = rows * len({str(each) for each in (first, *others)})
         share = -(-lines // count)
-        following = [replaced(index, {part.loop_var: part.loop_var + 1}) for index in first.indices]
+        following = [substitute(index, {part.loop_var: part.loop_var + 1}) for index in first.indices]
         at = [_further(first.source.shape, following, number * share + line) for line in range(share)]
         fetched = [prefetch(tirx.BufferLoad(first.source, indices), L2) for indices in at]
         return fetching(loop, fetched)
 
     if steps == [part]:
-        return answered(part, PREFETCH_TILES, asking(part).body)
-    return answered(part, PREFETCH_TILES, mapped(part.body, tirx.For, asking))
+        return settle(part, PREFETCH_TILES, asking(part).body)
+    return settle(part, PREFETCH_TILES, map_nodes(part.body, tirx.For, asking))
 
 
 def _further(shape: Any, indices: list[Any], lines: Any) -> list[Any]:
@@ -60,4 +62,4 @@ def _further(shape: Any, indices: list[Any], lines: Any) -> list[Any]:
 
 def _loads(body: Any, name: str) -> list[Any]:
     """Return the addresses of tiles of the array called `name`, in their order."""
-    return [each for each in found(body, TensorLoad) if each.source.name == name]
+    return [each for each in find_all(body, TensorLoad) if each.source.name == name]

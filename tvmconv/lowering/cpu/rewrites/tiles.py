@@ -22,7 +22,7 @@ from ....algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILE
 from ....algorithms.pairs import DOT, calls
 from ....errors import RewriteError
 from ....isa.x86.amx import TILES as AMX
-from ...common.rewrites import IMPORT, answered, element_at, mapped, replaced, rewritten, sequence
+from ...common.rewrites import IMPORT, element_at, map_nodes, rewrite_loops, sequence, settle, substitute
 from ..packing import elements
 
 # The element of an array of f32 with which its first cache line begins.
@@ -48,15 +48,15 @@ def by_tiles(body: Any) -> Any:
     RewriteError
         If marked loops are not of the form above: a space that marks them is wrong.
     """
-    return rewritten(body, CONFIGURE, _configured)
+    return rewrite_loops(body, CONFIGURE, _configure)
 
 
-def _configured(loop: Any) -> Any:
+def _configure(loop: Any) -> Any:
     shapes: set[tuple[int, int, int, int]] = set()
     stored: list[Any] = []
-    body = mapped(loop.body, tirx.For, partial(_instructions, shapes, stored))
+    body = map_nodes(loop.body, tirx.For, partial(_instructions, shapes, stored))
     for buffer in stored:
-        body = _aligned(buffer, body)
+        body = _align(buffer, body)
     if len(shapes) != 1:
         raise RewriteError(f"tiles of a task must have one shape, not {sorted(shapes)}")
     ((tiles, vectors, rows, depth),) = shapes
@@ -73,7 +73,7 @@ def _configured(loop: Any) -> Any:
         _call(AMX.release),
     ]
     body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(_TEXT), tirx.SeqStmt(task))
-    return answered(loop, CONFIGURE, body)
+    return settle(loop, CONFIGURE, body)
 
 
 def _configuration(tiles: int, vectors: int, rows: int, depth: int) -> list[int]:
@@ -96,7 +96,7 @@ def _rights(tiles: int, vectors: int) -> range:
     return range(_lefts(tiles, vectors).stop, AMX.registers)
 
 
-def _aligned(buffer: Any, body: Any) -> Any:
+def _align(buffer: Any, body: Any) -> Any:
     """Let a buffer that tiles are stored to begin with a cache line: TVM aligns what is on the stack to 16 bytes."""
     room = tirx.decl_buffer((elements(buffer) + _LINE // _BYTES,), buffer.dtype, buffer.name, scope="local")
     first = tirx.call_extern("int32", LINE_BEGIN, tirx.address_of(tirx.BufferLoad(room, [0])))
@@ -130,7 +130,7 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
     if PAIRS not in loops and isinstance(body.value, TensorLoad):
         if body.buffer.scope() == "local":  # else it is of a workspace, which is aligned
             stored.append(body.buffer)
-        target = _Tiles(body, loops, TILES, VECTORS, ROWS, LANES)
+        target = _AmxTiles(body, loops, TILES, VECTORS, ROWS, LANES)
         return sequence([_call(AMX.store, _number(reg), *target.at(a, v)) for a, v, reg in sums])
     if PAIRS not in loops:
         return sequence([_call(AMX.zero, _number(reg)) for *_, reg in sums])
@@ -141,9 +141,9 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
         raise RewriteError(f"tiles multiply pairs, not {body.value}")
     multiplied = []
     for left, right in products:
-        data = _Tiles(left, loops, TILES, None, ROWS, PAIRS)
-        multiplied.append((data, _Tiles(right, loops, None, VECTORS, PAIRS, LANES)))
-    return tirx.SeqStmt(_multiplied(tiles, vectors, multiplied))
+        data = _AmxTiles(left, loops, TILES, None, ROWS, PAIRS)
+        multiplied.append((data, _AmxTiles(right, loops, None, VECTORS, PAIRS, LANES)))
+    return tirx.SeqStmt(_multiply(tiles, vectors, multiplied))
 
 
 def _products(value: Any) -> list[tuple[Any, Any]]:
@@ -154,7 +154,7 @@ def _products(value: Any) -> list[tuple[Any, Any]]:
     return [product for part in parts for product in part] if all(parts) else []
 
 
-def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tiles]]) -> list[Any]:
+def _multiply(tiles: int, vectors: int, products: Sequence[tuple[_AmxTiles, _AmxTiles]]) -> list[Any]:
     """Return loads and multiplications: the fewer operands are held, each of the others is loaded before its use.
 
     Of several products each is of all sums, so that a sum's additions are as far apart as they can be; what one holds, the
@@ -162,9 +162,9 @@ def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tile
     """
     lefts, rights, few = _lefts(tiles, vectors), _rights(tiles, vectors), tiles <= vectors
     made: list[Any] = []
-    held: _Tiles | None = None
+    held: _AmxTiles | None = None
 
-    def load(tile: _Tiles, registers: range, a: int, v: int) -> Any:
+    def load(tile: _AmxTiles, registers: range, a: int, v: int) -> Any:
         return _call(AMX.load, _number(registers[(a + v) % len(registers)]), *tile.at(a, v))
 
     for data, weights in products:
@@ -186,8 +186,8 @@ def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tile
     return [*made, tirx.Evaluate(tirx.call_extern("void", AMX.awake))]
 
 
-class _Tiles:
-    """Where tiles of a load, or of a store, lie."""
+class _AmxTiles:
+    """Places of the tiles of a load, or of a store."""
 
     def __init__(self, access: Any, loops: dict[str, Any], tile: str | None, vector: str | None, row: str, column: str):
         if not isinstance(access, (tirx.BufferStore, TensorLoad)):
@@ -199,8 +199,8 @@ class _Tiles:
         if int(loops[column].extent) > 1 and self._distance(column) != 1:
             raise RewriteError(f"columns of a tile must be neighbours in {access}")
 
-    def same_as(self, other: _Tiles | None) -> bool:
-        """Whether these are the tiles of another load."""
+    def same_as(self, other: _AmxTiles | None) -> bool:
+        """Return whether these are the tiles of another load."""
         return other is not None and structural_equal(self._access, other._access)
 
     def at(self, tile: int, vector: int) -> tuple[Any, Any]:
@@ -209,7 +209,7 @@ class _Tiles:
         for role, number in zip(self._of, (tile, vector), strict=True):
             if role is not None:
                 values[self._loops[role].loop_var] = number
-        indices = [replaced(index, values) for index in self._access.indices]
+        indices = [substitute(index, values) for index in self._access.indices]
         address = tirx.address_of(tirx.BufferLoad(self._buffer, indices))
         return address, tirx.const(self._stride * _BYTES, "int64")
 
@@ -217,7 +217,7 @@ class _Tiles:
         """Return the elements between what neighbouring iterations of a loop meet, which must always be as many."""
         loop, analyzer = self._loops[role], sym.Analyzer()
         offset = element_at(self._buffer, self._access.indices)
-        first, second = (replaced(offset, {loop.loop_var: value}) for value in (0, 1))
+        first, second = (substitute(offset, {loop.loop_var: value}) for value in (0, 1))
         distance = analyzer.simplify(second - first)
         constant = isinstance(distance, (int, tirx.IntImm))
         if not constant or not analyzer.can_prove_equal(offset - first, loop.loop_var * distance):

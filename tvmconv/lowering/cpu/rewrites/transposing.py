@@ -29,7 +29,7 @@ from ....algorithms.annotations import (
 )
 from ....algorithms.cpu.model.counts import lines_evict
 from ....algorithms.pairs import ROUND, calls
-from ...common.rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
+from ...common.rewrites import IF_THEN_ELSE, find_all, map_nodes, refuse, rewrite_loops, sequence, settle, substitute
 from .padding import conjuncts, uses
 from .rounding import rounding
 
@@ -49,14 +49,14 @@ def transpose(body: Any) -> Any:
             refuse(loop, TRANSPOSE, f"it is none of {', '.join(_WAYS)}")
         return way(loop)
 
-    return rounding(rewritten(body, TRANSPOSE, transposed))
+    return rounding(rewrite_loops(body, TRANSPOSE, transposed))
 
 
-def _kept(loop: Any, condition: str, reason: str) -> Any:
+def _keep(loop: Any, condition: str, reason: str) -> Any:
     """Return a loop as it is, if that was allowed by the request."""
     if loop.annotations[TRANSPOSE] != condition:
         refuse(loop, TRANSPOSE, reason)
-    return answered(loop, TRANSPOSE)
+    return settle(loop, TRANSPOSE)
 
 
 def _to_pixels(loop: Any) -> Any:
@@ -66,7 +66,7 @@ def _to_pixels(loop: Any) -> Any:
     """
     lanes = loop.body
     if isinstance(lanes, tirx.IfThenElse) and lanes.else_case is None and uses(lanes.condition, loop.loop_var):
-        return _kept(loop, TO_PIXELS_IF_WHOLE, f"some columns are not copied: {lanes.condition}")
+        return _keep(loop, TO_PIXELS_IF_WHOLE, f"some columns are not copied: {lanes.condition}")
     if (
         not isinstance(lanes, tirx.For)
         or lanes.kind != tirx.ForKind.VECTORIZED
@@ -81,10 +81,10 @@ def _to_pixels(loop: Any) -> Any:
     ):
         refuse(loop, TRANSPOSE, f"it stores no {' or '.join(_ELEMENTS)} in memory: {store}")
     column, lane, dtype = loop.loop_var, lanes.loop_var, store.buffer.dtype
-    value, of_rows, of_columns = guarded(store.value, column, lane)
+    value, of_rows, of_columns = split_guard(store.value, column, lane)
     loads = loads_of(value)
     if not loads:
-        return answered(loop, TRANSPOSE)  # TVM knows that all of it is padding
+        return settle(loop, TRANSPOSE)  # TVM knows that all of it is padding
     apart = [load for load in loads if not runs(load, column, int(loop.extent))]
     if not all(_runs_in_memory(load, column, int(loop.extent)) for load in apart):
         refuse(loop, TRANSPOSE, f"it reads something else than a row: {value}")
@@ -92,12 +92,12 @@ def _to_pixels(loop: Any) -> Any:
         refuse(loop, TRANSPOSE, f"lanes do not lie together: {store}")
     first, end = inside(of_columns, column, int(loop.extent))
     if end - first < PART:
-        return _kept(
+        return _keep(
             loop, TO_PIXELS_IF_WHOLE, f"{end - first} columns are known to be inside, of at least {PART}: {of_columns}"
         )
 
     def stored(at: Any, vector: Any) -> Any:
-        indices = [replaced(index, {column: at, lane: 0}) for index in store.indices]
+        indices = [substitute(index, {column: at, lane: 0}) for index in store.indices]
         return tirx.BufferStore(store.buffer, vector, [*indices[:-1], tirx.Ramp(indices[-1], 1, count)])
 
     width = count if end - first >= count else PART
@@ -113,14 +113,15 @@ def _to_pixels(loop: Any) -> Any:
     rows = tirx.decl_buffer((count * width,), dtype, "rows", scope="local")
     row, x = tirx.Var("row", "int32"), tirx.Var("x", "int32")
     elements = {column: start} if apart else {column: start + x}
-    element = replaced(value, {lane: row, **elements})
+    element = substitute(value, {lane: row, **elements})
     if apart:  # a row of several axes: from its first element on, along the last
-        element = mapped(
+        element = map_nodes(
             element, TensorLoad, lambda load: tirx.BufferLoad(load.source, [*load.indices[:-1], load.indices[-1] + x])
         )
     read = tirx.BufferStore(rows, element, [row * width + x])
     vectors = [
-        joined([_vector(rows, (part + j) * width, width) for part in range(0, count, width)]) for j in range(width)
+        join_quarters([_vector(rows, (part + j) * width, width) for part in range(0, count, width)])
+        for j in range(width)
     ]
     block_body = [
         tirx.AllocBuffer(rows),
@@ -138,7 +139,7 @@ def _to_planes(loop: Any) -> Any:
     """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``."""
     columns = loop.body
     if not isinstance(columns, tirx.For):
-        return _kept(loop, TO_PLANES_IF_WIDE, f"rows have a single column, of at least {PART}")
+        return _keep(loop, TO_PLANES_IF_WIDE, f"rows have a single column, of at least {PART}")
     if not isinstance(columns.extent, tirx.IntImm):
         refuse(loop, TRANSPOSE, f"rows have {columns.extent} columns, of which the number is to be known")
     store, width = columns.body, int(columns.extent)
@@ -147,13 +148,13 @@ def _to_planes(loop: Any) -> Any:
         analyzer.bind(columns.loop_var, Range(0, width))
         if uses(condition := analyzer.simplify(store.condition), loop.loop_var, columns.loop_var):
             refuse(loop, TRANSPOSE, f"some channels or columns are not stored: {condition}")
-        whole = _with_body(loop, answered(columns, TRANSPOSE, store.then_case))
+        whole = _with_body(loop, settle(columns, TRANSPOSE, store.then_case))
         return tirx.IfThenElse(condition, _to_planes(whole), None)
     count = next((lanes for lanes in TRANSPOSED_LANES if int(loop.extent) % lanes == 0), 0)
     if not isinstance(store, tirx.BufferStore) or not count:
         refuse(loop, TRANSPOSE, f"it does not store vectors of channels: {store}")
     if width < PART:
-        return _kept(loop, TO_PLANES_IF_WIDE, f"rows have {width} columns, of at least {PART}")
+        return _keep(loop, TO_PLANES_IF_WIDE, f"rows have {width} columns, of at least {PART}")
     channel, x = loop.loop_var, columns.loop_var
     # Not what stands in an index: the address of the tile itself.
     sums = [each for each in loads_of(store.value) if each.source.scope() == "local" and uses(each, channel, x)]
@@ -171,7 +172,7 @@ def _to_planes(loop: Any) -> Any:
 
     def transposed(start: int, rows: Any) -> list[Any]:
         indices = [
-            [replaced(index, {channel: block * count, x: start + i}) for index in tile.indices] for i in range(side)
+            [substitute(index, {channel: block * count, x: start + i}) for index in tile.indices] for i in range(side)
         ]
         columns = [tirx.BufferLoad(tile.source, [*at[:-1], tirx.Ramp(at[-1], 1, count)]) for at in indices]
         return [
@@ -183,10 +184,10 @@ def _to_planes(loop: Any) -> Any:
     def write(start: int, rows: Any, lane: Any) -> Any:
         each = tirx.Var("x", "int32")
         element = tirx.BufferLoad(rows, [lane * side + each])
-        value = mapped(store.value, TensorLoad, lambda load: element if load.source.same_as(tile.source) else load)
+        value = map_nodes(store.value, TensorLoad, lambda load: element if load.source.same_as(tile.source) else load)
         variables = {channel: block * count + lane, x: start + each}
-        at = [replaced(index, variables) for index in store.indices]
-        return _written(store.buffer, replaced(value, variables), at, each, side)
+        at = [substitute(index, variables) for index in store.indices]
+        return _write(store.buffer, substitute(value, variables), at, each, side)
 
     steps: list[Any] = [tirx.AllocBuffer(rows) for rows in squares]
     for group in groups:
@@ -199,37 +200,37 @@ def _to_planes(loop: Any) -> Any:
 
 
 def _evict(store: Any, channel: Any, count: int) -> bool:
-    """Whether the planes of so many channels are more than the sets of L1 have lines in which they lie.
+    """Return whether the planes of `count` channels are more than the lines of the L1 sets in which they lie.
 
     Parts of a line that are stored one after the other then wait for it once. One core of a Zen 5, us, part after part for all
     planes, and plane after plane: 64 to 96 channels at 32x32 161 and 80, 192 to 384 at 64x64 4000 and 3300, 3 to 96, 4x4 taps, to
     64x64 660 and 317. Where planes do not share sets, 64 to 192 at 28x28, 87 and 91.
     """
-    first, second = (replaced(store.indices[-1], {channel: at}) for at in (0, 1))
+    first, second = (substitute(store.indices[-1], {channel: at}) for at in (0, 1))
     apart = sym.Analyzer().simplify(second - first)
     known = len(store.indices) == 1 and isinstance(apart, tirx.IntImm)
     return known and lines_evict(np.dtype(str(store.buffer.dtype)).itemsize * int(apart), count)
 
 
-def _written(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> Any:
+def _write(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> Any:
     """Return what stores values of so many `x`, which lie together, at `at`; by one instruction where one rounds them."""
     if not calls(value, ROUND):
         return _loop(x, count, tirx.ForKind.VECTORIZED, tirx.BufferStore(buffer, value, at))
     values = tirx.decl_buffer((count,), "float32", "rounded", scope="local")
     keep = _loop(x, count, tirx.ForKind.VECTORIZED, tirx.BufferStore(values, value.args[1], [x]))
     rounded = tirx.call_pure_extern(f"uint16x{count}", f"{ROUND}_{count}", _vector(values, 0, count))
-    first = [replaced(index, {x: 0}) for index in at]
+    first = [substitute(index, {x: 0}) for index in at]
     stored = tirx.BufferStore(buffer, rounded, [*first[:-1], tirx.Ramp(first[-1], 1, count)])
     return tirx.SeqStmt([tirx.AllocBuffer(values), keep, stored])
 
 
-def _interleaved(loop: Any) -> Any:
+def _interleave(loop: Any) -> Any:
     """``for x in vectorized: output[.., x] = f(sums[x % phases, .., x // phases])``, all of it or nothing under a condition."""
     store, extent = loop.body, int(loop.extent)
     if isinstance(store, tirx.IfThenElse) and store.else_case is None:
         if uses(store.condition, loop.loop_var):
             refuse(loop, TRANSPOSE, f"some columns are not stored: {store.condition}")
-        return tirx.IfThenElse(store.condition, _interleaved(_with_body(loop, store.then_case)), None)
+        return tirx.IfThenElse(store.condition, _interleave(_with_body(loop, store.then_case)), None)
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore):
         refuse(loop, TRANSPOSE, f"it is no vectorized loop around a store: {store}")
     load = _only([load for load in loads_of(store.value) if load.source.scope() == "local"])
@@ -237,28 +238,30 @@ def _interleaved(loop: Any) -> Any:
         refuse(loop, TRANSPOSE, f"it does not store sums that lie together: {store}")
     column = tirx.Var("column", "int32")
     for phases in range(2, extent // PART + 1):
-        of_phases = [replaced(load, {loop.loop_var: column * phases + phase}) for phase in range(phases)]
+        of_phases = [substitute(load, {loop.loop_var: column * phases + phase}) for phase in range(phases)]
         if extent % phases == 0 and all(runs(at, column, extent // phases) for at in of_phases):
             break
     else:
         refuse(loop, TRANSPOSE, f"sums of a phase do not lie together: {load}")
     count = extent // phases
-    firsts = [[replaced(index, {column: 0}) for index in each.indices] for each in of_phases]
+    firsts = [[substitute(index, {column: 0}) for index in each.indices] for each in of_phases]
     vectors = [tirx.BufferLoad(load.source, [*at[:-1], tirx.Ramp(at[-1], 1, count)]) for at in firsts]
     row = tirx.decl_buffer((extent,), "float32", "row", scope="local")
     together = [
         tirx.BufferStore(
             row,
-            shuffled(vectors, [x % phases * count + x // phases for x in range(start, start + count)]),
+            shuffle(vectors, [x % phases * count + x // phases for x in range(start, start + count)]),
             [tirx.Ramp(start, 1, count)],
         )
         for start in range(0, extent, count)
     ]
     part, lane = tirx.Var("part", "int32"), tirx.Var("lane", "int32")
     element = tirx.BufferLoad(row, [part * count + lane])
-    value = mapped(store.value, TensorLoad, lambda each: element if each.source.same_as(load.source) else each)
+    value = map_nodes(store.value, TensorLoad, lambda each: element if each.source.same_as(load.source) else each)
     variables = {loop.loop_var: part * count + lane}
-    stored = tirx.BufferStore(store.buffer, replaced(value, variables), [replaced(i, variables) for i in store.indices])
+    stored = tirx.BufferStore(
+        store.buffer, substitute(value, variables), [substitute(i, variables) for i in store.indices]
+    )
     write = _loop(part, phases, tirx.ForKind.UNROLLED, _loop(lane, count, tirx.ForKind.VECTORIZED, stored))
     return tirx.SeqStmt([tirx.AllocBuffer(row), *together, write])
 
@@ -268,7 +271,7 @@ _WAYS = {
     TO_PIXELS_IF_WHOLE: _to_pixels,
     TO_PLANES: _to_planes,
     TO_PLANES_IF_WIDE: _to_planes,
-    INTERLEAVE: _interleaved,
+    INTERLEAVE: _interleave,
 }
 
 
@@ -289,7 +292,7 @@ def _transposed_within_parts(vectors: Sequence[Any], lanes: int) -> list[Any]:
     firsts, seconds = (0, 1, lanes, lanes + 1), (2, 3, lanes + 2, lanes + 3)
 
     def each_part(one: Any, other: Any, order: tuple[int, ...]) -> Any:
-        return shuffled([one, other], [part + lane for part in range(0, lanes, PART) for lane in order])
+        return shuffle([one, other], [part + lane for part in range(0, lanes, PART) for lane in order])
 
     return [
         each_part(each_part(a, b, ends), each_part(c, d, ends), halves)
@@ -302,7 +305,7 @@ def _transposed_parts(vectors: list[Any]) -> list[Any]:
     """Return the vectors of all first parts, all second ones, and so on: vshuff32x4 takes two parts of each of two."""
 
     def parts(one: Any, other: Any, *order: int) -> Any:
-        return shuffled([one, other], [part * PART + lane for part in order for lane in range(PART)])
+        return shuffle([one, other], [part * PART + lane for part in order for lane in range(PART)])
 
     if len(vectors) == 2:
         return [parts(*vectors, 0, 2), parts(*vectors, 1, 3)]
@@ -311,18 +314,18 @@ def _transposed_parts(vectors: list[Any]) -> list[Any]:
     return [parts(*half, *order) for half in halves for order in ((0, 2, 4, 6), (1, 3, 5, 7))]
 
 
-def joined(vectors: list[Any]) -> Any:
+def join_quarters(vectors: list[Any]) -> Any:
     """Return quarters of a vector, of 128 bits each, as one."""
     if len(vectors) == 1:
         return vectors[0]
-    return shuffled(vectors, list(range(len(vectors) * PART)))
+    return shuffle(vectors, list(range(len(vectors) * PART)))
 
 
 def _part(vector: Any, part: int, lanes: int) -> Any:
-    return shuffled([vector], list(range(part, part + lanes)))
+    return shuffle([vector], list(range(part, part + lanes)))
 
 
-def shuffled(vectors: list[Any], lanes: list[int]) -> Any:
+def shuffle(vectors: list[Any], lanes: list[int]) -> Any:
     """Return a vector of some lanes of vectors, which are counted through."""
     return tirx.Shuffle(vectors, [tirx.const(lane, "int32") for lane in lanes])
 
@@ -341,7 +344,7 @@ def _with_body(loop: Any, body: Any) -> Any:
 
 def loads_of(value: Any) -> list[Any]:
     """Return what `value` reads of buffers."""
-    return found(value, TensorLoad)
+    return find_all(value, TensorLoad)
 
 
 def _only(loads: list[Any]) -> Any:
@@ -350,7 +353,7 @@ def _only(loads: list[Any]) -> Any:
 
 
 def runs(access: Any, variable: Any, extent: int) -> bool:
-    """Whether elements lie together as `variable` grows up to `extent`: the last index grows as it does, and no other.
+    """Return whether elements lie together as `variable` grows up to `extent`: the last index alone grows with it.
 
     An axis with one element is no axis, unless padding around it is meant.
     """
@@ -359,7 +362,7 @@ def runs(access: Any, variable: Any, extent: int) -> bool:
     indices = [index for index, elements in pairs if int(elements) > 1 or uses(index, variable)]
     analyzer = sym.Analyzer()
     analyzer.bind(variable, Range(0, extent))
-    firsts = [replaced(index, {variable: 0}) for index in indices]
+    firsts = [substitute(index, {variable: 0}) for index in indices]
     beyond = [*[0] * (len(firsts) - 1), variable]
     return all(
         analyzer.can_prove_equal(index, first + by) for index, first, by in zip(indices, firsts, beyond, strict=True)
@@ -367,7 +370,7 @@ def runs(access: Any, variable: Any, extent: int) -> bool:
 
 
 def _runs_in_memory(access: Any, variable: Any, extent: int) -> bool:
-    """Whether elements lie together as `variable` grows up to `extent`, along several axes of a dense array."""
+    """Return whether elements lie together as `variable` grows up to `extent`, along several axes of a dense array."""
     if len(access.source.strides):
         return False
     offset: Any = 0
@@ -375,10 +378,10 @@ def _runs_in_memory(access: Any, variable: Any, extent: int) -> bool:
         offset = offset * elements + index
     analyzer = sym.Analyzer()
     analyzer.bind(variable, Range(0, extent))
-    return bool(analyzer.can_prove_equal(offset, replaced(offset, {variable: 0}) + variable))
+    return bool(analyzer.can_prove_equal(offset, substitute(offset, {variable: 0}) + variable))
 
 
-def guarded(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
+def split_guard(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
     """Return what is read inside of some bounds; the bounds without `variables`, and those with, None where there are none."""
     if not isinstance(value, Call) or not value.op.same_as(IF_THEN_ELSE):
         return value, None, None
@@ -392,7 +395,7 @@ def inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
     if condition is None:
         return 0, extent
     analyzer = sym.Analyzer()
-    columns = [analyzer.simplify(replaced(condition, {column: x})) for x in range(extent)]
+    columns = [analyzer.simplify(substitute(condition, {column: x})) for x in range(extent)]
     if not all(hasattr(each, "value") for each in columns):
         return 0, 0
     held = [x for x, each in enumerate(columns) if each.value]

@@ -165,7 +165,7 @@ static Instance* new_instance(const Network* network) {
   return instance;
 }
 
-/* Where an instance has an arena of its own; NULL: there is no memory. */
+/* Returns an instance's own arena; NULL: there is no memory. */
 static unsigned char* own_arena(Instance* instance) {
   const size_t bytes = (tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
   if (instance->arena == NULL && (instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) != NULL)
@@ -220,7 +220,12 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Walks the plan; `seconds` takes how long each step took, NULL: nobody asks. */
+static int is_true(const TVMFFIAny* condition) {
+  const DLTensor* tensor = condition->v_ptr;
+  return ((const unsigned char*)tensor->data)[tensor->byte_offset] != 0;
+}
+
+/* Walks the plan; `seconds` takes how long each step took, below 0 of one that is passed over, NULL: nobody asks. */
 static int walk(const Instance* instance, double* seconds) {
   const TVMFFIAny* arguments = instance->arguments;
   int status = 0;
@@ -229,9 +234,14 @@ static int walk(const Instance* instance, double* seconds) {
     TVMFFIAny result = {.type_index = kTVMFFINone};
     double begun = seconds ? now() : 0;
     tvmconv_lend(instance->base + step->free, step->free_bytes);
-    status = step->function(NULL, arguments, step->count, &result);
+    const int32_t last = step->function != NULL || (step->count && is_true(arguments)) ? i : i + step->passed;
+    if (step->function != NULL) status = step->function(NULL, arguments, step->count, &result);
     if (seconds) seconds[i] = now() - begun;
     arguments += step->count;
+    while (i < last) {
+      arguments += tvmconv_plan.steps[++i].count;
+      if (seconds) seconds[i] = -1;
+    }
   }
   tvmconv_lend(NULL, 0);
   return status == 0 ? 0 : -1;

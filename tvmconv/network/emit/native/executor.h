@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <tvm/ffi/c_api.h>
 
-/* Where an array of a step begins. WEIGHTS are in the file, ARENA in memory that one call at a time uses. */
+/* Places of arrays of a step. WEIGHTS are in the file, ARENA in memory that one call at a time uses. */
 enum { INPUT, OUTPUT, WEIGHTS, ARENA };
 
 typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
@@ -17,10 +17,11 @@ typedef struct {
 } Argument;
 
 typedef struct {
-  Function function;
+  Function function; /* NULL: of an If, which calls none */
   const Argument* arguments;
   int32_t count;
   uint64_t free, free_bytes; /* what of the arena nobody needs meanwhile */
+  int32_t passed;            /* of an If, how many steps are passed over where its argument is false, or always if it has none */
 } Step;
 
 typedef struct {
@@ -37,5 +38,5 @@ extern const Plan tvmconv_plan;
  * threads', are allocated (launcher.c). NULL, 0: none. */
 void tvmconv_lend(unsigned char* place, uint64_t bytes);
 
-/* What a plan calls to copy an array as it is. */
+/* Copies an array as it is, as a step of a plan. */
 int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);

@@ -1,22 +1,65 @@
-"""A compiled network beside onnxruntime: an operator that TVM's frontend takes for another shows in the answers."""
+"""A compiled network beside others: an operator that TVM's frontend takes for another shows in the answers.
+
+onnxruntime reads the file as it came, its functions in it, so that it sees what was lost when they were inlined. What it cannot run,
+as most models in bf16, ONNX's reference evaluator computes, unless that would take minutes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx.reference import ReferenceEvaluator
+
 from ....accuracy import NETWORK_ERROR, network_error
-from ....errors import InputError, last_line
+from ....errors import InputError, SourceError, TvmconvWarning, last_line
+from ....frontends.onnx.graph import OURS, attributes_of
+from ....frontends.onnx.load import load
 from ....frontends.onnx.session import open_session
+from ....frontends.shapes import Bucket
+from .expand_functions import types_of
+from .reader import fixed
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
-    from ....runtime.networks.base import Array, CompiledNetwork
+    from ....runtime.networks.network import Network
+    from ....runtime.networks.tensors import Array
+
+# What the evaluator takes, in multiply-adds of its convolutions, of which it does some 80 million a second on a Zen 3. It computes
+# the elements of pools one by one.
+_MOST_WORK = 5e9
+_POOLS = ("AveragePool", "LpPool", "MaxPool", "MaxRoiPool", "RoiAlign")
+_POOL_WORK = 2000
+_WORK = {"Conv": 1, "ConvTranspose": 10, "Einsum": 1, "GRU": 1, "LSTM": 1, "RNN": 1}
 
 
-def differences(model: ModelProto, network: CompiledNetwork) -> list[str]:
-    """Return in words which outputs of a network differ from onnxruntime's, on the same random inputs, and by how much.
+def as_it_came(source: str, model: ModelProto, bucket: Bucket | None = None, cut: Sequence[str] = ()) -> ModelProto:
+    """Return what is to be compared with: a model's file with its own functions, unless onnxruntime (1.31) takes these for others.
+
+    Parameters
+    ----------
+    source, bucket, cut
+        As for :func:`tvmconv.network.read.onnx.reader.fixed`.
+    model
+        What that returned for them.
+    """
+    came = load(Path(source).read_bytes(), source, inline=False)
+    versions = {each.version for each in came.opset_import if each.domain in OURS}
+    imports = (each for function in came.functions for each in function.opset_import if each.domain in OURS)
+    if not came.functions or not versions.issuperset(each.version for each in imports):
+        return model  # it reads functions by the model's version
+    try:
+        return fixed(source, bucket, cut, inline=False)
+    except SourceError:  # a tensor within a function is to be an output
+        return model
+
+
+def differences(model: ModelProto, network: Network, came: ModelProto | None = None) -> list[str]:
+    """Return in words which outputs of a network differ from what they are to be, on the same random inputs, and by how much.
 
     Parameters
     ----------
@@ -24,14 +67,16 @@ def differences(model: ModelProto, network: CompiledNetwork) -> list[str]:
         What was compiled, its weights within; as :func:`tvmconv.network.read.onnx.reader.fixed` returns it.
     network
         The network.
+    came
+        What :func:`as_it_came` returned for it; None: `model`.
 
     Raises
     ------
     InputError
-        If onnxruntime cannot read the model, as most in bf16, or refuses the inputs, such as an index of what has one element.
+        If neither onnxruntime nor ONNX's evaluator runs the model on the inputs, such as an index of what has one element.
     """
     arrays = network.random_inputs()
-    expected = answers(model, arrays)
+    expected = answers(model, arrays, came)
     found = []
     for (name, answer), right in zip(network(**arrays).items(), expected, strict=True):
         if answer.shape != right.shape:
@@ -41,15 +86,43 @@ def differences(model: ModelProto, network: CompiledNetwork) -> list[str]:
     return found
 
 
-def answers(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
-    """Return onnxruntime's outputs; `model` and the errors are those of :func:`differences`."""
+def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | None = None) -> list[Array]:
+    """Return onnxruntime's outputs, or the evaluator's with a warning; parameters and errors are those of :func:`differences`."""
     try:
-        session = open_session(model)
-    except Exception as refusal:  # its own have no other class
-        raise InputError(f"it cannot read the model: {last_line(refusal)}") from refusal
-    taken = {each.name for each in session.get_inputs()}
-    try:
+        session = open_session(model if came is None else came)
+        taken = {each.name for each in session.get_inputs()}
         found: list[Array] = session.run(None, {name: each for name, each in arrays.items() if name in taken})
-    except Exception as refusal:  # its own have no other class
-        raise InputError(f"it refuses random inputs: {last_line(refusal)}") from refusal
+    except Exception as refusal:  # noqa: BLE001 (its own have no other class)
+        why = f"onnxruntime cannot run it on random inputs: {last_line(refusal)}"
+        try:
+            found = _evaluate(model, arrays)
+        except InputError as error:
+            raise InputError(f"{why}; {error}") from refusal
+        warnings.warn(f"compared with ONNX's reference evaluator, for {why}", TvmconvWarning, stacklevel=2)
     return found
+
+
+def _evaluate(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
+    if (work := _work(model)) > _MOST_WORK:
+        raise InputError(f"ONNX's reference evaluator would take too long ({work:.1g} multiply-adds)")
+    taken = {each.name for each in model.graph.input}
+    try:
+        return list(ReferenceEvaluator(model).run(None, {name: each for name, each in arrays.items() if name in taken}))
+    except Exception as error:  # of any kind, whatever its operators raise
+        raise InputError(f"ONNX's reference evaluator neither: {last_line(error)}") from error
+
+
+def _work(model: ModelProto) -> float:
+    """Return what the evaluator does for a model, in multiply-adds of its convolutions."""
+    shapes = {
+        name: [max(axis.dim_value, 1) for axis in each.tensor_type.shape.dim] for name, each in types_of(model).items()
+    }
+
+    def taps(node: NodeProto) -> float:
+        if node.op_type in _POOLS:
+            return _POOL_WORK * float(prod(attributes_of(node).get("kernel_shape", (1,))))
+        if node.op_type in ("Gemm", "MatMul"):
+            return max(shapes.get(node.input[0], [1])[-2:], default=1)
+        return _WORK.get(node.op_type, 0) * prod(shapes.get("".join(node.input[1:2]), [1])[1:]) or 1
+
+    return sum(taps(node) * prod(shapes.get("".join(node.output[:1]), [1])) for node in model.graph.node)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from onnx import helper, numpy_helper
 
 from ....frontends.onnx.session import open_session
+from ....frontends.onnx.weights import array_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -31,7 +32,7 @@ def computed(
     constants = []
     for name, each in zip(names, inputs, strict=True):
         if each is not None:
-            array = each if isinstance(each, np.ndarray) else numpy_helper.to_array(each)
+            array = each if isinstance(each, np.ndarray) else array_of(each)
             constants.append(numpy_helper.from_array(array, name))
     node = helper.make_node(op_type, names, ["output"], **attributes)
     output = helper.make_value_info("output", helper.make_tensor_type_proto(0, None))

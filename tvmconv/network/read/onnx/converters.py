@@ -1,35 +1,105 @@
 """TVM's ONNX frontend with conversions of our own: of operators that it (0.27) takes for others.
 
-It knows ThresholdedRelu, ReduceLogSumExp and IsInf of finite numbers alone, takes what a OneHot gives for f64 or i64, an exponent for a
-number of the type of its base, and reads no attributes of a Slice.
+It knows ThresholdedRelu, ReduceLogSumExp and IsInf of finite numbers alone, an exponent as a number of the type of its base, and OneHot
+of integers with fixed values; it reads no attributes of a Slice, and takes the input of a TopK of opset 10 for the attribute of
+earlier ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, nan
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes  # noqa: F401  # NumPy's name of bf16
+import numpy as np
+import numpy.typing as npt
 import tvm
+from onnx import helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from ...rewrite.simplify import constant
+from ....frontends.onnx.graph import attributes_of, used_names
+from ....frontends.onnx.weights import array_of
+from ...ir.branches import check_branches
+from ...ir.constants import constant, integers, static_shape
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 Emit = Callable[[relax.Expr], relax.Expr]
 _FLOATS = ("float32", "float16", "float64")
 
 
-def read(model: ModelProto) -> tvm.IRModule:
-    """Return an ONNX model as the frontend reads it."""
-    opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
-    return _Importer(None, "float32", sanitize=False).from_onnx(model.graph, opset)
+def read(model: ModelProto, prepare: Callable[[ModelProto], ModelProto]) -> tvm.IRModule:
+    """Return an ONNX model as the frontend reads it, which takes no branch of an If that was not prepared, as a model."""
+    importer = _Importer(model, prepare)
+    return importer.from_onnx(model.graph, importer.opset)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
+    def __init__(self, model: ModelProto, prepare: Callable[[ModelProto], ModelProto]) -> None:
+        super().__init__(None, "float32", sanitize=False)
+        self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
+        self._model, self._prepare = model, prepare
+
+    def _construct_nodes(self, graph: Any) -> None:
+        plain: list[NodeProto] = []
+        for node in graph.node:
+            if node.op_type == "If":
+                super()._construct_nodes(SimpleNamespace(node=plain))
+                plain = []
+                self._choose(node)
+            else:
+                plain.append(node)
+        super()._construct_nodes(SimpleNamespace(node=plain))
+
+    def _choose(self, node: NodeProto) -> None:
+        """Read an If, its branches as functions of what they read outside; the frontend's are never run."""
+        given = attributes_of(node)
+        calls = [self._branch(given[f"{which}_branch"]) for which in ("then", "else")]
+        check_branches(f"the If node {node.name or node.output[0]!r}", [each.ty for each in calls])
+        condition = self.bb.normalize(relax.op.reshape(self._nodes[node.input[0]], ()))
+        made = self.bb.emit(relax.If(condition, *calls))
+        for number, name in enumerate(node.output):
+            self._nodes[name] = self.bb.emit(relax.TupleGetItem(made, number)) if len(node.output) > 1 else made
+
+    def _branch(self, branch: GraphProto) -> relax.Call:
+        """Return the call of a branch as a function of the module."""
+        names = [name for name in dict.fromkeys((*used_names(branch), *(each.name for each in branch.output))) if name]
+        read = {name: self._nodes[name] for name in names if name in self._nodes}
+        fixed = {name: array for name, each in read.items() if (array := _numbers_of(each)) is not None}
+        taken = {name: each for name, each in read.items() if name not in fixed}
+        graph = type(branch).FromString(branch.SerializeToString())
+        graph.input.extend(_declared(name, each.ty) for name, each in taken.items())
+        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in fixed.items())
+        model = helper.make_model(
+            graph, opset_imports=self._model.opset_import, ir_version=max(self._model.ir_version, 4)
+        )
+        model = self._prepare(model)
+        importer = _Importer(model, self._prepare)
+        importer.bb = self.bb
+        function = importer.function(model.graph)
+        kept = [each.name for each in model.graph.input]
+        return self.bb.normalize(relax.Call(function, [taken[name] for name in kept]))
+
+    def function(self, graph: GraphProto) -> tvm.ir.GlobalVar:
+        """Add a graph to the module as a function of its inputs."""
+        self._parse_graph_initializers(graph)
+        self._parse_graph_input(graph)
+        self._check_for_unsupported_ops(graph)
+        with self.bb.function("branch", [self._inputs[each.name] for each in graph.input], private=True):
+            self._construct_nodes(graph)
+            outputs = [self._nodes[each.name] for each in graph.output]
+            return self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+
+    def _parse_array(self, tensor_proto: TensorProto) -> Any:
+        if uses_external_data(tensor_proto):
+            return tvm.runtime.tensor(np.array(array_of(tensor_proto)))
+        return super()._parse_array(tensor_proto)
+
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         convert = _CONVERTERS.get(op_name)
         made = None if convert is None else convert(self.bb.emit, inputs, attrs)
@@ -37,8 +107,20 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(made)
         if op_name == "Pow":
             inputs[1] = _as_base(*inputs)
-        made = super()._convert_operator(op_name, inputs, attrs, opset)
-        return self.bb.normalize(relax.op.astype(made, _dtype(inputs[2]))) if op_name == "OneHot" else made
+        if op_name == "TopK" and len(inputs) > 1:
+            opset = max(opset, 11)
+        return super()._convert_operator(op_name, inputs, attrs, opset)
+
+
+def _numbers_of(expr: relax.Expr) -> npt.NDArray[Any] | None:
+    """Return the numbers of a constant, or of a fixed shape; None: they are not fixed."""
+    sizes = integers(expr) if isinstance(expr, relax.ShapeExpr) else None
+    return constant(expr) if sizes is None else np.array(sizes, np.int64)
+
+
+def _declared(name: str, type_: Any) -> ValueInfoProto:
+    elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(str(type_.dtype)))
+    return helper.make_tensor_value_info(name, elem_type, static_shape(type_))
 
 
 def _dtype(expr: relax.Expr) -> str:
@@ -99,10 +181,25 @@ def _alone(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Ex
     return inputs[0] if of_inference else None  # no tuple, which ConvertLayout does not take
 
 
+def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr:
+    """Return a OneHot as a comparison with each index and, as negative ones count from the end, each less the depth."""
+    depth = constant(inputs[1])
+    if depth is None:
+        raise ValueError("the depth of a OneHot is not fixed")
+    rank = inputs[0].ty.ndim + 1
+    axis = given.get("axis", -1) % rank
+    rows = np.arange(int(depth.item()), dtype=np.int64).reshape(-1, *[1] * (rank - 1 - axis))
+    indices = emit(relax.op.expand_dims(relax.op.astype(inputs[0], "int64"), axis))
+    chosen = (relax.op.equal(indices, relax.const(each)) for each in (rows, rows - len(rows)))
+    off, on = (relax.op.take(inputs[2], relax.const(each, "int64"), 0) for each in (0, 1))
+    return relax.op.where(relax.op.logical_or(*map(emit, chosen)), emit(on), emit(off))
+
+
 # None of these: the frontend's own.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
     "Dropout": _alone,
     "IsInf": _infinite,
+    "OneHot": _one_hot,
     "ReduceLogSumExp": _log_sum_exp,
     "Slice": _sliced,
     "ThresholdedRelu": _thresholded,

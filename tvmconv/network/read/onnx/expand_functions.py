@@ -7,9 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import onnx
-import onnx.inliner
 
 from ....frontends.onnx.graph import used_names
+from ....frontends.onnx.inline import inline_functions
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
@@ -20,7 +20,7 @@ _ONNX = ("", "ai.onnx")
 _DOMAIN = "tvmconv.expanded"
 
 
-def expanded(model: ModelProto) -> ModelProto | None:
+def expanded(model: ModelProto, source: str) -> ModelProto | None:
     """Return a model of fixed shapes without operators that ONNX defines by others and the frontend lacks; None: it has none.
 
     What shapes decide in it is to be computed after.
@@ -40,7 +40,7 @@ def expanded(model: ModelProto) -> ModelProto | None:
     if not model.functions:
         return None
     model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
-    return onnx.inliner.inline_local_functions(model, convert_version=True)
+    return inline_functions(model, source)
 
 
 def drop_empty(model: ModelProto) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from ....frontends.onnx.graph import attributes_of
+from ....frontends.onnx.weights import array_of
 from .constants import add_constant
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def pads_of(
     node: NodeProto, given: dict[str, Any], constants: Mapping[str, TensorProto], rank: int | None = None
 ) -> list[tuple[int, int]] | None:
     """Return where each axis of a Pad begins and ends; None if that is not fixed. With `axes` it needs the rank."""
-    arrays = [numpy_helper.to_array(constants[each]) if each in constants else None for each in node.input]
+    arrays = [array_of(constants[each]) if each in constants else None for each in node.input]
     pads, axes = ([*arrays, None, None, None][at] for at in (1, 3))
     numbers = given["pads"] if "pads" in given else None if pads is None else pads.tolist()
     if numbers is None or ("".join(node.input[3:]) and (axes is None or rank is None)):

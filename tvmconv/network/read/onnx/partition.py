@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 import onnx
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 # What a plan has not: branches, and tensors whose shapes numbers decide.
 _DECIDING = {"If", "Loop", "Scan", "Compress", "NonMaxSuppression", "NonZero", "Unique"}
+# How often a model is cut anew: once for operators that the frontend names, once for nodes found by themselves, and some to spare.
+_MOST_ROUNDS = 8
+# Elements of a constant that is a shape, axes or a scale rather than a weight.
+_SMALL = 16
 # What takes the time of networks. Parts without are not worth a node of their own, which waits for all of its inputs.
 _WORTHWHILE = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "RNN", "GRU", "LSTM", "Attention", *MICROSOFT}
 _TYPES = {
@@ -87,26 +92,38 @@ class _Cut:
         self._values: Mapping[str, Value] = _values(model, source)
         self._constants = {each.name: each for each in model.graph.initializer}
         self._writers = {name: number for number, node in enumerate(self._nodes) for name in node.output if name}
+        self._readable: dict[tuple[object, ...], bool] = {}
         self._lacking = {number for number, node in enumerate(self._nodes) if not self._is_plain(node)}
 
     def parts(self) -> list[Part]:
-        """Return the parts that can be read; what cannot is found node by node."""
-        read: dict[tuple[int, ...], Part] = {}
-        while True:
-            groups = list(self._groups())
+        """Return the parts that can be read; of what cannot, all nodes that alone cannot are left out at once."""
+        read: dict[tuple[int, ...], list[Part]] = {}
+        groups: list[tuple[int, ...]] = []
+        for _ in range(_MOST_ROUNDS):
+            groups, refused = list(self._groups()), set()
             for nodes in groups:
-                if nodes in read:
-                    continue
-                try:
-                    read[nodes] = self._part(nodes)
-                except SourceError as error:
-                    # It may name what the frontend, or ONNX's definitions, write a node as, and no node of the model.
-                    names = error.names if isinstance(error, LackingOperatorsError) else ()
-                    named = {number for number, node in enumerate(self._nodes) if node.op_type in names}
-                    self._lacking |= (named - self._lacking) or set(self._unreadable(nodes)) or set(nodes)
-                    break
-            else:
-                return [read[nodes] for nodes in groups]
+                if nodes not in read:
+                    read[nodes], lacking = self._read(nodes)
+                    refused |= lacking
+            if not refused:
+                break
+            self._lacking |= refused
+        return [part for nodes in groups for part in read[nodes]]
+
+    def _read(self, nodes: tuple[int, ...]) -> tuple[list[Part], set[int]]:
+        """Return some nodes as a part, or those of all nodes that are refused; if no node is to blame, what is connected and can be read."""
+        try:
+            return [self._part(nodes)], set()
+        except SourceError as error:
+            # It may name what the frontend, or ONNX's definitions, write a node as, and no node of the model.
+            names = error.names if isinstance(error, LackingOperatorsError) else ()
+        named = {number for number, node in enumerate(self._nodes) if node.op_type in names} - self._lacking
+        if refused := named or {number for number in nodes if not self._is_readable(number)}:
+            return [], refused
+        components = self._components(nodes)
+        if len(components) == 1:
+            return [], set()
+        return [part for each in components for part in self._read(tuple(each))[0]], set()
 
     def _is_plain(self, node: NodeProto) -> bool:
         """Whether a node is one of ONNX's operators, of tensors whose shapes are known."""
@@ -131,11 +148,16 @@ class _Cut:
             levels.append(max((levels[each] + (rises and each in self._lacking) for each in before), default=0))
         for level in sorted(set(levels)):
             nodes = [each for each, its in enumerate(levels) if its == level and each not in self._lacking]
-            if kept := tuple(self._worthwhile(nodes)):
-                yield kept
+            worth = [
+                each
+                for each in self._components(nodes)
+                if any(self._nodes[number].op_type in _WORTHWHILE for number in each)
+            ]
+            if worth:
+                yield tuple(sorted(number for each in worth for number in each))
 
-    def _worthwhile(self, nodes: Sequence[int]) -> list[int]:
-        """Return those nodes that are connected with one that is worth it."""
+    def _components(self, nodes: Sequence[int]) -> list[list[int]]:
+        """Return those of nodes that are connected with each other."""
         leaders = {each: each for each in nodes}
 
         def leader(node: int) -> int:
@@ -148,25 +170,30 @@ class _Cut:
             for name in self._nodes[each].input:
                 if self._writers.get(name) in leaders:
                     leaders[leader(self._writers[name])] = leader(each)
-        worth = {leader(each) for each in nodes if self._nodes[each].op_type in _WORTHWHILE}
-        return [each for each in nodes if leader(each) in worth]
+        components: dict[int, list[int]] = {}
+        for each in nodes:
+            components.setdefault(leader(each), []).append(each)
+        return list(components.values())
 
-    def _unreadable(self, nodes: Sequence[int]) -> Iterator[int]:
-        """Yield those nodes that cannot be read by themselves."""
-        known: dict[tuple[object, ...], bool] = {}
-        for number in nodes:
-            node = self._nodes[number]
-            ends = tuple((self._values[name], name in self._constants) for name in (*node.input, *node.output) if name)
-            fixed_inputs = tuple(name for name in node.input if name in self._constants)
-            key = (node.op_type, str(node.attribute), ends, fixed_inputs)
-            if key not in known:
-                try:
-                    self._part((number,))
-                    known[key] = True
-                except SourceError:
-                    known[key] = False
-            if not known[key]:
-                yield number
+    def _is_readable(self, number: int) -> bool:
+        """Whether a node can be read by itself; of nodes alike, with other weights, one is tried."""
+        node = self._nodes[number]
+        ends = tuple((self._values[name], self._number(name)) for name in (*node.input, *node.output) if name)
+        key = (node.op_type, str(node.attribute), ends)
+        if key not in self._readable:
+            try:
+                self._part((number,))
+                self._readable[key] = True
+            except SourceError:
+                self._readable[key] = False
+        return self._readable[key]
+
+    def _number(self, name: str) -> bytes | None:
+        """Return the numbers of a small constant, which tell nodes apart; of large ones nothing; None: it is no constant."""
+        if name not in self._constants:
+            return None
+        constant = self._constants[name]
+        return onnx.numpy_helper.to_array(constant).tobytes() if prod(constant.dims) <= _SMALL else b""
 
     def _part(self, numbers: Collection[int]) -> Part:
         within = set(numbers)

@@ -20,13 +20,15 @@ from ....frontends.onnx.graph import (
     declared_inputs,
     inputs_of,
     keep_used,
-    load,
     with_inputs,
 )
+from ....frontends.onnx.load import load
 from ....frontends.onnx.rules import OP_TYPES
 from ....frontends.onnx.session import open_session
+from ....frontends.onnx.versions import with_known_versions
+from ....frontends.onnx.weights import fill, hollow, load_weights
 from ....frontends.shapes import Bucket, bind, left_free
-from ...lower import OUTPUT_NAMES
+from ...ir.graph import OUTPUT_NAMES
 from .expand_functions import drop_empty, expanded
 from .fold_constants import folded
 from .join_pads import join_pads
@@ -68,24 +70,16 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
 
 def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     """Return what :func:`read_onnx` does, of what :func:`fixed` returned for the same file."""
-    simple = simplified(model, source)
-    if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
-        raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
-    by_others = expanded(simple)
-    if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
-        # Of an operator that is written as others after onnxruntime has computed the constants.
-        simple = simplified(by_others or simple, source)
-    if by_others is not None:
-        drop_empty(simple)
-    join_pads(simple)
-    simple = mended(simple, source)
+    simple = prepared(model, source)
     from .converters import read
 
     try:
         # It prints what it stumbles over; the error says it again.
         with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = read(simple)
+            module = read(simple, lambda branch: prepared(branch, source))
+    except SourceError:
+        raise
     except tvm.error.OpNotImplemented as error:
         names = str(error).rpartition(": ")[2]
         reasons = [f" ({name}: {why})" for name, why in OTHER_OP_TYPES.items() if name in names]
@@ -103,13 +97,28 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     return module
 
 
+def prepared(model: ModelProto, source: str) -> ModelProto:
+    """Return a model in operators that the frontend reads, without what constants decide; errors are those of :func:`read_onnx`."""
+    simple = simplified(model, source)
+    if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
+        raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
+    by_others = expanded(simple, source)
+    if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
+        # Of an operator that is written as others after onnxruntime has computed the constants.
+        simple = simplified(by_others or simple, source)
+    if by_others is not None:
+        drop_empty(simple)
+    join_pads(simple)
+    return mended(simple, source)
+
+
 def is_foreign(node: NodeProto) -> bool:
     """Whether a node is another's operator, not ONNX's, of which the frontend would not know, or take it for ONNX's of the name."""
     return node.domain not in OURS and not (node.domain == "com.microsoft" and node.op_type in MICROSOFT)
 
 
 def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True) -> ModelProto:
-    """Return an ONNX model with the shapes of its inputs fixed, its weights within.
+    """Return an ONNX model with the shapes of its inputs fixed, its weights within, unless they are too many for protobuf.
 
     An input that has a default, an initializer of its name, is that constant and no input: files of IR 3 list all of their weights
     so. What is to be given in each call has no initializer.
@@ -143,11 +152,11 @@ def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), in
             raise SourceError(
                 f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
             )
-    model = _without_weights_as_inputs(with_inputs(model, bound))
+    model = _without_weights_as_inputs(with_known_versions(with_inputs(model, bound), source))
     if cut:
         _cut(model, cut, source)
     try:
-        onnx.load_external_data_for_model(model, str(path.parent))
+        load_weights(model, path.parent)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
     return model
@@ -178,14 +187,15 @@ def _cut(model: ModelProto, names: Sequence[str], source: str) -> None:
 
 
 def simplified(model: ModelProto, source: str) -> ModelProto:
-    """Return a model with its constants computed by onnxruntime, in ONNX's own operators."""
+    """Return a model with its constants computed by onnxruntime, in ONNX's own operators; nothing of weights that stay in files."""
+    model, apart = hollow(model)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         optimized = str(Path(folder) / "model.onnx")
         try:
             open_session(model, "ORT_ENABLE_BASIC", optimized)
         except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
             # It lacks a kernel, as those of most operators in bf16, which the network does not need.
-            return folded(model, source)
+            return fill(folded(model, source), apart)
         except Exception as error:  # its own have no other class
             raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error
-        return onnx.load(optimized)
+        return fill(onnx.load(optimized), apart)

@@ -1,4 +1,4 @@
-"""What TVM's ONNX frontend (0.27) reads as something else: written as it reads it rightly, or refused."""
+"""Rewrite nodes that TVM's ONNX frontend (0.27) misreads, or refuse them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _NAMES = {
     "GRU",
     "LSTM",
     "LayerNormalization",
-    "NonMaxSuppression",
     "Dropout",
     "Pad",
     "Resize",
     "RoiAlign",
     "Upsample",
 }
-# Whose outputs after the first are optional.
+# Operators whose outputs have as many elements as numbers decide, and how many of their inputs decide it.
+_COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
+# Operators whose outputs after the first are optional.
 _OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
 
@@ -49,7 +50,7 @@ def mended(model: ModelProto, source: str) -> ModelProto:
     SourceError
         If a node has no such way; it names the node.
     """
-    if not any(node.op_type in _NAMES for node in model.graph.node):
+    if not any(node.op_type in _NAMES or node.op_type in _COUNTING for node in model.graph.node):
         return model
     _drop_unread(model)
     shapes, types = _inferred(model)
@@ -57,12 +58,13 @@ def mended(model: ModelProto, source: str) -> ModelProto:
     for node in model.graph.node:
         if node.op_type == "Conv":
             _check_span(node, shapes, source)
-        if node.op_type == "NonMaxSuppression":
-            before = [name for name in node.input[:2] if name not in {each.name for each in model.graph.input}]
+        if node.op_type in _COUNTING:
+            written = {name for each in model.graph.node for name in each.output}
+            before = [name for name in node.input[: _COUNTING[node.op_type]] if name in written]
+            options = f" ({' '.join(f'--cut {shlex.quote(name)}' for name in before)})" if before else ""
             raise SourceError(
-                f"{source}: the NonMaxSuppression node {node.name or node.output[0]!r} gives as many rows as its numbers decide;"
-                " a network is compiled for fixed shapes: cut it before that node"
-                f" ({' '.join(f'--cut {shlex.quote(name)}' for name in before)}), and select boxes in the program"
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} gives as many elements as its numbers decide; a"
+                f" network is compiled for fixed shapes: cut it before that node{options}, and compute the rest in the program"
             )
         try:
             nodes += _nodes(node, shapes, types, model)
@@ -81,6 +83,8 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     given = attributes_of(node)
     if node.op_type == "BatchNormalization" and given.get("training_mode"):
         raise ValueError("is in training mode (export for inference)")
+    if node.op_type == "BatchNormalization" and not given.get("spatial", 1):  # before version 9
+        raise ValueError("has numbers of its own for each pixel (spatial is 0)")
     if node.op_type == "ConvTranspose":
         if "output_shape" in given:
             _give_pads(node, given, shapes)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Shape = tuple[int, ...]
-# Of what a scale makes of an extent: scales are f32, so 48 by 1.3333334 is 64.000003.
+# Tolerance of a scaled extent: scales are f32, so 48 by 1.3333334 is 64.000003.
 _WHOLE = 1e-3
 FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
-# Of weights, which are of the order of 1 and in f32.
+# Tolerance of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
 
 

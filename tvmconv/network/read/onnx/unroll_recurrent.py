@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from ....frontends.onnx.graph import attributes_of
+from ....frontends.onnx.weights import array_of
 from .constants import add_constant
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ def unrolled(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[
     directions = 2 if given.get("direction", "forward") == "bidirectional" else 1
     _check(node.op_type, given, inputs, data, directions)
     constants = {each.name: each for each in model.graph.initializer}
-    arrays = [
-        numpy_helper.to_array(constants[inputs[place]]) if inputs[place] in constants else None for place in (1, 2, 3)
-    ]
+    arrays = [array_of(constants[inputs[place]]) if inputs[place] in constants else None for place in (1, 2, 3)]
     weights, recurrent, bias = arrays
     if weights is None or recurrent is None or (inputs[3] and bias is None):
         raise ValueError("has weights that are not fixed")

@@ -1,4 +1,4 @@
-"""What a node of an exported program gives its conversion: arguments by the operator's own names, and the type of its answer."""
+"""Read a node's arguments by the operator's own names, and the type of its answer, for its conversion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 from tvm import relax
 
 from ....frontends.torch.nodes import arguments
-from ...rewrite.simplify import static_shape
+from ...ir.constants import static_shape
 
 if TYPE_CHECKING:
     from torch.fx import Node

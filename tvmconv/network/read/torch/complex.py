@@ -31,7 +31,7 @@ def without_complex(program: ExportedProgram) -> ExportedProgram:
 
 
 def is_complex(node: Any) -> bool:
-    """Whether a node gives a complex tensor, or several."""
+    """Return whether a node gives a complex tensor, or several."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return any(isinstance(each, torch.Tensor) and each.is_complex() for each in pytree.tree_leaves(value))
 
@@ -219,7 +219,7 @@ class _Rewriting:
 
 # Arguments that are tensors.
 _TENSORS = ("self", "other", "mat2", "vec", "tensor", "real", "imag", "abs", "angle", "src")
-# What is done to each part alone: moves, and sums of elements.
+# Operators on each part alone: moves, and sums of elements.
 _EACH = {
     "alias.default", "cat.default", "clone.default", "constant_pad_nd.default", "detach.default", "diagonal.default",
     "expand.default", "flip.default", "gather.default", "index.Tensor", "index_select.default", "mean.default", "mean.dim",
@@ -228,7 +228,7 @@ _EACH = {
     "stack.default", "sum.default", "sum.dim_IntList", "t.default", "transpose.int", "unbind.int", "unfold.default",
     "unsqueeze.default", "view.default", "_unsafe_view.default", "reshape.default",
 }  # fmt: skip
-# Of one number everywhere.
+# Fills with one number everywhere.
 _FILLS = {"empty_like.default", "full.default", "full_like.default", "new_zeros.default", "zeros_like.default"}
-# Of these, what is written must be complex as what it is written to.
+# Operators whose written tensor must be complex as the one that it is written to.
 _ALIKE = {"select_scatter.default", "slice_scatter.default"}

@@ -1,4 +1,4 @@
-"""What operators on complex tensors compute of their real and imaginary parts."""
+"""Compute operators on complex tensors from their real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ RULES: Mapping[str, Rule] = {
     **{name: _by_matrices(name) for name in _MATRICES},
     **FOURIER,
 }
-# What knows that a tensor may have no imaginary part.
+# Operators that know that a tensor may have no imaginary part.
 OF_REAL = {
     "copy.default",
     "mul.Tensor",

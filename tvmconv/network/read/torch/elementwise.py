@@ -117,7 +117,7 @@ _TWO = {
     "__lshift__": relax.op.left_shift,
     "__rshift__": relax.op.right_shift,
 }
-# What sums, products and extremes of truth values are.
+# Operators that compute sums, products and extremes of truth values.
 _OF_TRUTH = {
     relax.op.add: relax.op.logical_or,
     relax.op.maximum: relax.op.logical_or,

@@ -16,7 +16,7 @@ import torch
 from ....frontends.torch.nodes import Nodes, Parts
 
 aten = torch.ops.aten
-# What transposes and a product between two stages take, in multiplications a number: of 200 rows of 128 numbers, one product
+# Cost of transposes and a product between two stages, in multiplications a number: of 200 rows of 128 numbers, one product
 # took 42 us, two 56, of 256 numbers 91 and 77 (two threads of a Zen 5).
 _MOVES = 128
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tvm import relax
 
-from ...rewrite.simplify import static_shape
+from ...ir.constants import static_shape
 from .arguments import Converters, Given
 
 

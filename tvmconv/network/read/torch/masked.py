@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 class _Rows(NamedTuple):
-    """What a node would give of all places: those of the mask are one axis, so many from the end."""
+    """Result of a node at all places: those of the mask are one axis, `axis` from the end."""
 
     mask: fx.Node
     axis: int
@@ -67,7 +67,7 @@ def _mask_of(node: fx.Node) -> fx.Node | None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two nodes compute the same, as ``~mask`` does wherever it is written."""
+    """Return whether two nodes compute the same, as ``~mask`` does wherever it is written."""
     if not isinstance(one, fx.Node) or not isinstance(other, fx.Node) or one.op != "call_function":
         return bool(one is other) if isinstance(one, fx.Node) else type(one) is type(other) and bool(one == other)
     return one is other or (
@@ -132,13 +132,13 @@ def _drop_checks(graph: fx.Graph, node: fx.Node) -> None:
             graph.erase_node(each)
 
 
-# What masks are made by.
+# Operators that make masks.
 _OF_MASKS = {
     "bitwise_and.Tensor", "bitwise_not.default", "bitwise_or.Tensor", "logical_and.default", "logical_not.default",
     "logical_or.default", *(f"{name}.{of}" for name in ("eq", "ge", "gt", "le", "lt", "ne") for of in ("Scalar", "Tensor")),
 }  # fmt: skip
 _DIVISIONS = ("div.", "floor_divide.", "fmod.", "remainder.")
-# Of single elements, though PyTorch does not say so.
+# Operators on single elements, though PyTorch does not say so.
 _AS_IT_IS = {"_to_copy.default", "alias.default", "clone.default", "detach.default"}
 _CHECKS = {
     "_assert_scalar.default", "_assert_tensor_metadata.default",

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...ir.constants import constant
 from ...ir.operators import CONVOLUTIONS, TRANSPOSED
-from ...rewrite.simplify import constant
 from .arguments import Converters, Given
 
 

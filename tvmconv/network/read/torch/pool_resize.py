@@ -23,7 +23,7 @@ _OF_PLANES = {
     "linear_aa": "_upsample_bilinear2d_aa",
     "cubic_aa": "_upsample_bicubic2d_aa",
 }
-# Of weights, which are of the order of 1 and in f32.
+# Tolerance of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
 _METHODS, _OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}

@@ -69,11 +69,15 @@ def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
     importer = _Importer()
     try:
         importer.prepare(program)
-        return importer.from_exported_program(program, False, False, False, None)
+        module = importer.from_exported_program(program, False, False, False, None)
     except SourceError:
         raise
     except Exception as error:  # assertions, and whatever converters stumble over
         raise importer.error(last_line(error)) from error
+    for variable, function in module.functions_items():
+        if variable.name_hint != "main":  # a branch, which nobody calls from outside
+            module[variable] = function.without_attr("global_symbol")
+    return module
 
 
 def unread(nodes: Iterable[Node]) -> dict[Node, str]:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...rewrite.simplify import constant
+from ...ir.constants import constant
 from .arguments import Converter, Converters, Given
 from .indexing import linear
 
 # Values at one place, beyond which they are added one by one.
 _MOST_GATHERS = 64
-# What TVM calls how a scatter brings numbers together, by what PyTorch calls it.
+# Names of TVM for the reductions of a scatter, by PyTorch's names.
 _TOGETHER = {
     "write": "update",
     **dict.fromkeys(("add", "sum"), "add"),

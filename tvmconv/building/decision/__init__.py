@@ -1,0 +1,1 @@
+"""Decide which algorithm and schedule a problem gets, and why."""

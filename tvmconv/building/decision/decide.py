@@ -1,0 +1,98 @@
+"""Decide in which ways a problem is compiled, the best first: `build`, `compile`, `explain` and `inspect` all ask here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...problem import Problem
+from ...signature import format_signature
+from ...targets.target import Target
+from ...tuning.records import Record, Records
+from ...tuning.transfer import donor
+from .rank import Room, algorithms_of
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compile a problem: by `record`, or by the default schedule of an algorithm.
+
+    Attributes
+    ----------
+    origin
+        Its name in a manifest: ``"tuned"``, ``"transferred"`` (another problem's record) or ``"default"``.
+    algorithm
+        The algorithm.
+    record
+        The record whose schedule it takes; None: the algorithm's default.
+    """
+
+    origin: str
+    algorithm: str
+    record: Record | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The ways to compile a problem for a target, the best first: each is tried where those before it fail.
+
+    Attributes
+    ----------
+    problem, target, math
+        The question; `math` as in `tvmconv.algorithms.table.applicable`.
+    ways
+        The answer.
+    """
+
+    problem: Problem
+    target: Target
+    math: str
+    ways: tuple[Way, ...]
+
+    @property
+    def reason(self) -> str:
+        """Say why the first way is the first."""
+        record = self.ways[0].record
+        if record is None:
+            return "the default"
+        whose = "" if record.signature == format_signature(self.problem) else f" of {record.signature}"
+        return (
+            f"a tuning record{whose}: {record.seconds * 1e6:.1f} us, after {record.trials} trials on {record.machine}"
+        )
+
+    def __str__(self) -> str:
+        return f"{format_signature(self.problem)} for {self.target.name}"
+
+
+def decide(
+    problems: Iterable[Problem],
+    target: Target,
+    math: str,
+    records: Records,
+    network: Sequence[Problem] = (),
+    room: Room | None = None,
+    transfer: bool = False,
+) -> list[Decision]:
+    """Return a decision for each distinct problem.
+
+    The ways are the problem's own tuning record, the schedule of a like problem, the default schedule of the best algorithm, those of
+    the others by increasing estimate, and `plain`.
+
+    Parameters
+    ----------
+    network, room
+        As in `tvmconv.building.decision.rank.algorithms_of`, which orders the algorithms.
+    transfer
+        Take over the schedule of the nearest problem that has a record, not of one with the same sums alone.
+    """
+    winners = records.winners(target, math) if transfer else []
+    decisions = []
+    for problem, names in algorithms_of(problems, target, math, network, room, records).items():
+        own = records.best(problem, target, math, names)
+        like = records.of_sums(problem, target, math, names) or donor(
+            problem, target, math, [winner for winner in winners if winner.algorithm in names]
+        )
+        ways = [Way(origin, each.algorithm, each) for origin, each in (("tuned", own), ("transferred", like)) if each]
+        ways += [Way("default", name) for name in names]
+        decisions.append(Decision(problem, target, math, tuple(ways)))
+    return decisions

@@ -1,0 +1,147 @@
+"""Choose which algorithms the layers of a network may have, by what their filters take: time to come from memory, and bytes.
+
+A network reads each filter once for each answer, so no cache keeps those of a large one. Winograd's transformed filters are up to four
+times as large as the model's at 3x3 taps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from ...algorithms.cpu.model.cold import cold_lines
+from ...algorithms.cpu.model.cost import cycles
+from ...algorithms.table import applicable
+from ...problem import Problem
+from ...targets.target import Target
+from ...tuning.records import Records
+
+
+@dataclass(frozen=True)
+class Room:
+    """Limits of a network's filters, as kernels read them.
+
+    Attributes
+    ----------
+    most_bytes
+        All of them.
+    most_loss
+        Of the kernels' time by estimate, the part that may be lost for that: with more, filters stay larger.
+    filters
+        How many filters the layers of a problem have; of one that is not there, each layer its own.
+    """
+
+    most_bytes: float
+    most_loss: float = inf
+    filters: Mapping[Problem, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An algorithm that may compute a problem, the cycles that it takes, and the bytes of its filter."""
+
+    algorithm: str
+    cycles: float
+    size: int
+    is_default: bool
+
+
+def algorithms_of(
+    problems: Iterable[Problem],
+    target: Target,
+    math: str,
+    network: Sequence[Problem] = (),
+    room: Room | None = None,
+    records: Records | None = None,
+) -> dict[Problem, tuple[str, ...]]:
+    """Return for each problem the names of the algorithms that it may have, the best first.
+
+    Parameters
+    ----------
+    network
+        The layers of the network that has the problems, each as often as it is called. Where no cache keeps their filters, as kernels
+        read them, algorithms are ordered by the time with filters from memory, and one whose filter is larger than the best one's is
+        left out; not if a record that was measured so says that it is better.
+    room
+        What the filters of the network may take: those are made smaller first that lose the least time for each byte.
+    """
+    counts = Counter(network)
+    hot = {each: _options(each, target, math) for each in dict.fromkeys((*network, *problems))}
+    for cold in (False, True):
+        options = {each: _order(each, listed, target, math, cold, records) for each, listed in hot.items()}
+        taken = within({each: options[each] for each in counts}, counts, room)
+        if _are_kept(taken, counts, target):
+            break
+    found = {}
+    for problem, listed in options.items():
+        most = taken[problem].size if problem in taken and (cold or room is not None) else None
+        found[problem] = tuple(each.algorithm for each in listed if most is None or each.size <= most)
+    return {each: found[each] for each in problems}
+
+
+def is_cold(network: Sequence[Problem], target: Target, math: str) -> bool:
+    """Return whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
+    counts = Counter(network)
+    hot = {each: _order(each, _options(each, target, math), target, math, False, None) for each in counts}
+    return not _are_kept(within(hot, counts, None), counts, target)
+
+
+def _are_kept(taken: Mapping[Problem, Option], counts: Mapping[Problem, int], target: Target) -> bool:
+    """Return whether a cache keeps filters as kernels read them: Winograd's may be too large for it alone."""
+    return target.keeps(sum(each.size * counts[problem] for problem, each in taken.items()))
+
+
+def within(
+    options: Mapping[Problem, Sequence[Option]], counts: Mapping[Problem, int], room: Room | None
+) -> dict[Problem, Option]:
+    """Return the fastest option of each problem, whose filters find room together, or take as little as they can.
+
+    What loses the least time for each byte that is spared is given up first.
+    """
+    taken = {problem: listed[0] for problem, listed in options.items()}
+    if room is None or not options:
+        return taken
+    filters = {problem: room.filters.get(problem, count) for problem, count in counts.items()}
+    spent = sum(each.size * filters[problem] for problem, each in taken.items())
+    left = room.most_loss * sum(each.cycles * counts[problem] for problem, each in taken.items())
+    while spent > room.most_bytes:
+        smaller = [
+            (
+                (other.cycles - each.cycles) * counts[problem],
+                (each.size - other.size) * filters[problem],
+                problem,
+                other,
+            )
+            for problem, each in taken.items()
+            for other in options[problem]
+            if other.is_default and other.size < each.size and (other.cycles - each.cycles) * counts[problem] <= left
+        ]
+        if not smaller:
+            break
+        lost, spared, problem, other = min(smaller, key=lambda step: step[0] / step[1])
+        spent, left, taken[problem] = spent - spared, left - lost, other
+    return taken
+
+
+def _options(problem: Problem, target: Target, math: str) -> list[Option]:
+    """Return the options to compute a problem, by their time with filters that a cache keeps."""
+    return [
+        Option(each.name, each.cycles(problem, target), each.filter_bytes(problem, target), each.is_default)
+        for each in applicable(problem, target, math)
+    ]
+
+
+def _order(
+    problem: Problem, listed: Sequence[Option], target: Target, math: str, cold: bool, records: Records | None
+) -> list[Option]:
+    """Return options, the fastest first; `cold`: by their time with filters from memory."""
+    if cold:
+        listed = [replace(each, cycles=each.cycles + cycles(cold_lines(problem, each.size), target)) for each in listed]
+    record = records.best(problem, target, math) if records is not None and cold else None
+    if record is not None and record.cold:  # by measurement
+        least = min(each.cycles for each in listed)
+        listed = [replace(each, cycles=least) if each.algorithm == record.algorithm else each for each in listed]
+        return sorted(listed, key=lambda each: (not each.is_default, each.cycles, each.algorithm != record.algorithm))
+    return sorted(listed, key=lambda each: (not each.is_default, each.cycles))

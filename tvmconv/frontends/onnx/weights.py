@@ -1,0 +1,117 @@
+"""Weights that an ONNX model keeps in other files: within it, or, where protobuf has no room for them, left where they are.
+
+Then a tensor's location is a path from the root, as onnxruntime takes none that begins with it, so that a changed model finds them
+from anywhere; `array_of` maps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor, uses_external_data
+
+from .graph import subgraphs
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, TensorProto
+
+# What locations begin from.
+ROOT = Path.cwd().anchor
+# Of weights in other files that are read into a model: protobuf has at most 2 GiB, with all else.
+MOST_BYTES = 1 << 30
+# Of a tensor that may be a shape or a scale, whose numbers decide, and is read in any case.
+SMALL_BYTES = 1 << 16
+
+
+def load_weights(model: ModelProto, folder: Path) -> None:
+    """Read a model's weights in other files into it, or if they are too many, the small ones alone.
+
+    Raises
+    ------
+    OSError, ValueError, onnx.checker.ValidationError
+        If a file cannot be read, is too short, or is not in the model's folder.
+    """
+    tensors = [*model.graph.initializer, *_inner(model.graph)]
+    outside = [each for each in tensors if uses_external_data(each)]
+    stay = sum(map(_bytes, outside)) > MOST_BYTES
+    own = len(model.graph.initializer)
+    for number, tensor in enumerate(tensors):
+        if not uses_external_data(tensor):
+            continue
+        if stay and number < own and _bytes(tensor) > SMALL_BYTES:
+            _anchor(tensor, folder)
+            continue
+        load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def array_of(tensor: TensorProto) -> npt.NDArray[Any]:
+    """Return the numbers of a tensor of a model of :func:`load_weights`; those of a file are mapped."""
+    if not uses_external_data(tensor):
+        return np.asarray(numpy_helper.to_array(tensor))
+    where, dtype = ExternalDataInfo(tensor), helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    flat = np.memmap(ROOT + where.location, np.uint8, "r", where.offset or 0, (_bytes(tensor),))
+    return flat.view(dtype).reshape(tuple(tensor.dims))
+
+
+def hollow(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
+    """Return a model that takes what lies in files as inputs, and these weights; itself if there are none."""
+    apart = [each for each in model.graph.initializer if uses_external_data(each)]
+    if not apart:
+        return model, []
+    copy: ModelProto = type(model)()
+    copy.CopyFrom(model)
+    kept = [each for each in model.graph.initializer if not uses_external_data(each)]
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend(kept)
+    copy.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in apart)
+    return copy, apart
+
+
+def fill(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
+    """Return what was made of a model of :func:`hollow` with its weights, which are no inputs again; `model` is changed."""
+    names = {each.name for each in apart}
+    inputs = [each for each in model.graph.input if each.name not in names]
+    if apart:
+        inputs = [type(each).FromString(each.SerializeToString()) for each in inputs]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+        model.graph.initializer.extend(apart)
+    return model
+
+
+def _inner(graph: GraphProto) -> Iterator[TensorProto]:
+    """Yield the tensors within the nodes of a graph."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for inner in subgraphs(node):
+            yield from inner.initializer
+            yield from _inner(inner)
+
+
+def _bytes(tensor: TensorProto) -> int:
+    return int(prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+
+
+def _anchor(tensor: TensorProto, folder: Path) -> None:
+    """Make the location of a tensor a path from the root."""
+    where = ExternalDataInfo(tensor)
+    path = (folder / where.location).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ValueError(f"{where.location} of the tensor {tensor.name!r} is not in the folder of the model")
+    if path.stat().st_size < (where.offset or 0) + _bytes(tensor):
+        raise ValueError(f"{path} is too short for the tensor {tensor.name!r}")
+    for entry in tensor.external_data:
+        if entry.key == "location":
+            entry.value = str(path.relative_to(ROOT))

@@ -1,0 +1,59 @@
+"""Fixed numbers of a graph: arrays of constants, their sizes, integers and shapes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+from tvm.ir import GenericConst
+
+Array = npt.NDArray[Any]
+
+
+def constant(expr: Any) -> Array | None:
+    """Return the array that a constant holds; None: `expr` is something else."""
+    return expr.value.numpy() if isinstance(expr, GenericConst) else None
+
+
+def constant_bytes(mod: tvm.IRModule) -> int:
+    """Return how many bytes the constants of a module's functions have, each array once."""
+    return sum(constant_sizes(mod).values())
+
+
+def constant_sizes(mod: tvm.IRModule) -> dict[bytes, int]:
+    """Return the bytes of each constant of a module's functions, by what :func:`content` returns of it."""
+    sizes: dict[bytes, int] = {}
+
+    def note(expr: Any) -> None:
+        array = constant(expr)
+        if array is not None:
+            sizes[content(array)] = array.nbytes
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, note)
+    return sizes
+
+
+def content(array: Array) -> bytes:
+    """Return a digest of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+
+def integers(expr: Any) -> list[int] | None:
+    """Return the numbers of a tuple or a shape, or one number as such; None: they are not fixed."""
+    fields = expr.fields if isinstance(expr, (relax.Tuple, relax.ShapeExpr)) else [expr]
+    numbers = [getattr(each, "value", each) for each in fields]
+    return [int(each) for each in numbers] if all(isinstance(each, (int, tirx.IntImm)) for each in numbers) else None
+
+
+def static_shape(type_: Any) -> tuple[int, ...] | None:
+    """Return the shape that a tensor's type fixes; None if it does not."""
+    shape = getattr(type_, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
+        return None
+    return tuple(int(size) for size in shape.values)

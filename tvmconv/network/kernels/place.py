@@ -1,0 +1,76 @@
+"""Place kernels: find what each computes, build them, and call them in its place."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import tvm
+from tvm import relax
+
+from ..ir.graph import Graph
+from ..ir.problem_of import NotCoveredError, is_convolution, is_product
+from ..operators.attention import products_of_attention
+from ..options import Options
+from .build import build_kernels
+from .data_matmul import DataProduct, data_product
+from .fold_input_shift import take_shift
+from .fuse_epilogue import Chain, Followed, follow
+from .replace import Replacing, Row
+from .weight_budget import room_for
+
+
+def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tvm.IRModule, list[Row]]:
+    """Return a module that calls our kernels, and what became of each convolution; the model came with so many bytes of `weights`."""
+    chains, rows = {}, []
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            chains[variable], refused = chains_of(variable.name_hint, function)
+            rows += refused
+    every = [chain for found in chains.values() for chain in found.values()]
+    fixed = [chain for chain in every if isinstance(chain, Chain)]
+    products = [chain.problem for chain in every if isinstance(chain, DataProduct)]
+    built = partial(
+        build_kernels,
+        target=options.target,
+        records=options.records,
+        math="strict" if options.is_small else options.math,  # transforms are what enlarges filters
+        progress=options.progress,
+        trials=options.trials,
+        seconds=options.seconds,
+    )
+    room = None if options.is_small else room_for(fixed, mod, weights)
+    kernels = built([chain.problem for chain in fixed], room=room)
+    replacing = Replacing(mod, kernels, built(products, prepacked=False))
+    for variable, found in chains.items():
+        replacing.replace(variable, found)
+        rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
+    return replacing.module(), rows
+
+
+def chains_of(name: str, function: relax.Function) -> tuple[dict[relax.Var, Followed], list[Row]]:
+    """Return the chains of a function by the variables of their outputs, and the convolutions that none covers."""
+    graph = Graph(function)
+    chains: dict[relax.Var, Followed] = {}
+    refused: list[Row] = []
+    attended = products_of_attention(graph)
+    sums: set[relax.Var] = set()
+    # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
+    for variable in reversed(graph.values):
+        call = graph.call(variable)
+        if call is None or variable in attended:
+            continue
+        chain: Followed | None
+        try:
+            if is_convolution(call) or (is_product(call) and graph.array(call.args[1]) is not None):
+                chain = follow(variable, graph, sums)
+            else:
+                chain = data_product(variable, graph, sums)
+        except NotCoveredError as error:
+            refused.append(Row(f"{name}.{variable.name}", why=str(error)))
+            continue
+        if chain is not None:
+            chains[chain.output] = chain
+    for chain in chains.values():
+        if isinstance(chain, Chain) and chain.data not in chains:
+            take_shift(chain, graph)
+    return dict(reversed(chains.items())), refused[::-1]

@@ -1,0 +1,78 @@
+"""Options of a network's compilation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..algorithms.table import check_math
+from ..checks import check_memory
+from ..errors import TargetError, TvmconvError
+from ..support.progress import Progress
+from ..targets.target import CpuTarget, Target
+from ..tuning.records import Records
+
+LAYOUTS = ("NXC", "NCX")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a network is compiled.
+
+    Parameters
+    ----------
+    target
+        As for :func:`tvmconv.building.builder.build`; a CPU.
+    records
+        The tuning records; absent: the user's and those that ship with tvmconv.
+    layout
+        ``"NXC"``: data is transposed, channels last, for the whole network. ``"NCX"``: it stays as the module has it. Absent:
+        NXC, and with a warning NCX where TVM cannot do that.
+    math
+        As for :func:`tvmconv.building.builder.build`.
+    progress
+        Called as ``progress(done, total, what)`` while kernels are compiled.
+    memory
+        ``"default"``: where transforms (Winograd) enlarge the weights to more than 1.3 times the model's, they are left to the filters
+        that they save the most time with for each byte, as long as that costs at most 2 % of the kernels' time by estimate.
+        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that have more numbers than those that they
+        are of. Filters are as many bytes as the model's, but for whole register tiles.
+    trials, seconds
+        As for :func:`tvmconv.building.builder.build`: kernels are tuned first.
+
+    Raises
+    ------
+    TargetError
+        If `target` is unknown, or no CPU.
+    TvmconvError
+        If `layout`, `math` or `memory` is none.
+    """
+
+    target: str = "host"
+    records: Records | None = None
+    layout: str | None = None
+    math: str = "default"
+    progress: Progress | None = None
+    memory: str = "default"
+    trials: int = 0
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if self.layout not in (None, *LAYOUTS):
+            raise TvmconvError(f"layout is {self.layout!r}; allowed: {', '.join(LAYOUTS)}")
+        check_math(self.math)
+        check_memory(self.memory)
+        if not isinstance(Target.parse(self.target), CpuTarget):
+            raise TargetError(f"target is {self.target!r}; networks are compiled for CPUs alone")
+
+    @property
+    def cpu(self) -> CpuTarget:
+        """Return the target, parsed."""
+        target = Target.parse(self.target)
+        assert isinstance(target, CpuTarget)
+        return target
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether filters may take no more memory than the model's."""
+        return self.memory == "small"

@@ -1,0 +1,59 @@
+"""Report what became of a module's convolutions, as its attribute."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import tvm
+
+from ..errors import TvmconvError
+from .kernels.replace import Row
+
+_REPORT = "tvmconv_report"
+
+
+def with_report(mod: tvm.IRModule, rows: Sequence[Row], rewrites: Sequence[str], weights: int) -> tvm.IRModule:
+    """Return a module with its report; `weights` are the bytes of the constants that it had as it came."""
+    # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
+    noted = {"convolutions": [asdict(row) for row in rows], "rewrites": list(rewrites), "weights": weights}
+    return mod.with_attr(_REPORT, json.dumps(noted))
+
+
+def report(mod: tvm.IRModule) -> list[Row]:
+    """Return what became of each convolution of a module that `tvmconv.network.passes` has seen.
+
+    Raises
+    ------
+    TvmconvError
+        If it has not.
+    """
+    text = mod.get_attr(_REPORT)
+    if text is None:
+        raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
+    return [Row(**row) for row in json.loads(str(text))["convolutions"]]
+
+
+def rewrites(mod: tvm.IRModule) -> list[str]:
+    """Return a line for each place where fixed filters were joined (`tvmconv.network.algebra`).
+
+    Raises
+    ------
+    TvmconvError
+        As :func:`report`.
+    """
+    report(mod)
+    return list(json.loads(str(mod.get_attr(_REPORT)))["rewrites"])
+
+
+def model_bytes(mod: tvm.IRModule) -> int:
+    """Return how many bytes the constants had of the module that became this one.
+
+    Raises
+    ------
+    TvmconvError
+        As :func:`report`.
+    """
+    report(mod)
+    return int(json.loads(str(mod.get_attr(_REPORT)))["weights"])

@@ -1,0 +1,67 @@
+"""Inputs and outputs of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InputError
+from ..arrays import any_view
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a network."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({'x'.join(map(str, self.shape)) or 'a number'} {self.dtype})"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """Its type; bf16, which NumPy has not, is that of ml_dtypes."""
+        if self.dtype == "bfloat16":
+            import ml_dtypes
+
+            return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(self.dtype)
+
+
+def tensors_of(description: Mapping[str, Any], which: str) -> tuple[Tensor, ...]:
+    """Return the ``"inputs"`` or ``"outputs"`` that a network's description has."""
+    return tuple(Tensor(each["name"], tuple(each["shape"]), each["dtype"]) for each in description[which])
+
+
+def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
+    """Return arrays by name, the same in every call: normal numbers, and ones for integers."""
+    rng = np.random.default_rng(0)
+    return {
+        each.name: np.ones(each.shape, each.numpy)
+        if each.numpy.kind in "biu"
+        else np.asarray(rng.standard_normal(each.shape), each.numpy)
+        for each in tensors
+    }
+
+
+def checked(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[Array]:
+    """Return arrays in the order of the tensors that they are, C-contiguous, of bf16 the bits; raise InputError if they are others."""
+    wanted = ", ".join(map(str, tensors))
+    if sorted(arrays) != sorted(each.name for each in tensors):
+        raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {wanted}")
+    found = []
+    for each in tensors:
+        value = arrays[each.name]
+        array, dtype = any_view(each.name, np.asarray(value) if isinstance(value, np.generic) else value)
+        if array.shape != each.shape or dtype != each.dtype:
+            raise InputError(f"given is {Tensor(each.name, array.shape, dtype)}; the network takes {wanted}")
+        found.append(np.ascontiguousarray(array).reshape(each.shape))  # a number has become an array of one
+    return found
