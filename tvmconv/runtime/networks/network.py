@@ -169,7 +169,7 @@ class Network:
         found: list[Array] = []
         if len(arrays) == len(self._usual):
             for name, shape, dtype in self._usual:
-                value = arrays.get(name)
+                value: Any = arrays.get(name)
                 usual = type(value) is ndarray and value.dtype == dtype and value.shape == shape
                 if not usual or not value.flags.c_contiguous:
                     return checked(arrays, self.inputs)
