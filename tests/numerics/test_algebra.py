@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from linear_graphs import Drawing, agree  # noqa: E402
 from tvm import relax  # noqa: E402
 
-from tvmconv.network.algebra import simplified  # noqa: E402
+from tvmconv.network.algebra import join_filters  # noqa: E402
 from tvmconv.network.algebra.reading import fixed  # noqa: E402
 from tvmconv.network.ir.constants import constant, constant_bytes  # noqa: E402
 from tvmconv.network.ir.graph import Graph  # noqa: E402
@@ -46,7 +46,7 @@ def joined(module: tvm.IRModule, monkeypatch: pytest.MonkeyPatch | None = None) 
         for rule, names in _COSTS.items():
             for name in names:
                 monkeypatch.setattr(f"tvmconv.network.algebra.{rule}.{name}_cycles", cycles)
-    return simplified(module, TARGET)
+    return join_filters(module, TARGET)
 
 
 def _shrinking() -> Callable[..., int]:
@@ -382,7 +382,7 @@ def test_small_memory_joins_no_filters_to_larger_ones(
 ) -> None:
     module = build(make, shape)
     assert joined(module, monkeypatch)[1] != []
-    after, lines = simplified(module, TARGET, small=True)
+    after, lines = join_filters(module, TARGET, small=True)
     assert (lines == []) == stays
     assert constant_bytes(after) <= constant_bytes(module)
 

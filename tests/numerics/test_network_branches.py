@@ -15,6 +15,7 @@ import tvm
 from models import fixed as integers
 from models import model, save, value
 from onnx import TensorProto, helper, numpy_helper
+from relax_modules import computed
 from tvm import relax
 
 from tvmconv import cli
@@ -225,6 +226,34 @@ def test_a_condition_that_is_fixed_leaves_one_branch(tmp_path: Path) -> None:
     network, data = load_network(tmp_path / "network.so"), np.float32([[1, -2]])
     assert IF not in {each["function"] for each in network.description["steps"]}
     assert [each.tolist() for each in network(x=data, c=np.array(True)).values()] == [[[-2, 4]]]
+
+
+def test_cond_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    from tvmconv.network.read.torch.reader import read_torch
+
+    class Choosing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
+
+        def forward(self, x: Any, asked: Any) -> Any:
+            y = torch.cond(asked, lambda x: torch.relu(self.a(x)), lambda x: self.b(x), (x,))
+
+            def inner(y: Any) -> Any:
+                return torch.cond(y.sum() > 0, lambda y: y * 2, lambda y: y - 1, (y,))
+
+            return torch.cond(x.mean() > 0, inner, lambda y: y.abs(), (y,)) + 1
+
+    network, given = Choosing().eval(), (torch.ones(2, 3), torch.tensor(True))
+    module = read_torch(torch.export.export(network, given))
+    # Parameters are constants in branches, so products have kernels with what follows.
+    assert [("-relu" in row.signature, row.why) for row in report(use_kernels(module))] == [(True, ""), (False, "")]
+    for sign, choice in product((1, -1), (True, False)):
+        data = sign * torch.tensor([[1.0, 2, 3], [4, -5, 6]])
+        (answer,) = computed(module, data.numpy(), np.array(choice))
+        right = network(data, torch.tensor(choice)).detach()
+        np.testing.assert_allclose(answer, right, rtol=1e-5, atol=1e-6)
 
 
 def test_branches_of_different_shapes_are_refused(tmp_path: Path) -> None:

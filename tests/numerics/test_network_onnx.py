@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import conv_model, model, save, value
+from models import FLOAT, conv_model, model, save, value
 from onnx import helper, numpy_helper
 
 from tvmconv import cli
@@ -342,11 +342,16 @@ def test_how_far_an_output_is(answer: list[float], right: list[float], far: floa
     assert network_error(np.float32(answer), np.float32(right)) == pytest.approx(far)
 
 
-def test_a_shape_that_numbers_decide_is_refused(tmp_path: Path) -> None:
-    proto = model([helper.make_node("NonZero", ["x"], ["y"])], [value("x", [3, 4])])
-    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
-    with pytest.raises(SourceError, match=r"y of the network has no fixed shape: .*cut the network before it"):
-        build(read_onnx(save(proto, tmp_path)), tmp_path / "network.so")
+@pytest.mark.parametrize("kind", ["NonZero", "Unique"])
+def test_a_shape_that_numbers_decide_is_refused(kind: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node(kind, ["r"], ["y"])]
+    proto = model(nodes, [value("x", [3, 4])])
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64 if kind == "NonZero" else FLOAT
+    refused = (
+        f"the {kind} node 'y' gives as many elements as its numbers decide; .* before that node .--cut r., and compute"
+    )
+    with pytest.raises(SourceError, match=refused):
+        read_onnx(save(proto, tmp_path))
 
 
 def test_a_model_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 
 from tvmconv.network.compile import build  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
-from tvmconv.network.rewrite.unstack import unstacked  # noqa: E402
+from tvmconv.network.rewrite.unstack import unstack  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 
@@ -69,6 +69,6 @@ def test_what_is_reduced_over_a_stack(case: str, tmp_path: Path) -> None:
 
 def test_no_stack_is_left() -> None:
     model, shape = CASES["stack of channels"]
-    text = str(unstacked(read_torch(torch.export.export(model.eval(), (torch.randn(shape),), strict=False))))
+    text = str(unstack(read_torch(torch.export.export(model.eval(), (torch.randn(shape),), strict=False))))
     assert "R.concat" not in text
     assert "R.stack" not in text

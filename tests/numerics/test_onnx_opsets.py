@@ -117,3 +117,64 @@ def test_broadcasts_of_every_opset(opset: int, tmp_path: Path) -> None:
     answers = compiled(made, tmp_path)(x=x)
     for name, each in right.items():
         np.testing.assert_allclose(answers[name], each, rtol=1e-5, err_msg=f"{name} of opset {opset}")
+
+
+X = np.random.default_rng(7).uniform(-1, 1, (2, 4, 5, 5)).astype(np.float32)
+C = np.array([0.5, -1, 2, 1], np.float32)
+POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
+# Operators whose meaning, or way to say it, a version changed: the versions that have it so, the node, its constants.
+CHANGED: list[tuple[range, str, dict[str, Any], list[np.ndarray]]] = [
+    *((range(7, 13), each, {"axis": axis}, []) for each in ("Softmax", "LogSoftmax", "Hardmax") for axis in (1, 2)),
+    *((range(13, 26), each, {"axis": 2}, []) for each in ("Softmax", "LogSoftmax", "Hardmax")),
+    (range(7, 11), "Pad", {"pads": [0, 0, 1, 0, 0, 0, 0, 2], "value": 1.5}, []),
+    (range(11, 26), "Pad", {}, [np.array([0, 0, 1, 0, 0, 0, 0, 2]), np.float32(1.5)]),
+    (range(7, 10), "Slice", {"starts": [1], "ends": [-1], "axes": [3]}, []),
+    (range(10, 26), "Slice", {}, [np.array([3]), np.array([-9]), np.array([2]), np.array([-2])]),
+    (range(7, 13), "Unsqueeze", {"axes": [1]}, []),
+    (range(13, 26), "Unsqueeze", {}, [np.array([1])]),
+    (range(7, 11), "Clip", {"max": 0.25}, []),
+    (range(11, 26), "Clip", {}, [np.float32(-0.5), np.float32(0.25)]),
+    (range(7, 10), "TopK", {"k": 2, "axis": 1}, []),
+    (range(10, 26), "TopK", {"axis": 1}, [np.array([2])]),
+    (range(7, 9), "Upsample", {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}, []),
+    (range(10, 11), "Resize", {"mode": "linear"}, [np.array([1, 1, 2, 1.5], np.float32)]),
+    (range(11, 26), "Resize", {"mode": "linear"}, [np.zeros(0, np.float32), np.array([1, 1, 2, 1.5], np.float32)]),
+    (range(11, 26), "Resize", {"coordinate_transformation_mode": "align_corners", "mode": "cubic"},
+     [np.zeros(0, np.float32), np.zeros(0, np.float32), np.array([2, 4, 7, 9])]),
+    (range(7, 13), "ReduceSum", {"axes": [1], "keepdims": 0}, []),
+    (range(13, 26), "ReduceSum", {"keepdims": 0}, [np.array([1])]),
+    (range(7, 18), "ReduceL2", {"axes": [1]}, []),
+    (range(18, 26), "ReduceL2", {}, [np.array([1])]),
+    (range(7, 13), "Split", {"axis": 1, "split": [1, 3]}, []),
+    (range(13, 26), "Split", {"axis": 1}, [np.array([1, 3])]),
+    (range(18, 21), "GroupNormalization", {"num_groups": 2}, [C[:2], C[2:]]),
+    (range(21, 26), "GroupNormalization", {"num_groups": 2}, [C, C[::-1].copy()]),
+    (range(7, 26), "BatchNormalization", {}, [C, C, C, abs(C)]),
+    (range(7, 26), "AveragePool", {**POOL, "pads": [1, 1, 1, 1], "count_include_pad": 1}, []),
+    (range(10, 26), "AveragePool", {**POOL, "ceil_mode": 1}, []),
+    (range(18, 26), "LpPool", {**POOL, "ceil_mode": 1, "pads": [1, 0, 0, 1]}, []),
+    (range(18, 26), "LpPool", {"kernel_shape": [2, 2], "dilations": [2, 2]}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 11, 13, 18, 21])
+def test_operators_that_a_version_changed(opset: int, tmp_path: Path) -> None:
+    nodes, weights, outputs = [], [], []
+    for number, (versions, operator, attributes, constants) in enumerate(CHANGED):
+        if opset not in versions:
+            continue
+        names = [f"c{number}_{each}" for each in range(len(constants))]
+        weights += [
+            numpy_helper.from_array(np.asarray(each), name) for name, each in zip(names, constants, strict=True)
+        ]
+        outputs.append(f"{operator}{number}")
+        more = [f"{outputs[-1]}_more"] if operator in ("TopK", "Split") else []
+        nodes.append(helper.make_node(operator, ["x", *names], [outputs[-1], *more], **attributes))
+    made = model(nodes, [value("x", X.shape)], [onnx.ValueInfoProto(name=name) for name in outputs], weights, opset)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    right = session.run(None, {"x": X})
+    answers = compiled(made, tmp_path)(x=X)
+    for name, each in zip(outputs, right, strict=True):
+        np.testing.assert_allclose(answers[name], each, rtol=1e-5, atol=1e-6, err_msg=f"{name} of opset {opset}")

@@ -11,7 +11,8 @@ from near import assert_near
 
 torch = pytest.importorskip("torch")
 import tvmconv.torch  # noqa: E402
-from tvmconv.network.read.torch.constants import TYPES, constants  # noqa: E402
+from tvmconv.frontends.torch.fixed import TYPES  # noqa: E402
+from tvmconv.network.read.torch.constants import constants  # noqa: E402
 from tvmconv.network.read.torch.reader import _Importer  # noqa: E402
 
 LAYOUTS = {

@@ -19,7 +19,7 @@ from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.ir.problem_of import NotCoveredError, is_convolution
-from tvmconv.network.kernels.fuse_epilogue import Chain, follow
+from tvmconv.network.kernels.fuse_epilogue import EpilogueChain, follow
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.network.rewrite.recognise_activation import _POINTS, recognise
@@ -37,7 +37,9 @@ def const(numbers: Any) -> relax.Expr:
     return relax.const(np.array(numbers, np.float32))
 
 
-def chains_of(after: Callable[[relax.Expr], relax.Expr], dtype: str = "float32", **attributes: Any) -> list[Chain]:
+def chains_of(
+    after: Callable[[relax.Expr], relax.Expr], dtype: str = "float32", **attributes: Any
+) -> list[EpilogueChain]:
     """Return the chains of a function that computes a convolution and what `after` makes of it."""
     builder = relax.BlockBuilder()
     data = relax.Var("x", relax.TensorType((1, 5, 5, 4), dtype))

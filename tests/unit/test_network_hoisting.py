@@ -17,7 +17,7 @@ from tvmconv.network.ir.graph import Graph
 from tvmconv.network.ir.problem_of import is_convolution, is_product
 from tvmconv.network.kernels.fuse_epilogue import follow
 from tvmconv.network.rewrite.batch_norm_to_affine import as_maps
-from tvmconv.network.rewrite.hoist_affine import hoisted
+from tvmconv.network.rewrite.hoist_affine import hoist
 from tvmconv.targets.target import Target
 
 op = relax.op
@@ -115,7 +115,7 @@ def ends(mod: tvm.IRModule) -> list[str]:
 )
 def test_what_moves_is_part_of_the_kernel_and_the_answer_is_the_same(make: Any, readers: list[str]) -> None:
     mod = module(make)
-    moved = hoisted(mod)
+    moved = hoist(mod)
     assert ends(moved) == readers
     data = RNG.standard_normal((2, 4, 4, 5)).astype(np.float32)
     assert_near(computed(moved, data), computed(mod, data), summed=5, layers=3)
@@ -124,7 +124,7 @@ def test_what_moves_is_part_of_the_kernel_and_the_answer_is_the_same(make: Any, 
 @pytest.mark.parametrize("make", [along_rows, read_by_others, of_what_is_given])
 def test_what_cannot_move_stays(make: Any) -> None:
     mod = module(make)
-    assert ends(hoisted(mod)) == ends(mod)
+    assert ends(hoist(mod)) == ends(mod)
 
 
 @pytest.mark.parametrize("axis", [1, 3])

@@ -14,7 +14,7 @@ from tvm import relax
 
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.ir.mutator import tidied
-from tvmconv.network.rewrite.sink_reshapes import moved
+from tvmconv.network.rewrite.sink_reshapes import sink
 
 op = relax.op
 SHAPE = (2, 4, 3, 5)
@@ -86,7 +86,7 @@ def apart(emit: Any, x: Any) -> Any:  # the axes that meet were one
 )
 def test_transpositions_that_meet(make: Any, transpositions: int) -> None:
     mod = module(make)
-    merged = moved(mod)
+    merged = sink(mod)
     assert operators(merged).count("permute_dims") == transpositions
     np.testing.assert_array_equal(computed(merged, integers(*SHAPE)), computed(mod, integers(*SHAPE)))
 
@@ -127,7 +127,7 @@ def by_part_of_an_axis(emit: Any, x: Any) -> Any:
 )
 def test_reshapes_of_what_kernels_compute_sink(make: Any, last: str) -> None:
     mod = module(make)
-    sunk = moved(mod)
+    sunk = sink(mod)
     assert operators(sunk)[-1] == last
     assert operators(sunk).count("reshape") == 1
     np.testing.assert_array_equal(computed(sunk, integers(*SHAPE)), computed(mod, integers(*SHAPE)))
@@ -166,7 +166,7 @@ def test_random_moves_stay_exact_and_are_not_more(seed: int) -> None:
         return emit(op.nn.relu(values[-1]))
 
     mod = module(make)
-    changed = moved(mod)
+    changed = sink(mod)
     np.testing.assert_array_equal(computed(changed, integers(*SHAPE)), computed(mod, integers(*SHAPE)))
     before, after = (Counter(operators(each)) for each in (tidied(mod), changed))
     assert after["permute_dims"] <= before["permute_dims"]

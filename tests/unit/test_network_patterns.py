@@ -11,7 +11,7 @@ from relax_modules import relax_module
 from tvm import relax
 
 from tvmconv.network.rewrite.channels_last import channels_last
-from tvmconv.network.rewrite.fuse_patterns import joined
+from tvmconv.network.rewrite.fuse_patterns import fuse
 from tvmconv.network.rewrite.simplify import simplify
 
 op = relax.op
@@ -21,7 +21,7 @@ BIAS = relax.const(np.arange(5, dtype=np.float32))
 
 def operators(make: Callable[..., relax.Expr], *shape: int) -> list[str]:
     """Return the operators of what is left of a function of a tensor."""
-    function = joined(simplify(relax_module(lambda builder, data: make(builder.emit, data), [shape])))["main"]
+    function = fuse(simplify(relax_module(lambda builder, data: make(builder.emit, data), [shape])))["main"]
     names: list[str] = []
 
     def visit(expr: Any) -> None:

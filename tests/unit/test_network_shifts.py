@@ -11,7 +11,7 @@ import tvm
 from near import assert_near
 from tvm import relax
 
-from tvmconv.network.kernels.fuse_epilogue import Chain
+from tvmconv.network.kernels.fuse_epilogue import EpilogueChain
 from tvmconv.network.kernels.place import chains_of as found_chains
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.report import report
@@ -34,7 +34,7 @@ def module_of(body: Callable[[relax.BlockBuilder, relax.Var], relax.Expr]) -> tv
     return builder.finalize()
 
 
-def chains_of(body: Callable[[relax.BlockBuilder, relax.Var], relax.Expr]) -> list[Chain]:
+def chains_of(body: Callable[[relax.BlockBuilder, relax.Var], relax.Expr]) -> list[EpilogueChain]:
     """Return the chains of what `body` emits."""
     return list(found_chains("main", module_of(body)["main"])[0].values())
 

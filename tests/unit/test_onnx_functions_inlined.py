@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from models import model, value
+from models import model, save, value
 from onnx import helper, numpy_helper, parser
 
+from tvmconv.epilogue import Step
 from tvmconv.errors import SourceError
+from tvmconv.frontends import read_model
 from tvmconv.frontends.onnx.load import load
 
 X = np.array([[-1, 2, -3, 4], [5, -6, 7, -8]], np.float32)
@@ -210,3 +213,11 @@ def test_each_function_is_made_once_for_calls_alike() -> None:
     made = called(*(helper.make_node("f39", ["x"], [f"y{n}"], domain="my") for n in range(3)), functions=functions)
     made.graph.output[0].name = "y2"
     assert len(load(made.SerializeToString(), "model").graph.node) == 3 * 40
+
+
+def test_a_default_is_the_epilogue_of_a_convolution(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 18, "my": 1]> graph (float[1,3,6,6] x, float[4,3,3,3] w) => (float[1,4,4,4] y)
+    { c = Conv (x, w) y = my.leaky (c) }"""
+    path = save(parser.parse_model(text + LEAKY), tmp_path)
+    (node,) = read_model(path).nodes
+    assert node.problem.epilogue == (Step("leaky", (np.float32(0.3).item(),)),)

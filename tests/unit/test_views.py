@@ -12,7 +12,7 @@ from tvm import relax
 
 from tests.relax_modules import relax_module
 from tvmconv.network.ir.graph import Graph
-from tvmconv.network.ir.views import View, aligned, joined_rows, merged, sources
+from tvmconv.network.ir.views import View, align, joined_rows, merged, sources
 
 SHAPE = (2, 12, 3, 10)
 
@@ -66,13 +66,13 @@ def test_what_is_cut_unevenly_is_no_view() -> None:
     assert [each.base.same_as(base) for each, base in zip(sources(made, graph), (turned, made), strict=True)] == [
         True
     ] * 2
-    assert aligned({"a": ((4, 6), (6, 1)), "b": ((6, 4), (4, 1))}) is None
-    assert aligned({"a": ((4, 6), (6, 1)), "b": ((4, 1),)}) is None
+    assert align({"a": ((4, 6), (6, 1)), "b": ((6, 4), (4, 1))}) is None
+    assert align({"a": ((4, 6), (6, 1)), "b": ((4, 1),)}) is None
 
 
 def test_rows_are_joined_where_they_meet() -> None:
-    first = aligned({"a": ((2, 12), (12, 1)), "b": ((2, 1), (12, 2))})
-    second = aligned({"a": ((24, 1),), "c": ((4, 0), (6, 5))})
+    first = align({"a": ((2, 12), (12, 1)), "b": ((2, 1), (12, 2))})
+    second = align({"a": ((24, 1),), "c": ((4, 0), (6, 5))})
     assert first is not None and second is not None
     joined = joined_rows([first, second], "a")
     assert joined == [

@@ -176,7 +176,7 @@ def follow(
             effect = Sum(effect.other)
         if isinstance(effect, Sum) and taken.get(source.name(nodes[-1]), own) != own:
             return chain
-        longer = _extended(chain, effect, folds, fuse)
+        longer = _extend(chain, effect, folds, fuse)
         if longer is None:
             return chain
         if isinstance(effect, Sum):
@@ -193,7 +193,7 @@ def _next(source: Source, last: Any, channels: int, fuse: bool) -> tuple[tuple[A
     return (tuple(readers), source.effect(readers[0], last, channels)) if len(readers) == 1 else ((), None)
 
 
-def _extended(chain: Chain, effect: Effect | None, folds: bool, fuse: bool) -> Chain | None:
+def _extend(chain: Chain, effect: Effect | None, folds: bool, fuse: bool) -> Chain | None:
     """Return a chain that has an effect, too; None if no kernel goes on so."""
     if isinstance(effect, Linear) and not chain.steps and folds:
         return replace(chain, folded=(*chain.folded, effect))

@@ -18,7 +18,7 @@ from ..linear.rounding import rounds_more
 
 
 @dataclass(frozen=True)
-class Step:
+class LinearStep:
     """An operation that is a map of what it reads.
 
     Attributes
@@ -40,7 +40,7 @@ class Step:
     convolves: bool = False
 
 
-class Operations(Protocol):
+class JoinableOperations(Protocol):
     """A model's graph."""
 
     def tensors(self) -> Sequence[str]:
@@ -58,7 +58,7 @@ class Operations(Protocol):
     def terms(self, tensor: str) -> tuple[str, ...]:
         """Return what is added to give a tensor, all of its shape and type, and none of them fixed; nothing if it is no such sum."""
 
-    def step(self, tensor: str) -> Step | None:
+    def step(self, tensor: str) -> LinearStep | None:
         """Return the operation that computes a tensor as a map of another; None if it is another."""
 
     def name(self, tensor: str) -> str:
@@ -109,10 +109,10 @@ class _Level:
 
     source: str
     map: LinearMap
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LinearStep, ...] = ()
 
 
-def find_joins(graph: Operations) -> list[Join]:
+def find_joins(graph: JoinableOperations) -> list[Join]:
     """Return what can be joined in a model, none of it a part of another."""
     found: list[Join] = []
     inside: set[str] = set()
@@ -120,7 +120,7 @@ def find_joins(graph: Operations) -> list[Join]:
         if tensor in inside or graph.shape(tensor) is None or graph.dtype(tensor) is None:
             continue
         sums = [tensor]
-        terms = _flattened(tensor, graph, sums)
+        terms = _flatten(tensor, graph, sums)
         inside.update(sums[1:])
         join = _best(tensor, terms, sums, graph)
         if join is not None:
@@ -129,18 +129,18 @@ def find_joins(graph: Operations) -> list[Join]:
     return found
 
 
-def _flattened(tensor: str, graph: Operations, sums: list[str]) -> list[str]:
+def _flatten(tensor: str, graph: JoinableOperations, sums: list[str]) -> list[str]:
     """Return what is added to give a tensor, and add to `sums` the sums that are a part of it alone."""
     found = []
     for term in graph.terms(tensor) or (tensor,):
         inner = graph.terms(term) if term != tensor and graph.times_read(term) == 1 else ()
         if inner:
             sums.append(term)
-        found += _flattened(term, graph, sums) if inner else [term]
+        found += _flatten(term, graph, sums) if inner else [term]
     return found
 
 
-def _best(tensor: str, terms: list[str], sums: list[str], graph: Operations) -> Join | None:
+def _best(tensor: str, terms: list[str], sums: list[str], graph: JoinableOperations) -> Join | None:
     """Return what saves most multiplications; None: nothing does."""
     best: Join | None = None
     alone = terms == [tensor]
@@ -149,13 +149,13 @@ def _best(tensor: str, terms: list[str], sums: list[str], graph: Operations) -> 
         chosen = [next((level for level in levels if level.source == source), None) for levels in reached]
         others = tuple(term for term, level in zip(terms, chosen, strict=True) if level is None)
         if len(terms) - len(others) > (not alone):
-            join = _joined(tensor, source, [level for level in chosen if level is not None], graph, sums, others)
+            join = _join(tensor, source, [level for level in chosen if level is not None], graph, sums, others)
             if join is not None and (best is None or join.saved > best.saved):
                 best = join
     return best
 
 
-def _levels(tensor: str, graph: Operations, goes_on: bool) -> list[_Level]:
+def _levels(tensor: str, graph: JoinableOperations, goes_on: bool) -> list[_Level]:
     """Return a tensor as maps of what it is computed of, itself first; that alone if something else reads it, too."""
     channels, rank = graph.shape(tensor) or (0, 0)
     found = [_Level(tensor, identity(channels, rank))]
@@ -169,8 +169,8 @@ def _levels(tensor: str, graph: Operations, goes_on: bool) -> list[_Level]:
     return found
 
 
-def _joined(
-    tensor: str, source: str, taken: list[_Level], graph: Operations, sums: list[str], others: tuple[str, ...]
+def _join(
+    tensor: str, source: str, taken: list[_Level], graph: JoinableOperations, sums: list[str], others: tuple[str, ...]
 ) -> Join | None:
     """Return levels of one source as a convolution of it; None: that is none, or multiplies more often, or rounds more."""
     merged = add([level.map for level in taken])

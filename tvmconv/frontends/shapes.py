@@ -125,7 +125,7 @@ def bind(inputs: Sequence[Input], bucket: Bucket, source: str) -> dict[str, Dims
     sizes = dict(bucket.dims)
     _check_dims(inputs, sizes, source)
     bound = {each.name: each.dims for each in inputs}
-    for each, shape in _given(inputs, bucket, source):
+    for each, shape in _sizes_given(inputs, bucket, source):
         dims: Dims = each.dims if each.dims is not None else ("",) * len(shape)
         given = f"{source}: --shape {each.name}={'x'.join(map(str, shape))}"
         if len(dims) != len(shape):
@@ -148,10 +148,12 @@ def _check_dims(inputs: Sequence[Input], sizes: Mapping[str, int], source: str) 
     for name in sizes:
         if name not in names:
             has = f"its named ones are {', '.join(names)}" if names else "it names none: give whole shapes with --shape"
-            raise SourceError(f"{source}: the model's inputs have no dimension {name!r}; {has}{_meant(name, names)}")
+            raise SourceError(
+                f"{source}: the model's inputs have no dimension {name!r}; {has}{_names_meant(name, names)}"
+            )
 
 
-def _given(inputs: Sequence[Input], bucket: Bucket, source: str) -> Iterator[tuple[Input, Shape]]:
+def _sizes_given(inputs: Sequence[Input], bucket: Bucket, source: str) -> Iterator[tuple[Input, Shape]]:
     by_name = {each.name: each for each in inputs}
     listed = ", ".join(map(str, inputs)) or "none"
     for name, shape in bucket.shapes.items():
@@ -160,11 +162,13 @@ def _given(inputs: Sequence[Input], bucket: Bucket, source: str) -> Iterator[tup
                 raise SourceError(f"{source} has {len(inputs)} inputs; write --shape NAME=SHAPE: {listed}")
             name = inputs[0].name
         if name not in by_name:
-            raise SourceError(f"{source} has no input {name!r}; its inputs: {listed}{_meant(name, list(by_name))}")
+            raise SourceError(
+                f"{source} has no input {name!r}; its inputs: {listed}{_names_meant(name, list(by_name))}"
+            )
         yield by_name[name], shape
 
 
-def _meant(name: str, names: Sequence[str]) -> str:
+def _names_meant(name: str, names: Sequence[str]) -> str:
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

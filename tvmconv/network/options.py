@@ -16,7 +16,7 @@ LAYOUTS = ("NXC", "NCX")
 
 @dataclass(frozen=True)
 class Options:
-    """How a network is compiled.
+    """Options of compiling a network.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from ..errors import InputError, TvmconvError, TvmconvWarning
-from .algebra import simplified
+from .algebra import join_filters
 from .ir.branches import outlined
 from .ir.constants import constant_bytes
 from .kernels.place import place_kernels
@@ -22,15 +22,15 @@ from .kernels.replace import Row
 from .options import Options
 from .report import with_report
 from .rewrite.batch_norm_to_affine import as_maps
-from .rewrite.channel_shuffle import marked, written
+from .rewrite.channel_shuffle import mark_shuffles, write_shuffles
 from .rewrite.channels_last import LayoutError, channels_last
-from .rewrite.fuse_patterns import joined
-from .rewrite.hoist_affine import hoisted
+from .rewrite.fuse_patterns import fuse
+from .rewrite.hoist_affine import hoist
 from .rewrite.recognise_activation import joined_activations
 from .rewrite.simplify import simplify
-from .rewrite.sink_reshapes import moved
-from .rewrite.unstack import unstacked
-from .rewrite.widen_bf16 import widened
+from .rewrite.sink_reshapes import sink
+from .rewrite.unstack import unstack
+from .rewrite.widen_bf16 import widen
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _outline(mod: tvm.IRModule) -> tvm.IRModule:
 def _algebra(state: Rewritten) -> Rewritten:
     if state.options.math == "strict":
         return state
-    mod, lines = simplified(state.module, state.options.cpu, state.options.is_small)
+    mod, lines = join_filters(state.module, state.options.cpu, state.options.is_small)
     return replace(state, module=mod, rewrites=tuple(lines))
 
 
@@ -144,7 +144,7 @@ def _channels_last(state: Rewritten) -> Rewritten:
     if state.options.layout == "NCX":
         return state
     try:
-        return replace(state, module=simplify(written(channels_last(marked(state.module)))))
+        return replace(state, module=simplify(write_shuffles(channels_last(mark_shuffles(state.module)))))
     except LayoutError as error:
         if state.options.layout is not None:
             raise TvmconvError(f"{error}; give layout='NCX' (tvmconv compile --layout NCX)") from error
@@ -164,14 +164,14 @@ PASSES = (
         "outline", _module(_outline), "one dataflow block, as layouts are changed block by block; branches as functions"
     ),
     Pass("simplify", _module(simplify), "constants computed, bounds spelt in one way"),
-    Pass("unstack", _module(unstacked), "what is reduced over a stack, by its parts"),
+    Pass("unstack", _module(unstack), "what is reduced over a stack, by its parts"),
     Pass(
         "fuse-patterns",
-        _module(joined),
+        _module(fuse),
         "several operators as the one that they are: normalizations, products",
         {"simplify": "patterns have constants where models compute them"},
     ),
-    Pass("hoist-affine", _module(hoisted), "what acts on channels, up to the convolution that computes them", _FUSED),
+    Pass("hoist-affine", _module(hoist), "what acts on channels, up to the convolution that computes them", _FUSED),
     Pass(
         "algebra",
         _algebra,
@@ -183,7 +183,7 @@ PASSES = (
     ),
     Pass(
         "sink-reshapes",
-        _module(moved),
+        _module(sink),
         "transpositions merged, reshapes after what kernels compute",
         {"channels-last": "it transposes"},
     ),
@@ -205,7 +205,7 @@ PASSES = (
         "batch normalizations that no kernel has, as a product and a sum",
         {"kernels": "the rest is left"},
     ),
-    Pass("widen-bf16", _module(widened), "operators on bf16 in f32", {"kernels": "kernels take bf16"}),
+    Pass("widen-bf16", _module(widen), "operators on bf16 in f32", {"kernels": "kernels take bf16"}),
     Pass(
         "drop-unused",
         _module(relax.transform.DeadCodeElimination()),

@@ -43,10 +43,12 @@ class Answering:
         Why calls were answered by the module's own code.
     has_weights
         Whether that can answer: weights that networks have may have been let go.
+    rewrites
+        Whether that writes weights, the same in each call.
     """
 
-    def __init__(self, module: nn.Module, path: str) -> None:
-        self.module, self.path = module, path
+    def __init__(self, module: nn.Module, path: str, rewrites: bool) -> None:
+        self.module, self.path, self.rewrites = module, path, rewrites
         self.examples = _Examples()
         self.refused: dict[str, None] = {}
         self.has_weights = True
@@ -79,7 +81,11 @@ class Answering:
                 f"{self.path or 'the model'}: {why}, and PyTorch cannot compute it: {LET_GO}, or give it an example of this call"
             )
         self._refuse(why, warned=why.startswith("there is"))
-        return self._by_code(*args, **kwargs)
+        is_same = self.rewrites and not self._state.changed()
+        answer = self._by_code(*args, **kwargs)
+        if is_same:  # but for weights that each call writes again
+            self.watch()
+        return answer
 
     def _by_code(self, *args: Any, **kwargs: Any) -> Any:
         if self._own is not None:

@@ -6,7 +6,6 @@ the compiler nor the model.
 
 from __future__ import annotations
 
-import copy
 import os
 from typing import Any
 
@@ -22,6 +21,7 @@ from .calling import TYPES, NetworkCall
 from .examples import DTYPES, cast, print_progress
 from .exporting import exported
 from .flat import Flat, Structure, flattened, inverse, is_same
+from .rewritten import copied_model
 from .store import temporary
 
 
@@ -79,7 +79,7 @@ def compile(
         raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
     args, kwargs = _arguments(example_inputs)
     if dtype is not None:
-        model = copy.deepcopy(model).to(dtype)
+        model = copied_model(model).to(dtype)
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: cast(each, dtype), (args, kwargs))
     flat = Flat(model, args, kwargs)
     program = exported(flat)

@@ -57,8 +57,8 @@ def cast(tensor: Any, dtype: Any) -> Any:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def run(model: nn.Module, example: Arguments) -> tuple[Any, list[str]]:
-    """Return a model's answer to an example, and the names of what its code wrote to the model.
+def run(model: nn.Module, example: Arguments) -> tuple[Any, dict[str, bool]]:
+    """Return a model's answer to an example, and by the names of what its code wrote to the model whether it is as before.
 
     The model and the example stay as they are, and random numbers are the same in each run.
     """

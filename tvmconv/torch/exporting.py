@@ -5,13 +5,16 @@ from __future__ import annotations
 import sysconfig
 import traceback
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..errors import SourceError, last_line
+from ..support.lines import line_of
 from .flat import Flat
+from .rewritten import is_same_again, seen, without_writes, writes, written_by_arguments
 from .unchanged import unchanged
 
 _OTHERS = tuple(map(str, (Path(torch.__file__).parent, Path(__file__).parents[1])))
@@ -25,21 +28,31 @@ def exported(flat: Flat) -> Any:
     SourceError
         If torch.export cannot read it, or it changes its buffers or what it is given.
     """
+    written: list[str] = []
     with torch.no_grad(), warnings.catch_warnings(), unchanged(flat):
         warnings.simplefilter("ignore")
+        flat.around = partial(seen, flat.model, written)
         try:
             program = torch.export.export(flat, flat.tensors, strict=False)
             # Before this, changes in place are not noted.
-            signature = program.run_decompositions({}).graph_signature
+            functional = program.run_decompositions({})
         except SourceError:
             raise
         except Exception as error:  # of many classes
             raise SourceError(f"torch.export cannot read the model: {_reason(error)}{_line(error)}") from error
-    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
-        changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-        name = changed[0].removeprefix("model.")
+    for name in functional.graph_signature.user_inputs_to_mutate.values():
         raise SourceError(f"the model changes {name} in each call, and a library has nothing that changes")
-    return program
+    for name, node in written_by_arguments(functional):
+        name, line = name.removeprefix("model."), line_of(node)
+        at = f" ({line})" if line else ""
+        raise SourceError(f"the model changes {name} in each call{at}, and a library has nothing that changes")
+    written += [name.removeprefix("model.") for name in writes(functional).values()]
+    if written and not is_same_again(flat):
+        raise SourceError(
+            f"the model changes {', '.join(dict.fromkeys(written))} in each call, and its next answer with it; a library has"
+            " nothing that changes"
+        )
+    return without_writes(functional) if writes(functional) else program
 
 
 def _reason(error: Exception) -> str:

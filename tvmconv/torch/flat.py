@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ class Flat(nn.Module):  # type: ignore[misc]
     ----------
     tensors
         The example's.
+    around
+        What the model's code is called in.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class Flat(nn.Module):  # type: ignore[misc]
             permuted(each.detach(), order).contiguous() for each, order in zip(found, self._orders, strict=True)
         )
         self._answers = _Answers()
+        self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
         # In a list, where torch.export does not take them for constants of the program.
         self._numbers = [{name: each.clone() for name, each in model.named_buffers() if _is_number(each)}]
 
@@ -59,7 +63,9 @@ class Flat(nn.Module):  # type: ignore[misc]
         leaves = [next(found) if constant is None else constant[0] for constant in self._given]
         args, kwargs = pytree.tree_unflatten(leaves, self._in_spec)
         answers = self._answers
-        returned, answers.spec = pytree.tree_flatten(opened(self.model(*args, **kwargs)))
+        with self.around():
+            answer = self.model(*args, **kwargs)
+        returned, answers.spec = pytree.tree_flatten(opened(answer))
         answers.returned = [_answer(each, given) for each in returned]
         made = [each for each, what in zip(returned, answers.returned, strict=True) if what is None]
         answers.orders = [order_of(each) for each in made]

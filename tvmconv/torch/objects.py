@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-# What an argument or an answer may be that is no tensor.
+# Types of arguments and answers that are no tensors.
 KINDS = (bool, int, float, str, type(None))
-# What has no attributes, and is made again of a text.
+# Types without attributes, which are made again from a text.
 _BY_NAME = (torch.dtype, torch.device, type)
-# Whose parts are no attributes, or which do more than hold them.
+# Types whose parts are no attributes, or which do more than hold them.
 _OTHERS = (nn.Module, dict, list, tuple, set, frozenset, BaseException)
 
 
@@ -79,7 +79,7 @@ def _made(held: Held) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an object is its attributes alone, and its class can be found by its name."""
+    """Return whether an object is its attributes alone, and its class can be found by its name."""
     kind = type(value)
     if isinstance(value, _OTHERS) or not hasattr(value, "__dict__"):
         return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 import weakref
@@ -17,14 +16,13 @@ from torch.utils import _pytree as pytree
 
 from ..checks import as_path, check_memory
 from ..errors import InputError, TvmconvWarning
-from ..frontends.torch.memory import sharing
 from ..support.heap import give_back, trim
 from ..support.progress import Progress
 from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
 from .replacing import Replacing
+from .rewritten import copied_model
 from .store import Store, temporary
-from .weights import copied_by_hooks
 
 
 def optimize(
@@ -169,9 +167,7 @@ def _copy(model: nn.Module, examples: list[Arguments], dtype: Any) -> tuple[nn.M
     for example in examples:
         run(model, example)
     try:
-        fast = copy.deepcopy(
-            model, {**dict(sharing((*model.parameters(), *model.buffers()))), **copied_by_hooks(model)}
-        )
+        fast = copied_model(model)
         for example in examples:
             run(fast, example)
     except Exception as error:

@@ -22,6 +22,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
+from ..frontends.torch.fixed import fold
 from .flat import inverse, order_of
 
 
@@ -61,12 +62,13 @@ class Piece:
 
 
 def flat_graph(program: ExportedProgram) -> fx.GraphModule:
-    """Return a program as a graph that takes and gives tensors alone, and has its weights as attributes."""
+    """Return a program as a graph that takes and gives tensors alone, and has as attributes its weights, and what is computed of them."""
     module: Any = program.module()
     for node in list(module.graph.nodes):
         if node.op == "call_module":  # it checks what torch.export assumed of the arguments
             module.graph.erase_node(node)
     module.graph.set_codegen(fx.graph.CodeGen())
+    fold(module)
     return fx.GraphModule(module, module.graph)
 
 

@@ -20,12 +20,15 @@ from .examples import Arguments, cast, copied, is_close, is_coarse, is_no_worse,
 from .flat import flattened
 from .letting_go import let_go
 from .objects import opened
+from .rewritten import perturbed
 from .store import Store
 from .unchanged import unchanged
-from .weights import with_fixed_weights, written_by_hooks
+from .weights import with_fixed_weights
 
 # A submodule that is called in more ways within one call of its model is left to its own code.
 _MOST_WAYS = 8
+# After so many calls, what converges is the same but for rounding, as a weight that is normalized in place.
+_SETTLING = 3
 _Call = tuple[Arguments, Any]  # what a module was called with, and its answer
 
 
@@ -56,19 +59,34 @@ class Replacing:
         self.networks = 0
         self.elsewhere = False
         self._written: list[str] = []
+        self._rewrites = False
         self._seen: set[nn.Module] = set()
 
-    def replace(self, examples: Sequence[Arguments]) -> None:
+    def replace(self, examples: list[Arguments]) -> None:
         """Compile networks for examples of the model's arguments."""
-        computed = written_by_hooks(self._model)
+        settling = 1
         for example in examples:
-            with unchanged(self._model):
-                self._run(example)  # what it keeps for later calls is there in the next
-                self._written += [name for name in run(self._model, example)[1] if name not in computed]
+            changed = self._changed(example, 1)
+            if changed and not (changed := self._changed(example, _SETTLING)):
+                settling = _SETTLING
+            self._written += changed
         if not self._written:
-            for example in examples:
+            for example in examples * settling:
                 self._run(example)
         self._replace({"": self._model}, examples)
+
+    def _changed(self, example: Arguments, calls: int) -> list[str]:
+        """Return the names of what a call after others writes that is not the same in each call, whatever it is given."""
+        with unchanged(self._model):
+            for _ in range(calls):
+                self._run(example)  # what it keeps for later calls is there in the next
+            first = run(self._model, example)[1]
+            self._rewrites |= bool(first)
+            try:
+                other = run(self._model, perturbed(example))[1] if first else {}
+            except Exception:  # noqa: BLE001 - whatever an operator raises of numbers that it does not take
+                return [*first]
+        return [name for name in {**first, **other} if not (first.get(name, True) and other.get(name, True))]
 
     def _run(self, example: Arguments) -> None:
         args, kwargs = copied(example)
@@ -181,7 +199,7 @@ class Replacing:
         except (SourceError, UnsupportedMachineError) as error:
             self.elsewhere |= isinstance(error, UnsupportedMachineError)
             return str(error)
-        answering = Answering(module, path)
+        answering = Answering(module, path, self._rewrites)
         for (args, kwargs), how in found:
             answering.add(args, kwargs, how)
             self.networks += len(how.networks)

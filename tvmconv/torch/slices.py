@@ -19,15 +19,15 @@ from .flat import order_of
 
 # Threads divide one image; more than these have too little of it.
 MOST_THREADS = 4
-# What a layer reads and writes of the images of a slice, if one alone is not more: as much as L2 caches keep.
+# Bytes of a slice's images that a layer reads and writes, if one alone is not more: as much as L2 caches keep.
 SLICE_BYTES = 1 << 20
-# Of the tensors of all images that a layer reads and writes: what fewer bytes take stays in an L3. On one core of
+# Bytes of the tensors of all images that a layer reads and writes: fewer stay in an L3. On one core of
 # a Zen 3, layers of 8 images at once took 1.1 to 2.2 times as long as one after the other where these took 5.6 MB and more
 # (MobileNetV2, EfficientNet-B0, ResNet-50), and 0.9 times as long where they took 5 MB or less.
 KEPT_BYTES = 5 << 20
-# Of an L3 what a network's tensors find of it: KEPT_BYTES of 32 MB.
+# Part of an L3 that a network's tensors find of it: KEPT_BYTES of 32 MB.
 L3_PART = 6
-# What a byte costs that comes from memory, beside one of a filter that is read once more, from L3 and ahead. One
+# Cost of a byte that comes from memory, beside one of a filter that is read once more, from L3 and ahead. One
 # core of a Zen 3: ResNet-50's layers of 14x14 pixels, whose filters are as large as the tensors of 8 images, gained 10 to 40 %,
 # those of 7x7 nothing. Where that cache keeps tensors, too, theirs cost the same. Two cores of a Granite Rapids, of 480 MB, in bf16,
 # 8 images, milliseconds by 4 and by 1: ResNet-50 33.1 and 29.5, Inception v3 45.3 and 42.0, CSPDarknet 62.8 and 61.3.
@@ -92,7 +92,7 @@ def _has_images(node: fx.Node, batch: int) -> bool:
 
 
 def _keeps_images(node: fx.Node, known: set[fx.Node], batch: int) -> bool:
-    """Whether an image of what a node computes depends on that image of what it reads alone."""
+    """Return whether an image of a node's result depends on the same image of its data alone."""
     if node.target is operator.getitem:
         return node.args[0] in known
     name, value = _name(node), node.meta.get("val")
@@ -148,7 +148,7 @@ def l3_bytes() -> int:
 
 
 def _ends_well(calls: Sequence[fx.Node], stop: int, batch: int) -> bool:
-    """Whether no convolution is parted from what follows it, and all that is handed on has images."""
+    """Return whether no convolution is parted from what follows it, and all tensors that are handed on have images."""
     after, before = set(calls[stop:]), calls[:stop]
     for node in before:
         later = [user for user in node.users if user in after or user.op == "output"]

@@ -26,7 +26,7 @@ _TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
 
 @dataclass(frozen=True)
 class Kept:
-    """What became of a program.
+    """Record of a program's pieces.
 
     Attributes
     ----------

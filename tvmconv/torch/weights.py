@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrize, prune
 from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
+
+from .rewritten import copied_model
 
 # What computes a weight in each call: the attribute that has the weight's name, and what takes the hook away again.
 _HOOKS: tuple[tuple[type, str, Callable[[nn.Module, str], Any]], ...] = (
@@ -24,7 +25,7 @@ def with_fixed_weights(model: nn.Module) -> nn.Module:
     """Return a copy of a model whose weights are those that its norms and masks give; the model itself, if it has none."""
     if not any(_is_parametrized(module) or _hooks(module) for module in model.modules()):
         return model
-    plain = copy.deepcopy(model, copied_by_hooks(model))
+    plain = copied_model(model)
     with torch.no_grad():
         for module in list(plain.modules()):
             if _is_parametrized(module):
@@ -32,20 +33,6 @@ def with_fixed_weights(model: nn.Module) -> nn.Module:
             for name, remove in _hooks(module):
                 remove(module, name)
     return plain
-
-
-def written_by_hooks(model: nn.Module) -> set[str]:
-    """Return the names of the weights that hooks compute in each call, the same each time."""
-    return {f"{path}.{name}".lstrip(".") for path, module in model.named_modules() for name, _ in _hooks(module)}
-
-
-def copied_by_hooks(model: nn.Module) -> dict[int, torch.Tensor]:
-    """Return what a copy (`copy.deepcopy`) has of each weight that hooks compute, by its number.
-
-    With gradients such weights cannot be copied, and nobody reads them before they are computed again.
-    """
-    computed = [getattr(module, name) for module in model.modules() for name, _ in _hooks(module)]
-    return {id(weight): weight.detach() for weight in computed}
 
 
 def _is_parametrized(module: nn.Module) -> bool:

@@ -26,7 +26,7 @@ _TOLERANCE = 1e-6
 _EPSILON = 1e-5  # the default of ONNX's BatchNormalization
 
 
-class Operations(Source):
+class OnnxOperations(Source):
     """The graph of a convolution, as :func:`~tvmconv.frontends.following.follow` reads it; a node is the first tensor that it gives.
 
     Parameters

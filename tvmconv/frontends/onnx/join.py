@@ -13,7 +13,7 @@ from ...dtypes import numpy_dtype
 from ...errors import InvalidProblemError
 from ...linear.maps import Array, LinearMap, identity
 from ..following import by_channel, is_per_channel
-from ..joining import Join, Step, average, find_joins
+from ..joining import Join, LinearStep, average, find_joins
 from .effects import normalization, other_input
 from .graph import DTYPES, OURS, attributes_of, convolutions
 from .rules import node_problem
@@ -38,12 +38,12 @@ def joined(model: ModelProto, inferred: ModelProto, folder: Path) -> tuple[Model
     places = [place for place in convolutions(inferred) if len(place.graphs) == 1]
     if not places:
         return model, []
-    graph = _Graph(inferred, Tensors(inferred, places[0], folder), {id(each.node): each.name for each in places})
+    graph = _OnnxGraph(inferred, Tensors(inferred, places[0], folder), {id(each.node): each.name for each in places})
     joins = find_joins(graph)
-    return (_written(model, joins, graph) if joins else model), joins
+    return (_write(model, joins, graph) if joins else model), joins
 
 
-class _Graph:
+class _OnnxGraph:
     """The outermost graph of a model."""
 
     def __init__(self, model: ModelProto, tensors: Tensors, names: dict[int, str]) -> None:
@@ -80,7 +80,7 @@ class _Graph:
         alike = all(self._shape(each) == shape and self.dtype(each) == self.dtype(tensor) for each in node.input)
         return tuple(node.input) if alike and not any(map(self._tensors.is_fixed, node.input)) else ()
 
-    def step(self, tensor: str) -> Step | None:
+    def step(self, tensor: str) -> LinearStep | None:
         """Return the node that computes a tensor as a map of another."""
         node = self._makers.get(tensor)
         if node is None or node.domain not in OURS or len(node.output) != 1 or self.shape(tensor) is None:
@@ -100,7 +100,7 @@ class _Graph:
             found = _pool(node, channels, rank)
         if found is None or self.dtype(found[0]) != self.dtype(tensor) or self._tensors.is_fixed(found[0]):
             return None
-        return Step(tensor, *found, self.name(tensor), node.op_type == "Conv")
+        return LinearStep(tensor, *found, self.name(tensor), node.op_type == "Conv")
 
     def name(self, tensor: str) -> str:
         """Return the name of the node that computes a tensor."""
@@ -172,7 +172,7 @@ def _pool(node: NodeProto, channels: int, rank: int) -> tuple[str, LinearMap] | 
     return node.input[0], average(channels, taps, strides, pads[:rank], pads[rank:])
 
 
-def _written(model: ModelProto, joins: Sequence[Join], graph: _Graph) -> ModelProto:
+def _write(model: ModelProto, joins: Sequence[Join], graph: _OnnxGraph) -> ModelProto:
     """Return a copy of a model with these joins."""
     copy: ModelProto = type(model)()
     copy.CopyFrom(model)

@@ -16,7 +16,7 @@ from .order import sort_nodes
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
-# What onnxruntime's optimizations make of convolutions, for its own kernels: in these domains anything, and these operators.
+# Operators that onnxruntime's optimizations make of convolutions, for its own kernels: in these domains any, and these.
 _OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 _OPTIMIZED = ("FusedConv", "NhwcFusedConv")
 

@@ -84,7 +84,7 @@ def observe_branches(
     why: dict[int, str] = {}
     for chosen in _choices(places):
         try:
-            seen = observe(_forced(model, chosen), folder, bound, given)
+            seen = observe(_force(model, chosen), folder, bound, given)
         except SourceError as error:
             seen = {}
             for place in places:
@@ -101,7 +101,7 @@ def _choices(places: Sequence[Place]) -> list[list[tuple[str, bool]]]:
     return together + ([[(name, branch)] for name in names for branch in (True, False)] if len(names) > 1 else [])
 
 
-def _forced(model: ModelProto, chosen: Sequence[tuple[str, bool]]) -> ModelProto:
+def _force(model: ModelProto, chosen: Sequence[tuple[str, bool]]) -> ModelProto:
     """Return a model whose Ifs of these outputs take these branches."""
     copy: ModelProto = type(model)()
     copy.CopyFrom(model)

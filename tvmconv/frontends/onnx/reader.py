@@ -16,7 +16,7 @@ from ..following import Chain, follow
 from ..model import Node, Skipped
 from ..reader import Reader, Reading
 from ..shapes import Bucket, left_free
-from .effects import Operations, constants_of, has_fixed_filter
+from .effects import OnnxOperations, constants_of, has_fixed_filter
 from .graph import (
     DTYPES,
     OTHER_OP_TYPES,
@@ -196,7 +196,7 @@ class OnnxReader(Reader):
         chain = Chain(place.node.output[0])
         if self._fuse or self._with_constants:
             try:
-                folds, operations = has_fixed_filter(place, tensors), Operations(place, problem, tensors)
+                folds, operations = has_fixed_filter(place, tensors), OnnxOperations(place, problem, tensors)
                 chain = follow(
                     operations, chain.last, problem.out_channels, tensors.taken, folds=folds, fuse=self._fuse
                 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from onnx.external_data_helper import uses_external_data
+
 from .weights import ROOT
 
 if TYPE_CHECKING:
@@ -44,5 +46,6 @@ def open_session(
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimizations)
         if optimized is not None:
             options.optimized_model_filepath = optimized
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", ROOT)
+    if any(map(uses_external_data, model.graph.initializer)):
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", ROOT)
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto
 
 # What locations begin from.
-ROOT = Path.cwd().anchor
+ROOT = Path(__file__).resolve().anchor
 # Of weights in other files that are read into a model: protobuf has at most 2 GiB, with all else.
 MOST_BYTES = 1 << 30
 # Of a tensor that may be a shape or a scale, whose numbers decide, and is read in any case.

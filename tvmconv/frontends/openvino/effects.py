@@ -21,7 +21,7 @@ _STEPS = {
 _GELU = {"erf": Step("gelu"), "tanh": Step("gelu_tanh")}
 
 
-class Operations(Gates):
+class OpenvinoOperations(Gates):
     """The graph of a model, as :func:`~tvmconv.frontends.following.follow` reads it."""
 
     def readers(self, op: Any) -> Sequence[Any]:

@@ -11,8 +11,8 @@ from openvino import opset13
 from ...dtypes import numpy_dtype
 from ...linear.maps import LinearMap, identity
 from ..following import Linear, Sum
-from ..joining import Join, Step, average, find_joins
-from .effects import Operations, is_fixed
+from ..joining import Join, LinearStep, average, find_joins
+from .effects import OpenvinoOperations, is_fixed
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
 _DTYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
@@ -30,7 +30,7 @@ def join(model: Any, convolution: Callable[[Any], LinearMap | None], name: Calla
     name
         Returns the name of an operation.
     """
-    graph = _Graph(model, convolution, name)
+    graph = _OpenvinoGraph(model, convolution, name)
     joins = find_joins(graph)
     for each in reversed(joins):  # what later ones read comes first
         _write(graph, each)
@@ -39,13 +39,13 @@ def join(model: Any, convolution: Callable[[Any], LinearMap | None], name: Calla
     return joins
 
 
-class _Graph:
+class _OpenvinoGraph:
     """A model, whose tensors are named by operations and the numbers of their outputs."""
 
     def __init__(self, model: Any, convolution: Callable[[Any], LinearMap | None], name: Callable[[Any], str]) -> None:
         self._convolution, self.name_of = convolution, name
         self.outputs = {_key(output): output for op in model.get_ordered_ops() for output in op.outputs()}
-        self._effects = Operations()
+        self._effects = OpenvinoOperations()
 
     def tensors(self) -> Sequence[str]:
         """Return the tensors that operations compute."""
@@ -75,7 +75,7 @@ class _Graph:
         effect = self._effects.effect(op, read, shape[0])
         return tuple(_key(each) for each in op.input_values()) if isinstance(effect, Sum) else ()
 
-    def step(self, tensor: str) -> Step | None:
+    def step(self, tensor: str) -> LinearStep | None:
         """Return the operation that computes a tensor as a map of another."""
         op, shape = self.outputs[tensor].get_node(), self.shape(tensor)
         if shape is None or is_fixed(op):
@@ -94,7 +94,7 @@ class _Graph:
                 map_ = identity(*shape).scaled(factor, None if effect.shift is None else effect.shift())
         if map_ is None or self.dtype(_key(source)) != self.dtype(tensor):
             return None
-        return Step(tensor, _key(source), map_, self.name_of(op), op.get_type_name() in CONVOLUTIONS)
+        return LinearStep(tensor, _key(source), map_, self.name_of(op), op.get_type_name() in CONVOLUTIONS)
 
     def name(self, tensor: str) -> str:
         """Return the name of the operation that computes a tensor."""
@@ -116,7 +116,7 @@ def _pool(op: Any, channels: int) -> LinearMap | None:
     return average(channels, told["kernel"], told["strides"], told["pads_begin"], told["pads_end"])
 
 
-def _write(graph: _Graph, join: Join) -> None:
+def _write(graph: _OpenvinoGraph, join: Join) -> None:
     """Put a convolution, its bias, and sums with others in the place of an operation."""
     map_, source, output = join.map, graph.outputs[join.source], graph.outputs[join.output]
     dtype, rank = numpy_dtype(graph.dtype(join.output) or ""), len(join.map.strides)

@@ -25,7 +25,7 @@ try:
     import openvino
 except ImportError:
     raise missing_extra("openvino", "openvino") from None
-from .effects import Operations, is_fixed, value_of
+from .effects import OpenvinoOperations, is_fixed, value_of
 from .join import join
 
 OP_TYPES = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
@@ -141,7 +141,7 @@ class OpenvinoReader(Reader):
     def _follow(self, op: Any, channels: int, fixed: bool, taken: dict[str, str]) -> Chain:
         """Return what the kernel computes, the bias at the least."""
         folds = fixed and (self._fuse or self._with_constants)
-        return follow(Operations(), op, channels, taken, folds=folds, biased=True, fuse=self._fuse)
+        return follow(OpenvinoOperations(), op, channels, taken, folds=folds, biased=True, fuse=self._fuse)
 
 
 def node_problem(

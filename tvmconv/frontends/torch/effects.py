@@ -41,10 +41,12 @@ class Operations(Gates):
         The program's.
     tensors
         The shapes and types of what its nodes compute, by their names.
+    rank
+        The number of axes of a batch of images; an image alone has one less.
     """
 
-    def __init__(self, module: Any, tensors: Tensors) -> None:
-        self._module, self._tensors = module, tensors
+    def __init__(self, module: Any, tensors: Tensors, rank: int) -> None:
+        self._module, self._tensors, self._rank = module, tensors, rank
 
     def readers(self, op: Any) -> Sequence[Any]:
         """Return the nodes that read what one computes."""
@@ -70,11 +72,13 @@ class Operations(Gates):
             return self._arithmetic(op, read, channels)
         if not op.args or op.args[0] is not read:
             return None
+        # Of an image alone, what these take for channels are its rows.
+        sizes = (1, channels) if len(self._tensors[read.name][0]) == self._rank else (1,)
         if str(op.target) in _NORMS:
-            return self._norm(arguments(op))
+            return self._norm(arguments(op)) if len(sizes) > 1 else None
         if kind in ("prelu", "_prelu_kernel"):
             slope = self._value(op.args[1])
-            return None if slope is None or slope.size not in (1, channels) else _prelu(slope, channels)
+            return None if slope is None or slope.size not in sizes else _prelu(slope, channels)
         step = _step(kind, op)
         return None if step is None else Activation(step)
 
@@ -88,10 +92,9 @@ class Operations(Gates):
             return None
         if self._tensors.get(op.name) != self._tensors[read.name]:
             return None  # of another shape or type
-        shape = self._tensors[read.name][0]
         numbers = np.array(other) if isinstance(other, (int, float)) else self._value(other)
         if numbers is not None:
-            vector = per_channel(numbers, channels, len(shape))
+            vector = per_channel(numbers, channels, self._rank)
             if vector is None:
                 return None
             return Linear(None, lambda: vector) if _kind(op) == "add" else Linear(lambda: vector, None)

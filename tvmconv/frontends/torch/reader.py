@@ -29,6 +29,7 @@ except ImportError:
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .effects import Operations, Tensors
+from .fixed import fold
 
 _DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 # The arguments after data, filter and bias, by the names of ATen's schemas.
@@ -80,20 +81,21 @@ class ExportReader(Reader):
         inputs = [Input(name, _dims(value)) for name, value in placeholders.items()]
         bound = self._bound(inputs, bucket)
         module = self._program.module()
+        fold(module)
         names = _names(module.graph)
         if cause := left_free(bound):
             reason = "its shapes depend on them"
             return [], [Skipped(name, str(node.target), reason, cause) for node, name in names.items()]
         by_name = {name: (placeholders[name], dims) for name, dims in bound.items()}
         calls, tensors = self._calls(module, by_name)
-        operations, taken = Operations(module, tensors), dict[str, str]()
+        taken = dict[str, str]()
         nodes, skipped = [], []
         for node, name in reversed(names.items()):  # a sum of two belongs to the later one
             if node.name not in calls:
                 skipped.append(Skipped(name, str(node.target), "it did not run"))
                 continue
             try:
-                nodes.append(self._node(name, node, calls[node.name], module, operations, taken))
+                nodes.append(self._node(name, node, calls[node.name], module, tensors, taken))
             except (InvalidProblemError, SourceError) as error:
                 skipped.append(Skipped(name, str(node.target), str(error)))
         return nodes[::-1], skipped[::-1]
@@ -128,18 +130,16 @@ class ExportReader(Reader):
             torch.randn(dims).to(value.dtype) if value.dtype.is_floating_point else torch.ones(dims, dtype=value.dtype)
         )
 
-    def _node(
-        self, name: str, node: Any, call: _Call, module: Any, operations: Operations, taken: dict[str, str]
-    ) -> Node:
+    def _node(self, name: str, node: Any, call: _Call, module: Any, tensors: Tensors, taken: dict[str, str]) -> Node:
         data, taps, bias = (call.arguments[each] for each in ("input", "weight", "bias"))
         dtype = _DTYPES.get(data.dtype, self._dtype)
         if dtype is None:
             raise SourceError(f"it computes in {data.dtype}; choose a type that kernels have with --dtype")
-        if data.ndim != taps.ndim:
-            raise SourceError(f"its data has no batch dimension: {list(data.shape)}")
-        problem = node_problem(call.target, call.arguments, tuple(data.shape), tuple(taps.shape), dtype)
+        batch = (1,) * (taps.ndim - data.ndim)  # of an image alone
+        shape, output = (*batch, *data.shape), (*batch, *call.output)
+        problem = node_problem(call.target, call.arguments, shape, tuple(taps.shape), dtype)
         problem = problem.with_(bias=bias is not None)
-        if problem.output_shape != tuple(call.output):
+        if problem.output_shape != output:
             raise SourceError(
                 f"it computes the shape {list(call.output)}, its attributes give {list(problem.output_shape)}"
             )
@@ -147,7 +147,8 @@ class ExportReader(Reader):
         fixed = all(getattr(argument, "op", "") == "get_attr" for argument in sources)
         chain = Chain(node)
         if self._fuse or self._with_constants:
-            chain = follow(operations, node, call.output[1], taken, folds=fixed, fuse=self._fuse)
+            operations = Operations(module, tensors, taps.ndim)
+            chain = follow(operations, node, output[1], taken, folds=fixed, fuse=self._fuse)
         serves = (name, *(each.name for each in chain.nodes))
         residual = None if chain.residual is None else chain.residual.name
         whole = chain.problem(problem)

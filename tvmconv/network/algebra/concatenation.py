@@ -22,11 +22,11 @@ from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, outputs, part_cycles, pass_cycles
 from .reading import filters, levels, written
-from .upsampling import Upsampled, is_cheaper, repeating_cycles, upsampled
+from .upsampling import Upsampled, find_upsampling, is_cheaper, repeating_cycles
 
 
 @dataclass(frozen=True)
-class Part:
+class ChannelPart:
     """A convolution of parts of a concatenation that follow each other: of one, or of their concatenation."""
 
     fields: tuple[Any, ...]
@@ -55,10 +55,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Split:
+class ChannelSplit:
     """The sum of convolutions of the parts of a concatenation."""
 
-    terms: tuple[Part | Upsampled, ...]
+    terms: tuple[ChannelPart | Upsampled, ...]
 
     @property
     def said(self) -> str:
@@ -94,7 +94,7 @@ class Gathered:
         return written(self.map, visit(self.source), emit, rows=False)
 
 
-def find_split(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Split | Gathered]]:
+def find_split(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, ChannelSplit | Gathered]]:
     """Give the convolutions of concatenations that cost less as sums, or as one of a value that the parts are slices of."""
     for variable, level in filters(graph):
         fields = _fields(level.source, graph)
@@ -104,13 +104,13 @@ def find_split(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Split | G
         pieces = [replace(level.map, filter=part, bias=None) for part in np.split(level.map.filter, ends, 1)]
         dtype, shape = DTYPES[str(variable.ty.dtype)], _joined_shape(fields)
         before = map_cycles(level.map, shape, dtype, target) + pass_cycles(shape, dtype, 2, target)
-        found: Split | Gathered | None = _gathered(fields, pieces, level.map, before, graph, target)
+        found: ChannelSplit | Gathered | None = _gather(fields, pieces, level.map, before, graph, target)
         found = found or _split(fields, pieces, level.map, before, graph, target)
         if found is not None:
             yield variable, found
 
 
-def _gathered(
+def _gather(
     fields: Sequence[Any], pieces: Sequence[LinearMap], whole: LinearMap, before: float, graph: Graph, target: CpuTarget
 ) -> Gathered | None:
     maps, dtype = [], DTYPES[str(fields[0].ty.dtype)]
@@ -134,31 +134,31 @@ def _gathered(
 
 def _split(
     fields: Sequence[Any], pieces: Sequence[LinearMap], whole: LinearMap, before: float, graph: Graph, target: CpuTarget
-) -> Split | None:
+) -> ChannelSplit | None:
     """Return the sum that costs least; None: the concatenation does."""
     dtype = DTYPES[str(fields[0].ty.dtype)]
-    moved = {at: upsampled(piece, fields[at], graph) for at, piece in enumerate(pieces)}
+    moved = {at: find_upsampling(piece, fields[at], graph) for at, piece in enumerate(pieces)}
     transposed = {at: each for at, each in moved.items() if each is not None and is_cheaper(each, target)}
     before += sum(repeating_cycles(each, target) for each in transposed.values())
     made = (int(fields[0].ty.shape[0]), whole.outputs, *outputs(whole, _joined_shape(fields)))
     plain = [at for at in range(len(fields)) if at not in transposed]
-    best: tuple[float, Split] | None = None
+    best: tuple[float, ChannelSplit] | None = None
     for parts in ([plain] if plain else [], [[at] for at in plain]):
-        terms: list[Part | Upsampled] = [*transposed.values()]
+        terms: list[ChannelPart | Upsampled] = [*transposed.values()]
         for places in parts:
             filter_ = np.concatenate([pieces[at].filter for at in places], 1)
-            terms.append(Part(tuple(fields[at] for at in places), replace(pieces[0], filter=filter_)))
+            terms.append(ChannelPart(tuple(fields[at] for at in places), replace(pieces[0], filter=filter_)))
         if len(terms) == 1 and not transposed:
             continue
         # The last one has the bias, as it is where a batch normalization was folded.
         terms[-1] = replace(terms[-1], map=replace(terms[-1].map, bias=whole.bias))
         cost = sum(each.cycles(target) for each in terms) + pass_cycles(made, dtype, 2 * (len(terms) - 1), target)
         if cost < before and (best is None or cost < best[0]) and not _rounds_more(terms, whole, dtype):
-            best = cost, Split(tuple(terms))
+            best = cost, ChannelSplit(tuple(terms))
     return None if best is None else best[1]
 
 
-def _rounds_more(terms: Sequence[Part | Upsampled], whole: LinearMap, dtype: str) -> bool:
+def _rounds_more(terms: Sequence[ChannelPart | Upsampled], whole: LinearMap, dtype: str) -> bool:
     """Return whether a sum loses more by rounding filters, and all outputs but the last, than one convolution."""
     if dtype == "f32":
         return False

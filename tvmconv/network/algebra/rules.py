@@ -1,4 +1,4 @@
-"""`simplified`: a module whose fixed linear operators are joined where that costs less, and what was done, in words."""
+"""`join_filters`: a module whose fixed linear operators are joined where that costs less, and what was done, in words."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ class Rewrite(Protocol):
 Found = Mapping[Any, Rewrite]
 
 
-def simplified(mod: tvm.IRModule, target: CpuTarget, small: bool = False) -> tuple[tvm.IRModule, list[str]]:
+def join_filters(mod: tvm.IRModule, target: CpuTarget, small: bool = False) -> tuple[tvm.IRModule, list[str]]:
     """Return a simplified module (`tvmconv.network.rewrite.simplify`) by these rules, and a line for each rewrite.
 
     Data has its channels second. Filters are joined in float64, and rounded once. With `small`, none becomes larger by that.
     """
     lines: list[str] = []
-    for find in (_joined, _moved):
+    for find in (_join, _move):
 
         def rewriting(
             new: tvm.IRModule, function: relax.Function, find: Callable[[Graph, CpuTarget, bool], Found] = find
-        ) -> _Rewriting:
+        ) -> _Binding:
             found = find(Graph(function), target, small)
             lines.extend(f"{variable.name}: {rewrite.said}" for variable, rewrite in found.items())
-            return _Rewriting(new, found)
+            return _Binding(new, found)
 
         mod = tidied(each_function(mod, rewriting, with_bindings=True))
     return mod, lines
 
 
-def _joined(graph: Graph, target: CpuTarget, small: bool) -> Found:
+def _join(graph: Graph, target: CpuTarget, small: bool) -> Found:
     """Return what joins maps: one convolution may be left where the others are looked for."""
     pooled: dict[Any, Rewrite] = dict(find_pooled(graph, target))
     return {**Branches(graph, target, small).find(), **pooled}
 
 
-def _moved(graph: Graph, target: CpuTarget, small: bool) -> Found:
+def _move(graph: Graph, target: CpuTarget, small: bool) -> Found:
     """Return what moves pixels by the filter of one convolution."""
     # Of one variable the last is taken: a pointwise convolution of fewer pixels costs the least.
     found: dict[Any, Rewrite] = {}
@@ -73,7 +73,7 @@ def _moved(graph: Graph, target: CpuTarget, small: bool) -> Found:
 
 
 @mutator
-class _Rewriting(Rebinding):
+class _Binding(Rebinding):
     def __init__(self, mod: tvm.IRModule, found: Found) -> None:
         super().__init__(mod)
         self._found = found

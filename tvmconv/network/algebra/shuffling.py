@@ -23,7 +23,7 @@ from ..ir.problem_of import DTYPES
 from ..rewrite.pixel_shuffle import Order, pixel_shuffle
 from .costs import map_cycles, pass_cycles
 from .reading import filters, shifted, written
-from .transposing import transposed, transposed_cycles
+from .transposing import transpose, transposed_cycles
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Strided:
         """Return its operators on what stands for the source."""
         bias = self.map.bias
         return shifted(
-            transposed(self, visit, emit),
+            transpose(self, visit, emit),
             None if bias is None else bias[self.order.reshape(len(self.order), -1)[:, 0]],
             emit,
         )
@@ -130,7 +130,7 @@ def find_shuffled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Ordere
             continue
         wide, given = static_shape(variable.ty) or (), static_shape(level.source.ty) or ()
         dtype = DTYPES[str(variable.ty.dtype)]
-        strided = _strided(level.source, level.map, shuffle.order)
+        strided = _stride(level.source, level.map, shuffle.order)
         before = map_cycles(level.map, given, dtype, target) + pass_cycles(wide, dtype, 2, target)
         if strided is not None and strided.cycles(target, wide) < before:
             yield variable, strided
@@ -142,7 +142,7 @@ def find_shuffled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Ordere
             yield variable, Ordered(level.source, map_, shuffle.order.shape[1:])
 
 
-def _strided(source: Any, map_: LinearMap, order: Order) -> Strided | None:
+def _stride(source: Any, map_: LinearMap, order: Order) -> Strided | None:
     """Return a convolution and a shuffle of its pixels as one transposed convolution; None: there is none."""
     channels, groups = order.shape[0], map_.groups
     if {*map_.strides, *map_.dilations} != {1} or channels % groups:

@@ -55,7 +55,7 @@ def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...],
     )  # fmt: skip
 
 
-def transposed(found: Transposed, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+def transpose(found: Transposed, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
     """Return it, without its bias, of what stands for the source."""
     (begins, ends), groups = found.pads, found.map.groups
     # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.

@@ -23,7 +23,7 @@ from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, outputs, pass_cycles
 from .reading import filters, shifted
-from .transposing import transposed, transposed_cycles
+from .transposing import transpose, transposed_cycles
 
 # Ratio to the estimate before: of 512 channels from 16x16, at 0.87 it took 1.11 of the time (Zen 4); at 0.67 and less, less.
 _AT_MOST = 4, 5  # of the estimate before
@@ -90,13 +90,13 @@ class Upsampled:
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
-        return shifted(transposed(self, visit, emit), self.map.bias, emit)
+        return shifted(transpose(self, visit, emit), self.map.bias, emit)
 
 
 def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsampled]]:
     """Give the convolutions of a function that one transposed convolution costs less than."""
     for variable, level in filters(graph):
-        found = upsampled(level.map, level.source, graph)
+        found = find_upsampling(level.map, level.source, graph)
         if found is not None and is_cheaper(found, target) and not loses(found, DTYPES[str(variable.ty.dtype)]):
             yield variable, found
 
@@ -119,9 +119,9 @@ def repeating_cycles(found: Upsampled, target: CpuTarget) -> float:
     return pass_cycles(found.wide, dtype, 1, target) + pass_cycles(given, dtype, 1, target)
 
 
-def upsampled(map_: LinearMap, repeated: Any, graph: Graph) -> Upsampled | None:
+def find_upsampling(map_: LinearMap, repeated: Any, graph: Graph) -> Upsampled | None:
     """Return a map of repeated pixels as one transposed convolution of the pixels; None: they are not, or there is none."""
-    found = _repeated(repeated, graph)
+    found = _count_repeats(repeated, graph)
     if found is None or {*map_.strides, *map_.dilations} != {1}:
         return None
     made = Upsampled(found[0], map_, found[1])
@@ -141,7 +141,7 @@ def _spread(filter_: Array, axis: int, factor: int) -> Array:
     return made
 
 
-def _repeated(variable: Any, graph: Graph) -> tuple[Any, tuple[int, ...]] | None:
+def _count_repeats(variable: Any, graph: Graph) -> tuple[Any, tuple[int, ...]] | None:
     """Return what a variable repeats the pixels of, and how often along each axis; None: it does not, or others read it."""
     source, shape = variable, static_shape(variable.ty) or ()
     while len(graph.readers(source)) == 1:

@@ -167,7 +167,7 @@ class _Planner:
     def inputs_of(self, function: relax.Function) -> list[Array]:
         """Return the network's inputs."""
         for number, each in enumerate(function.params):
-            shape, dtype = _fixed(each)
+            shape, dtype = _fixed_shape(each)
             storage = Storage(Region.INPUT, prod(shape) * item_bytes(dtype), number)
             self.plan.inputs.append(Array(storage, 0, shape, dtype))
         return self.plan.inputs
@@ -209,12 +209,12 @@ class _Planner:
 
     def _constant(self, expr: Any) -> Array:
         array = np.ascontiguousarray(constant(expr))
-        shape, dtype = _fixed(expr)
+        shape, dtype = _fixed_shape(expr)
         storage = self._weights.setdefault(content(array), Storage(Region.WEIGHTS, array.nbytes, array=array))
         return Array(storage, 0, shape, dtype)
 
     def _view(self, call: relax.Call) -> Array:
-        base, (shape, dtype) = self._array(call.args[0]), _fixed(call)
+        base, (shape, dtype) = self._array(call.args[0]), _fixed_shape(call)
         return Array(base.storage, base.offset, shape, dtype)
 
     def _call(self, call: relax.Call) -> Any:
@@ -323,7 +323,7 @@ def needs_runtime(what: str) -> SourceError:
     )
 
 
-def _fixed(expr: Any) -> tuple[tuple[int, ...], str]:
+def _fixed_shape(expr: Any) -> tuple[tuple[int, ...], str]:
     return _fixed_type(expr.ty, expr)
 
 

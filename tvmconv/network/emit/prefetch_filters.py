@@ -103,7 +103,7 @@ def with_next(function: tirx.PrimFunc, most_lines: int) -> tirx.PrimFunc | None:
 def _steps(function: tirx.PrimFunc) -> list[list[Any]]:
     """Return the innermost loops that read the filter, each as the loops down to it, all of a known number of iterations."""
     filter_ = function.params[1]
-    views = [each.buffer for each in find_all(function.body, tirx.DeclBuffer) if filter_ in _used(each)]
+    views = [each.buffer for each in find_all(function.body, tirx.DeclBuffer) if filter_ in _used_arrays(each)]
     steps = []
     for loop in find_all(function.body, tirx.For):
         inner = [each for each in find_all(loop.body, tirx.For) if each.kind == tirx.ForKind.SERIAL]
@@ -115,7 +115,7 @@ def _steps(function: tirx.PrimFunc) -> list[list[Any]]:
     return steps
 
 
-def _used(statement: Any) -> set[Any]:
+def _used_arrays(statement: Any) -> set[Any]:
     return set(tirx.analysis.undefined_vars(statement, []))
 
 

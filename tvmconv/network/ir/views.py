@@ -80,11 +80,11 @@ def sources(expr: Any, graph: Graph, scaled: bool = False) -> list[View]:
         if call is not None and call.op.name in {*RESHAPES, *_MOVED}:
             moved = [moved_by(call, view, graph) for view in sources(call.args[0], graph, scaled)]
         elif call is not None and scaled and call.op.name in ("relax.multiply", "relax.divide"):
-            moved = [*_multiplied(call, graph)]
+            moved = [*_multiply(call, graph)]
     return [*(each for each in moved if each is not None), itself]
 
 
-def _multiplied(call: relax.Call, graph: Graph) -> Iterator[View]:
+def _multiply(call: relax.Call, graph: Graph) -> Iterator[View]:
     """Yield what a number multiplies, or divides, as views with a factor."""
     for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
         number = factor_of(call, place, graph)
@@ -120,17 +120,17 @@ def moved_by(call: relax.Call, view: View, graph: Graph) -> View | None:
     if shape is None or 0 in shape:
         return None
     if name in RESHAPES:
-        axes = _regrouped([factor for axis in view.axes for factor in axis], shape)
+        axes = _regroup([factor for axis in view.axes for factor in axis], shape)
         return None if axes is None else replace(view, axes=axes)
     make = _MOVED.get(name)
     return None if make is None else make(call, view, graph)
 
 
-def _permuted(call: relax.Call, view: View, graph: Graph) -> View | None:
+def _permute(call: relax.Call, view: View, graph: Graph) -> View | None:
     return replace(view, axes=tuple(view.axes[axis] for axis in order_of(call) or ()))
 
 
-def _converted(call: relax.Call, view: View, graph: Graph) -> View | None:
+def _convert(call: relax.Call, view: View, graph: Graph) -> View | None:
     # Of bf16 to f32 and back it is the reader's to round.
     given = str(call.args[0].ty.dtype)
     return view if given in FLOATS and str(call.ty.dtype) in FLOATS else None
@@ -143,7 +143,7 @@ def _broadcast(call: relax.Call, view: View, graph: Graph) -> View | None:
     return replace(view, axes=tuple(axes))
 
 
-def _taken(call: relax.Call, view: View, graph: Graph) -> View | None:
+def _take(call: relax.Call, view: View, graph: Graph) -> View | None:
     """Return what a take of one index is."""
     index = scalar(graph.array(call.args[1]))
     if index is None or call.args[1].ty.ndim or call.attrs.axis is None:
@@ -153,11 +153,11 @@ def _taken(call: relax.Call, view: View, graph: Graph) -> View | None:
     at = int(index) + size * (index < 0 and str(call.attrs.mode) == "fast")
     if not 0 <= at < size:
         return None
-    cut = _sliced(view, axis, at, 1, 1)
+    cut = _slice(view, axis, at, 1, 1)
     return None if cut is None else replace(cut, axes=(*cut.axes[:axis], *cut.axes[axis + 1 :]))
 
 
-def _cut(call: relax.Call, view: View, graph: Graph) -> View | None:
+def _slice_axes(call: relax.Call, view: View, graph: Graph) -> View | None:
     shape = static_shape(call.ty) or ()
     given = [integers(arg) for arg in call.args[1:]]
     if len(given) < 3 or any(each is None for each in given):
@@ -170,7 +170,7 @@ def _cut(call: relax.Call, view: View, graph: Graph) -> View | None:
         start = min(max(start + size * (start < 0), 0), size)
         if made is None or step < 1:
             return None
-        made = _sliced(made, axis, start, shape[axis], step)
+        made = _slice(made, axis, start, shape[axis], step)
     return made
 
 
@@ -178,10 +178,10 @@ def _part(call: relax.Call, index: int, view: View) -> View | None:
     """Return a part of what is split."""
     axis = int(call.attrs.axis) % len(view.axes)
     sizes = [(static_shape(each) or ())[axis] for each in call.ty.fields]
-    return _sliced(view, axis, sum(sizes[:index]), sizes[index], 1)
+    return _slice(view, axis, sum(sizes[:index]), sizes[index], 1)
 
 
-def _sliced(view: View, axis: int, start: int, count: int, step: int) -> View | None:
+def _slice(view: View, axis: int, start: int, count: int, step: int) -> View | None:
     """Return every `step`-th of an axis; None: it is cut within its outermost factor."""
     factors = view.axes[axis]
     if count == view.shape[axis]:
@@ -196,7 +196,7 @@ def _sliced(view: View, axis: int, start: int, count: int, step: int) -> View | 
     return replace(view, offset=view.offset + start // inner * stride, axes=axes)
 
 
-def _repeated(call: relax.Call, view: View, graph: Graph) -> View | None:
+def _repeat(call: relax.Call, view: View, graph: Graph) -> View | None:
     if call.attrs.axis is None:
         return None
     axis, times = int(call.attrs.axis) % len(view.axes), int(call.attrs.repeats)
@@ -205,18 +205,18 @@ def _repeated(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 
 _MOVED = {
-    "relax.permute_dims": _permuted,
-    "relax.astype": _converted,
+    "relax.permute_dims": _permute,
+    "relax.astype": _convert,
     "relax.broadcast_to": _broadcast,
-    "relax.repeat": _repeated,
-    "relax.take": _taken,
-    "relax.strided_slice": _cut,
+    "relax.repeat": _repeat,
+    "relax.take": _take,
+    "relax.strided_slice": _slice_axes,
 }
 
 
-def _regrouped(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...] | None:
+def _regroup(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...] | None:
     """Return factors as the axes of a shape; None: a factor is not cut evenly."""
-    left, axes = list(_merged(factors)), []
+    left, axes = list(_merge(factors)), []
     for size in shape:
         axis: list[Factor] = []
         wanted = size
@@ -229,17 +229,17 @@ def _regrouped(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, .
                 extent, stride = wanted, stride * (extent // wanted)
             axis.append((extent, stride))
             wanted //= extent
-        axes.append(_merged(axis))
+        axes.append(_merge(axis))
     return tuple(axes)
 
 
-def _merged(axis: Iterable[Factor]) -> Axis:
+def _merge(axis: Iterable[Factor]) -> Axis:
     """Return an axis of as few factors as it takes: the rows of one tensor."""
     rows = merged((extent, {"": stride}) for extent, stride in axis)
     return tuple((extent, strides[""]) for extent, strides in rows)
 
 
-def aligned(axes: Mapping[str, Axis]) -> list[Row] | None:
+def align(axes: Mapping[str, Axis]) -> list[Row] | None:
     """Return axes of several tensors that go along with each other, as rows of strides; None: they are not cut evenly.
 
     An axis without factors is one element, which is there for all of the others.
@@ -275,7 +275,7 @@ def merged(rows: Iterable[Row]) -> list[Row]:
     return made
 
 
-def refined(rows: Iterable[Row], hub: str, cuts: Iterable[int]) -> list[Row] | None:
+def refine(rows: Iterable[Row], hub: str, cuts: Iterable[int]) -> list[Row] | None:
     """Return rows, cut where strides of `hub` are in `cuts`; None: they are not cut evenly."""
     made: list[Row] = []
     for extent, strides in rows:
@@ -299,7 +299,7 @@ def joined_rows(relations: Sequence[Sequence[Row]], hub: str) -> list[Row] | Non
     cuts = {cut for rows in relations for extent, strides in rows for cut in (strides[hub], strides[hub] * extent)}
     found: dict[int, tuple[int, dict[str, int]]] = {}
     for rows in relations:
-        cut = refined(rows, hub, cuts)
+        cut = refine(rows, hub, cuts)
         if cut is None:
             return None
         for extent, strides in cut:

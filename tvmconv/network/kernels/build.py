@@ -43,7 +43,7 @@ WORKSPACE = "tvmconv_workspace"
 
 
 @dataclass(frozen=True)
-class Kernel:
+class NetworkKernel:
     """A problem's kernel.
 
     Attributes
@@ -114,7 +114,7 @@ def build_kernels(
     seconds: float | None = None,
     room: Room | None = None,
     prepacked: bool = True,
-) -> dict[Problem, Kernel]:
+) -> dict[Problem, NetworkKernel]:
     """Return the kernels of a network's problems, for prepacked filters or plain ones; those that no algorithm gives a right kernel for are left out.
 
     Problems are listed as often as they occur: whether caches keep their filters from call to call decides algorithms, and what `room`
@@ -133,7 +133,7 @@ def build_kernels(
     return {problem: found_of[problem] for problem in dict.fromkeys(network) if problem in found_of}
 
 
-def _kernel(outcome: Outcome, built: BuiltKernel) -> Kernel:
+def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
     """Return a kernel whose library is there: for plain filters in one function, or in the two that it calls."""
     problem, prepacked = outcome.job.problem, outcome.job.entry_points is EntryPoints.PACKED
     assert built.functions is not None
@@ -145,7 +145,7 @@ def _kernel(outcome: Outcome, built: BuiltKernel) -> Kernel:
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
     function = function.without_attr("global_symbol").with_attrs({**_OURS, **kept})
     pack = functions[PACK_SYMBOL] if packs else None
-    return Kernel(problem, built.entry.algorithm, built.entry.origin, function, pack)
+    return NetworkKernel(problem, built.entry.algorithm, built.entry.origin, function, pack)
 
 
 def _calls_pack(function: tirx.PrimFunc) -> bool:

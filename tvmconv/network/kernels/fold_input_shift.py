@@ -14,15 +14,15 @@ from tvm import relax
 
 from ..ir.graph import Graph, by_channel
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
-from .fuse_epilogue import Chain
+from .fuse_epilogue import EpilogueChain
 
 Vector = npt.NDArray[np.float64]
 
 
-def take_shift(chain: Chain, graph: Graph) -> None:
+def take_shift(chain: EpilogueChain, graph: Graph) -> None:
     """Take fixed numbers that are added to a chain's data into its bias, if no other than such convolutions need the sum."""
     total = graph.call(chain.data, "relax.add") if isinstance(chain.data, relax.Var) else None
-    if total is None or not all(_unpadded(reader, chain.data, graph) for reader in graph.readers(chain.data)):
+    if total is None or not all(_unpad(reader, chain.data, graph) for reader in graph.readers(chain.data)):
         return
     for data, added in (total.args, reversed(total.args)):
         shift = by_channel(graph.array(added), chain.problem, chain.problem.in_channels)
@@ -39,7 +39,7 @@ def _sums(shift: Vector, filter_: Vector, groups: int) -> Vector:
     return made
 
 
-def _unpadded(reader: relax.Var | None, data: Any, graph: Graph) -> bool:
+def _unpad(reader: relax.Var | None, data: Any, graph: Graph) -> bool:
     call = graph.call(reader)
     if call is None or not is_convolution(call) or not call.args[0].same_as(data) or graph.array(call.args[1]) is None:
         return False

@@ -55,7 +55,7 @@ class Followed:
 
 
 @dataclass(kw_only=True)
-class Chain(Followed):
+class EpilogueChain(Followed):
     """A convolution by a fixed filter, and what follows it.
 
     Attributes
@@ -70,7 +70,7 @@ class Chain(Followed):
     constant: npt.NDArray[Any]
 
 
-def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
+def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> EpilogueChain:
     """Return the convolution that a variable is bound to, and what follows it.
 
     Parameters
@@ -89,7 +89,7 @@ def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
     problem = problem_of(call)
     if array is None:
         raise NotCoveredError("its filter is not fixed: it cannot be prepacked")
-    chain = Chain(
+    chain = EpilogueChain(
         name=variable.name,
         data=call.args[0],
         problem=problem,
@@ -151,7 +151,7 @@ class _Walk:
         if numbers is None:
             return False
         factor, shift = numbers
-        if not self.chain.problem.epilogue and isinstance(self.chain, Chain):
+        if not self.chain.problem.epilogue and isinstance(self.chain, EpilogueChain):
             self._fold(factor, shift, reader)
             return True
         if not self.chain.problem.epilogue and (factor == 1).all():
@@ -196,7 +196,7 @@ class _Walk:
     def _fold(self, factor: Vector, shift: Vector, output: Any) -> None:
         """Put ``sum * factor + shift`` into the filter and the bias."""
         chain, problem = self.chain, self.chain.problem
-        assert isinstance(chain, Chain)
+        assert isinstance(chain, EpilogueChain)
         groups = None if problem.op == "convolution" else problem.groups
         chain.filter, bias = fold(chain.filter, chain.vectors.get("bias"), factor, shift, groups)
         if bias is not None and (problem.bias or shift.any()):

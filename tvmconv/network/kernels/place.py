@@ -14,8 +14,8 @@ from ..options import Options
 from .build import build_kernels
 from .data_matmul import DataProduct, data_product
 from .fold_input_shift import take_shift
-from .fuse_epilogue import Chain, Followed, follow
-from .replace import Replacing, Row
+from .fuse_epilogue import EpilogueChain, Followed, follow
+from .replace import KernelReplacing, Row
 from .weight_budget import room_for
 
 
@@ -27,7 +27,7 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
             chains[variable], refused = chains_of(variable.name_hint, function)
             rows += refused
     every = [chain for found in chains.values() for chain in found.values()]
-    fixed = [chain for chain in every if isinstance(chain, Chain)]
+    fixed = [chain for chain in every if isinstance(chain, EpilogueChain)]
     products = [chain.problem for chain in every if isinstance(chain, DataProduct)]
     built = partial(
         build_kernels,
@@ -40,7 +40,7 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
     )
     room = None if options.is_small else room_for(fixed, mod, weights)
     kernels = built([chain.problem for chain in fixed], room=room)
-    replacing = Replacing(mod, kernels, built(products, prepacked=False))
+    replacing = KernelReplacing(mod, kernels, built(products, prepacked=False))
     for variable, found in chains.items():
         replacing.replace(variable, found)
         rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
@@ -71,6 +71,6 @@ def chains_of(name: str, function: relax.Function) -> tuple[dict[relax.Var, Foll
         if chain is not None:
             chains[chain.output] = chain
     for chain in chains.values():
-        if isinstance(chain, Chain) and chain.data not in chains:
+        if isinstance(chain, EpilogueChain) and chain.data not in chains:
             take_shift(chain, graph)
     return dict(reversed(chains.items())), refused[::-1]

@@ -16,9 +16,9 @@ from ...signature import format_signature
 from ..ir.constants import static_shape
 from ..ir.mutator import Rebinding
 from ..ir.problem_of import elements
-from .build import Kernel
+from .build import NetworkKernel
 from .data_matmul import DataProduct
-from .fuse_epilogue import Chain, Followed
+from .fuse_epilogue import EpilogueChain, Followed
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Row:
 
 
 @mutator
-class Replacing(Rebinding):
+class KernelReplacing(Rebinding):
     """Binds the outputs of chains to calls of their kernels."""
 
     def __init__(
         self,
         mod: tvm.IRModule,
-        kernels: Mapping[Problem, Kernel],
-        of_data: Mapping[Problem, Kernel],
+        kernels: Mapping[Problem, NetworkKernel],
+        of_data: Mapping[Problem, NetworkKernel],
     ) -> None:
         super().__init__(mod)
         self._mod, self._kernels, self._of_data = mod, kernels, of_data
@@ -71,11 +71,11 @@ class Replacing(Rebinding):
         self._filters = {
             output: self._kernels[chain.problem].packed(chain.filter)
             for output, chain in self._chains.items()
-            if isinstance(chain, Chain)
+            if isinstance(chain, EpilogueChain)
         }
         self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
 
-    def _kernel(self, chain: Followed) -> Kernel | None:
+    def _kernel(self, chain: Followed) -> NetworkKernel | None:
         return (self._of_data if isinstance(chain, DataProduct) else self._kernels).get(chain.problem)
 
     def module(self) -> tvm.IRModule:
@@ -100,7 +100,7 @@ class Replacing(Rebinding):
         filter_ = self._packed(chain) if isinstance(chain, DataProduct) else relax.const(self._filters[binding.var])
         output = self.builder_.emit(self._call(chain, filter_))
         self._outputs[binding.var] = output
-        return _viewed(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
+        return _view(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
 
     def _packed(self, chain: DataProduct) -> relax.Expr:
         """Return the filter of a product of data as its kernel takes it."""
@@ -113,7 +113,7 @@ class Replacing(Rebinding):
     def _given(self, given: Any, problem: Problem, name: str) -> relax.Expr:
         """Return a tensor as a kernel takes the operand of this name; what another kernel computed is taken as it left it."""
         tensor = self._outputs.get(given, self.visit_expr(given))
-        return self.builder_.emit(_viewed(tensor, problem.operands[name][0], KERNEL_TYPES[problem.dtype].name))
+        return self.builder_.emit(_view(tensor, problem.operands[name][0], KERNEL_TYPES[problem.dtype].name))
 
     def _call(self, chain: Followed, filter_: relax.Expr) -> relax.Call:
         kernel, dtype = self._kernel(chain), KERNEL_TYPES[chain.problem.dtype].name
@@ -139,7 +139,7 @@ def _name(chain: Followed) -> str:
     return "tvmconv_product" if isinstance(chain, DataProduct) else f"tvmconv_{chain.problem.op}"
 
 
-def _viewed(tensor: relax.Var, shape: Any, dtype: str) -> relax.Expr:
+def _view(tensor: relax.Var, shape: Any, dtype: str) -> relax.Expr:
     """Return a tensor in another shape, as the rows of a product are, or bf16 as its bits, which kernels take."""
     if str(tensor.ty.dtype) != dtype:
         return relax.op.memory.view(tensor, shape, dtype)

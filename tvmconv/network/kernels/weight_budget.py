@@ -9,13 +9,13 @@ import tvm
 
 from ...building.decision.rank import Room
 from ..ir.constants import constant_sizes, content
-from .fuse_epilogue import Chain
+from .fuse_epilogue import EpilogueChain
 
 # Ratio of a network's weights to the model's, at most, and the part of the kernels' time that may be lost for that.
 MOST_TIMES, MOST_LOSS = 1.3, 0.02
 
 
-def room_for(chains: Iterable[Chain], mod: tvm.IRModule, given: int) -> Room:
+def room_for(chains: Iterable[EpilogueChain], mod: tvm.IRModule, given: int) -> Room:
     """Return the room for the filters of `chains`, which are a module's, made of one whose constants had so many bytes.
 
     What the module's other constants take is not theirs. A network has one filter for all chains of one problem whose filters are equal.

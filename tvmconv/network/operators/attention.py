@@ -20,7 +20,7 @@ from tvm.relax.expr_functor import mutator
 from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function, tidied
-from ..ir.views import FLOATS, Axis, Row, View, aligned, dense, joined_rows, merged, moved_by, sources, whole
+from ..ir.views import FLOATS, Axis, Row, View, align, dense, joined_rows, merged, moved_by, sources, whole
 from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
 
 FUNCTION = "tvmconv_network_attention"
@@ -71,7 +71,7 @@ class _Attending(Rebinding):
         shape, dtype = list(static_shape(found.output.ty) or ()), str(found.output.ty.dtype)
         kept = "uint16" if dtype == "bfloat16" else dtype
         numbers = relax.const(np.array(found.numbers, np.int64), "int64")
-        made = self.builder_.call_te(_called, numbers, *arrays, shape, kept, primfunc_name_hint="attention")
+        made = self.builder_.call_te(_call, numbers, *arrays, shape, kept, primfunc_name_hint="attention")
         return made if kept == dtype else relax.op.memory.view(self.builder_.emit(made), shape, dtype)
 
     def _bits(self, expr: relax.Expr) -> relax.Expr:
@@ -84,7 +84,7 @@ class _Attending(Rebinding):
         return self.builder_.emit(relax.op.memory.view(expr, static_shape(expr.ty), "uint16"))
 
 
-def _called(*given: Any) -> te.Tensor:
+def _call(*given: Any) -> te.Tensor:
     *arrays, shape, dtype = given
 
     def body(read: Any, written: Any) -> Any:
@@ -140,12 +140,12 @@ def _attention(
     values = _operand(_VALUES, product, 1 - place, key_axis, graph, view.axes)
     if queries is None or keys is None or values is None:
         return None
-    written = _written(shape, place, view, query_axis, output, made)
+    written = _write(shape, place, view, query_axis, output, made)
     if written is None:
         return None
     relations = [queries.rows, keys.rows, values.rows, written[0]]
-    relations += [_named(mask.rows, f"mask{number}") for number, mask in enumerate(shares.masks)]
-    relations += [_named(shares.scale[1], _SCALE)] if shares.scale is not None else []
+    relations += [_name(mask.rows, f"mask{number}") for number, mask in enumerate(shares.masks)]
+    relations += [_name(shares.scale[1], _SCALE)] if shares.scale is not None else []
     joined = joined_rows(relations, SCORES)
     if joined is None:
         return None
@@ -223,7 +223,7 @@ def _operand(
         if len(given[own]) > 1 or len(given[-3 - own]) > 1 or str(view.base.ty.dtype) not in FLOATS:
             continue
         pairs = [*zip(batch, given[:-2], strict=True), (axis, given[own])]
-        rows = [aligned({SCORES: score, name: strides}) for score, strides in pairs]
+        rows = [align({SCORES: score, name: strides}) for score, strides in pairs]
         other = given[-3 - own]
         if all(row is not None for row in rows):
             flat = [row for each in rows for row in each or ()]
@@ -231,17 +231,17 @@ def _operand(
     return None
 
 
-def _written(
+def _write(
     shape: Sequence[int], place: int, scores: View, query_axis: Axis, output: relax.Var, made: View
 ) -> tuple[list[Row], int] | None:
     """Return the strides of an output beside the scores', and that of its width."""
     axes = dense(shape)
     of_queries, of_width = (axes[-2], axes[-1]) if place == 0 else (axes[-1], axes[-2])
     pairs = [*zip(axes[:-2], scores.axes[:-2], strict=True), (of_queries, query_axis)]
-    rows = [aligned({_PRODUCT: axis, SCORES: score}) for axis, score in pairs]
+    rows = [align({_PRODUCT: axis, SCORES: score}) for axis, score in pairs]
     rows.append([(extent, {_PRODUCT: stride}) for extent, stride in of_width])
     there = zip(made.axes, dense(static_shape(output.ty) or ()), strict=True)
-    moved = [aligned({_PRODUCT: axis, _OUTPUT: own}) for axis, own in there]
+    moved = [align({_PRODUCT: axis, _OUTPUT: own}) for axis, own in there]
     if any(each is None for each in (*rows, *moved)):
         return None
     joined = joined_rows([[row for each in part for row in each or ()] for part in (rows, moved)], _PRODUCT)
@@ -256,7 +256,7 @@ def _written(
     return rest, width[0][1][_OUTPUT] if width else 1
 
 
-def _named(rows: Sequence[Row], name: str) -> list[Row]:
+def _name(rows: Sequence[Row], name: str) -> list[Row]:
     """Return the rows of what is beside scores, under a name."""
     return [(extent, {SCORES: strides[SCORES], name: strides[BESIDE]}) for extent, strides in rows]
 

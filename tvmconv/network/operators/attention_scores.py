@@ -12,7 +12,7 @@ from tvm import relax
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.moves import RESHAPES
-from ..ir.views import FLOATS, Factor, Row, View, aligned, dense, factor_of, fixed, moved_by, sources, unconverted
+from ..ir.views import FLOATS, Factor, Row, View, align, dense, factor_of, fixed, moved_by, sources, unconverted
 
 # Types of masks, as the C function numbers them.
 TYPES = {"float32": 0, "bfloat16": 1, "bool": 2}
@@ -80,10 +80,10 @@ def _scores(expr: Any, graph: Graph) -> Scores | None:
         view = None if before is None else moved_by(call, before.view, graph)
         return None if before is None or view is None else replace(before, view=view)
     if name in ("relax.multiply", "relax.divide"):
-        return _scaled(call, graph)
+        return _read_scale(call, graph)
     if name in ("relax.add", "relax.subtract"):
-        return _added(call, graph)
-    return _chosen(call, graph) if name == "relax.where" else None
+        return _read_addition(call, graph)
+    return _read_choice(call, graph) if name == "relax.where" else None
 
 
 def shares_of(expr: Any, graph: Graph) -> Scores | None:
@@ -119,7 +119,7 @@ def shares_of(expr: Any, graph: Graph) -> Scores | None:
     return replace(shares, empty_is_zero=True)
 
 
-def _scaled(call: relax.Call, graph: Graph) -> Scores | None:
+def _read_scale(call: relax.Call, graph: Graph) -> Scores | None:
     """Return scores that are multiplied by a number, or by one for each index of the batch."""
     for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
         before, by = _scores(call.args[place], graph), call.args[1 - place]
@@ -135,7 +135,7 @@ def _scaled(call: relax.Call, graph: Graph) -> Scores | None:
     return None
 
 
-def _added(call: relax.Call, graph: Graph) -> Scores | None:
+def _read_addition(call: relax.Call, graph: Graph) -> Scores | None:
     """Return scores to which a mask is added."""
     for place in (0, 1):
         before, mask = _scores(call.args[place], graph), call.args[1 - place]
@@ -152,7 +152,7 @@ def _added(call: relax.Call, graph: Graph) -> Scores | None:
     return None
 
 
-def _chosen(call: relax.Call, graph: Graph) -> Scores | None:
+def _read_choice(call: relax.Call, graph: Graph) -> Scores | None:
     """Return scores of which a mask says which stay."""
     for place, kind in ((1, KEPT_WHERE), (2, KEPT_WHERE_NOT)):
         before, fill = _scores(call.args[place], graph), fixed(call.args[3 - place], graph)
@@ -172,7 +172,7 @@ def _beside(expr: Any, scores: View, graph: Graph) -> tuple[View, list[Row]] | N
         axes = ((),) * (len(scores.axes) - len(view.axes)) + view.axes
         rows: list[Row] | None = []
         for axis, given in zip(scores.axes, axes, strict=True):
-            more = aligned({SCORES: axis, BESIDE: given})
+            more = align({SCORES: axis, BESIDE: given})
             rows = None if rows is None or more is None else [*rows, *more]
         if rows is not None:
             return view, rows

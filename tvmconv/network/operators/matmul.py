@@ -52,7 +52,7 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
 
     def product(left: te.Tensor, right: te.Tensor) -> te.Tensor:
         if columns % width:
-            right = _padded(right, depth, columns, width)
+            right = _pad(right, depth, columns, width)
         k = te.reduce_axis((0, depth), "k")
 
         def element(*at: Any) -> Any:
@@ -73,7 +73,7 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
     return builder.call_te(product, *call.args, primfunc_name_hint="matmul", primfunc_attrs=fusable)
 
 
-def _padded(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:
+def _pad(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:
     """Return a copy whose rows are whole vectors."""
 
     def element(*at: Any) -> Any:

@@ -40,7 +40,7 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if str(call.ty.dtype) not in TYPES or channels is None:
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(
-        _pooled, call.args[0], shape, 2 if channels == 1 else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
+        _pool, call.args[0], shape, 2 if channels == 1 else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
         _numbers(attrs.dilation), _numbers(attrs.padding), primfunc_name_hint="max_pool",
     )  # fmt: skip
 
@@ -103,7 +103,7 @@ def by_function(
     return builder.call_te(called, data, primfunc_name_hint=name)
 
 
-def _pooled(
+def _pool(
     data: te.Tensor,
     shape: Sequence[int],
     spatial: int,

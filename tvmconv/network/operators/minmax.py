@@ -135,7 +135,7 @@ def _along(
     return element
 
 
-def _reduced(reducer: Callable[..., Any], name: str) -> Legalize:
+def _reduce(reducer: Callable[..., Any], name: str) -> Legalize:
     def make(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         shape = static_shape(call.ty) or ()
         if call.attrs.axis is not None and len(call.attrs.axis) == 0:
@@ -180,13 +180,13 @@ def _index(reducer: Callable[..., Any], name: str) -> Legalize:
     return _of_floats(make)
 
 
-# By the name of the operator.
+# Functions by the operators' names.
 EXTREMES = {
     "relax.argmax": _index(greatest, "argmax"),
     "relax.argmin": _index(_least, "argmin"),
-    "relax.max": _reduced(greatest, "max"),
+    "relax.max": _reduce(greatest, "max"),
     "relax.maximum": _of_two(greater, "maximum"),
-    "relax.min": _reduced(_least, "min"),
+    "relax.min": _reduce(_least, "min"),
     "relax.minimum": _of_two(less, "minimum"),
     "relax.multiply": _product,
     "relax.nn.leakyrelu": _of_floats(_leaky),

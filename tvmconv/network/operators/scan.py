@@ -19,7 +19,7 @@ from .softmax import halved
 _BLOCK = 16
 
 
-def _scanned(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legalize:
+def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legalize:
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         data, axis, dtype = call.args[0], call.attrs.axis, str(call.ty.dtype)
         if axis is None:
@@ -89,6 +89,6 @@ def _scanned(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Leg
 
 # Functions by the operators' names.
 SCANS = {
-    "relax.cumsum": _scanned(lambda x, y: x + y, 0, "cumsum"),
-    "relax.cumprod": _scanned(lambda x, y: x * y, 1, "cumprod"),
+    "relax.cumsum": _scan(lambda x, y: x + y, 0, "cumsum"),
+    "relax.cumprod": _scan(lambda x, y: x * y, 1, "cumprod"),
 }

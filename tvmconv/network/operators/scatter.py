@@ -33,12 +33,10 @@ def scatter_elements(builder: relax.BlockBuilder, call: relax.Call) -> relax.Exp
     if any(static_shape(arg.ty) is None for arg in call.args):
         return call.op.get_attr("FLegalize")(builder, call)
     axis = int(call.attrs.axis) % call.ty.ndim
-    return builder.call_te(
-        _scattered, *call.args, axis, str(call.attrs.reduction), primfunc_name_hint="scatter_elements"
-    )
+    return builder.call_te(_scatter, *call.args, axis, str(call.attrs.reduction), primfunc_name_hint="scatter_elements")
 
 
-def _scattered(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str) -> te.Tensor:
+def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str) -> te.Tensor:
     shape, given = ([int(extent) for extent in tensor.shape] for tensor in (data, indices))
     others = [each for each in range(len(shape)) if each != axis]
     rows = prod(given[each] for each in others)

@@ -123,11 +123,11 @@ def made(
     sizes = [each for axis in (planes, lines, columns) for each in (axis.inputs, axis.outputs, axis.taps)]
     lies = (0, 0, 0) if columns.lies is None else columns.lies
     numbers = [int(kind), TYPES.index(str(data.ty.dtype)), images, *sizes, *lies, rows, block]
-    ends = [_padded(columns.places), _padded(columns.factors)]
+    ends = [_pad(columns.places), _pad(columns.factors)]
     places = np.concatenate([planes.places.T.ravel(), lines.places.T.ravel(), ends[0]])
     factors = np.concatenate([planes.factors.T.ravel(), lines.factors.T.ravel(), ends[1]])
     tables = [relax.const(each, str(each.dtype)) for each in (places, factors)]
-    return builder.call_te(_called, *tables, data, list(shape), numbers, primfunc_name_hint=name)
+    return builder.call_te(_call, *tables, data, list(shape), numbers, primfunc_name_hint=name)
 
 
 def _together(shape: Sequence[int], axes: Sequence[Windows], kind: Kind) -> tuple[int, list[Windows]]:
@@ -158,14 +158,14 @@ def _block(columns: Windows, kind: Kind) -> int | None:
     return None
 
 
-def _padded(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _pad(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return a table of columns with the last of them once more, for whole vectors."""
     rows = table.T.reshape(-1, len(table))
     padded: npt.NDArray[Any] = np.concatenate([rows, np.repeat(rows[:, -1:], _SLACK, 1)], 1).ravel()
     return padded
 
 
-def _called(
+def _call(
     places: te.Tensor, factors: te.Tensor, data: te.Tensor, shape: Sequence[int], numbers: Sequence[int]
 ) -> te.Tensor:
     def body(read: Any, written: Any) -> Any:

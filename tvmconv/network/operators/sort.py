@@ -53,10 +53,10 @@ def _indices(
     count: int | None = None,
 ) -> relax.Expr:
     keys = builder.emit(builder.call_te(_keys, call.args[0], primfunc_name_hint="keys"))
-    return builder.call_te(_sorted, keys, axis, descending, count, dtype, primfunc_name_hint="argsort")
+    return builder.call_te(_sort, keys, axis, descending, count, dtype, primfunc_name_hint="argsort")
 
 
-def _sorted(keys: te.Tensor, axis: int, descending: bool, count: int | None, dtype: str) -> te.Tensor:
+def _sort(keys: te.Tensor, axis: int, descending: bool, count: int | None, dtype: str) -> te.Tensor:
     shape = [int(size) for size in keys.shape]
     size = shape[axis]
     numbers = [prod(shape[:axis]), size, prod(shape[axis + 1 :]), size if count is None else count]

@@ -22,13 +22,13 @@ from .pixel_shuffle import marked_pixels, moved_pixels, pixel_shuffle
 _SLICE = "relax.strided_slice"
 
 
-def marked(mod: tvm.IRModule) -> tvm.IRModule:
+def mark_shuffles(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with what has a layout for each shuffle, and without slices that take all."""
     # ConvertLayout does not look through a variable that is bound to another.
     return tidied(each_function(mod, _Marking, with_bindings=True))
 
 
-def written(mod: tvm.IRModule) -> tvm.IRModule:
+def write_shuffles(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module that :func:`marked` returned with its shuffles written out."""
     return each_function(mod, lambda new, _: _Writing(new))
 

@@ -70,24 +70,24 @@ def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:
         problem_of(call)
     except NotCoveredError:
         return unchanged
-    return _asked(call)
+    return _ask(call)
 
 
-def _asked(call: relax.Call) -> Mapping[str, list[str]]:
+def _ask(call: relax.Call) -> Mapping[str, list[str]]:
     return {call.op.name: _CHANNELS_LAST[call.op.name]}
 
 
-def _exchanged(function: relax.Function) -> set[relax.Var]:
+def _exchange(function: relax.Function) -> set[relax.Var]:
     """Return the sums of a convolution's data and other data, on their way to a convolution, whose first argument is the other."""
     values = Graph(function).values if isinstance(function.body, relax.SeqExpr) else {}
     changed = {variable for variable, value in values.items() if _is_changed(value)}
     laid_out, wanted = set(changed), {values[variable].args[0] for variable in changed}
     for variable, value in values.items():
-        if not laid_out.isdisjoint(_followed(value)):
+        if not laid_out.isdisjoint(_follow(value)):
             laid_out.add(variable)
     for variable, value in reversed(values.items()):
         if variable in wanted and variable not in changed:
-            wanted.update(_followed(value))
+            wanted.update(_follow(value))
     return {
         variable
         for variable, value in values.items()
@@ -100,10 +100,10 @@ def _exchanged(function: relax.Function) -> set[relax.Var]:
 
 def _is_changed(value: Any) -> bool:
     """Return whether a variable's value is a convolution that ConvertLayout brings to NXC."""
-    return isinstance(value, relax.Call) and is_convolution(value) and _layout_of(value) == _asked(value)
+    return isinstance(value, relax.Call) and is_convolution(value) and _layout_of(value) == _ask(value)
 
 
-def _followed(value: Any) -> list[relax.Var]:
+def _follow(value: Any) -> list[relax.Var]:
     """Return the variables whose layout a value has, or those whose layout is its."""
     if isinstance(value, relax.TupleGetItem):
         return [value.tuple_value]
@@ -125,7 +125,7 @@ class _Fixing(Rebinding):
 
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._exchanged = _exchanged(function)
+        self._exchanged = _exchange(function)
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
         """Return an operator whose arguments change places."""

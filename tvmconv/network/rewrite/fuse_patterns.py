@@ -19,18 +19,18 @@ from ..ir.constants import static_shape
 from ..ir.graph import Graph, along, scalar
 from ..ir.mutator import Rebinding, each_function, tidied
 from ..ir.problem_of import is_product
-from .recognise_normalization import Normalization, find_normalization
+from .recognise_normalization import RowsNormalization, find_normalization
 
 Shape = tuple[int, ...]
 
 
-def joined(mod: tvm.IRModule) -> tvm.IRModule:
+def fuse(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module with one operator for what was several."""
-    return tidied(each_function(mod, _Joining, with_bindings=True))
+    return tidied(each_function(mod, _PatternFusing, with_bindings=True))
 
 
 @mutator
-class _Joining(Rebinding):
+class _PatternFusing(Rebinding):
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
         self._graph = Graph(function)
@@ -96,7 +96,7 @@ class _Joining(Rebinding):
         matrix = relax.const(array.reshape(array.shape[-2:]), str(call.args[1].ty.dtype))
         return relax.op.matmul(self.visit_expr(call.args[0]), matrix)
 
-    def _of_rows(self, found: Normalization) -> relax.Expr:
+    def _of_rows(self, found: RowsNormalization) -> relax.Expr:
         """Return the operator of a normalization of rows, which lie along the axis that they have in the result."""
         rank, extent, dtype = len(found.order), int(found.data.ty.shape[found.axis]), str(found.data.ty.dtype)
         _, scale, shift = self._scaled(found)
@@ -110,7 +110,7 @@ class _Joining(Rebinding):
         used = {"scale": scale is not None, "center": shift is not None}
         return relax.op.nn.layer_norm(data, factors, shifts, axis, found.epsilon, **used)
 
-    def _scaled(self, found: Normalization) -> tuple[relax.Var, Any, Any]:
+    def _scaled(self, found: RowsNormalization) -> tuple[relax.Var, Any, Any]:
         """Return the last variable of a normalization, and the fixed numbers that multiply its rows, and are added."""
         last: relax.Var = found.output
         vectors: list[Any] = []
@@ -119,7 +119,7 @@ class _Joining(Rebinding):
             last, vectors = last if reader is None else reader, [*vectors, vector]
         return last, *[*vectors, None][:2]
 
-    def _by_element(self, variable: relax.Var, found: Normalization, name: str) -> tuple[relax.Var | None, Any]:
+    def _by_element(self, variable: relax.Var, found: RowsNormalization, name: str) -> tuple[relax.Var | None, Any]:
         """Return the one reader of rows that multiplies their elements by fixed numbers, or adds these."""
         readers = self._graph.readers(variable)
         call = self._graph.call(readers[0], name) if len(readers) == 1 else None
@@ -135,7 +135,7 @@ class _Joining(Rebinding):
         found = self._normalized(call, shape)
         return None if found is None else self._normalization(*found, shape, None)
 
-    def _is_instances(self, found: Normalization) -> bool:
+    def _is_instances(self, found: RowsNormalization) -> bool:
         """Return whether a normalization of rows is the frontend's formula for instances, with three axes."""
         call, shape = self._graph.call(found.output, "relax.divide"), static_shape(found.output.ty)
         return call is not None and shape is not None and self._normalized(call, shape) is not None

@@ -25,7 +25,7 @@ from ..ir.graph import Graph, scalar
 from ..ir.moves import RESHAPES, order_of
 from ..ir.mutator import Rebinding, each_function, tidied
 from ..ir.problem_of import is_convolution, is_product
-from .sink_reshapes import collapsed
+from .sink_reshapes import collapse
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -50,12 +50,12 @@ class _Scaling:
     apply: Callable[[relax.Expr, int, tuple[Array, ...]], relax.Expr]
 
 
-def hoisted(mod: tvm.IRModule) -> tvm.IRModule:
+def hoist(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose scales and shifts by channel follow what computes the channels, where that is possible.
 
     Reshapes that were around them, and follow each other now, are one, or none.
     """
-    return collapsed(tidied(each_function(mod, _Hoisting, with_bindings=True)))
+    return collapse(tidied(each_function(mod, _Hoisting, with_bindings=True)))
 
 
 @mutator
@@ -126,7 +126,7 @@ class _Hoisting(Rebinding):
         if call is None or shape is None:
             return []
         if call.op.name in RESHAPES:
-            return _reshaped(call.args[0], shape, axis)
+            return _reshape(call.args[0], shape, axis)
         axes = order_of(call)
         if axes is not None:
             return [(call.args[0], axes[axis], lambda vector: vector)]
@@ -162,7 +162,7 @@ class _Hoisting(Rebinding):
         return relax.Call(call.op, [first, *call.args[1:]], call.attrs, call.ty_args)
 
 
-def _reshaped(data: Any, shape: Shape, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
+def _reshape(data: Any, shape: Shape, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
     """Return the axis of what is reshaped to `shape` that has the channels of `axis`, perhaps among others."""
     before = static_shape(data.ty)
     channels, outer = shape[axis], prod(shape[:axis])

@@ -103,7 +103,7 @@ def find_activation(variable: relax.Var, graph: Graph) -> tuple[relax.Var, Step]
 def recognise(values: Points) -> Step | None:
     """Return the step that makes ``values`` of the points; None: there is none."""
     with np.errstate(all="ignore"):
-        return next((step for step in (*_FIXED, *_fitted(values)) if _equal(values, step)), None)
+        return next((step for step in (*_FIXED, *_fit(values)) if _equal(values, step)), None)
 
 
 def _compute(variable: relax.Var, known: Mapping[relax.Var, Points], graph: Graph) -> Points | None:
@@ -122,7 +122,7 @@ def _compute(variable: relax.Var, known: Mapping[relax.Var, Points], graph: Grap
     return None if any(arg is None for arg in args) else function(*args)
 
 
-def _fitted(values: Points) -> list[Step]:
+def _fit(values: Points) -> list[Step]:
     """Return the steps with numbers that agree with values at a few points."""
 
     def at(x: float) -> float:

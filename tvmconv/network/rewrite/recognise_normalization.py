@@ -35,7 +35,7 @@ _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Normalization:
+class RowsNormalization:
     """A normalization by the mean and the variance of rows, or by their root mean square.
 
     Attributes
@@ -66,7 +66,7 @@ class _Value:
     order: tuple[int, ...]
 
 
-def find_normalization(variable: relax.Var, graph: Graph) -> Normalization | None:
+def find_normalization(variable: relax.Var, graph: Graph) -> RowsNormalization | None:
     """Return the normalization that begins with a mean, a sum or a variance, or with that of squares; None: none does."""
     call = graph.call(variable)
     if call is None or call.op.name not in _ALONG or call.attrs.axis is None or len(call.attrs.axis) != 1:
@@ -85,7 +85,7 @@ def find_normalization(variable: relax.Var, graph: Graph) -> Normalization | Non
     return _of(data, axis, variable, graph)
 
 
-def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> Normalization | None:
+def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> RowsNormalization | None:
     """Return the normalization of a variable that a row of operators computes, of which one is given."""
     shape = static_shape(data.ty)
     if shape is None or not isinstance(data, relax.Var):
@@ -96,10 +96,10 @@ def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> Normalization |
     with np.errstate(all="ignore"):
         while front and len(known) <= _MOST_OPERATORS:
             for each in front:
-                made = _computed(each, known, graph)
-                found = None if made is None else _recognised(made.array, rows, axis)
+                made = _compute(each, known, graph)
+                found = None if made is None else _recognise(made.array, rows, axis)
                 if found is not None and made is not None and each.ty.dtype == data.ty.dtype:
-                    return Normalization(data, axis, made.order, *found, each)
+                    return RowsNormalization(data, axis, made.order, *found, each)
             front = {reader for each in front if known[each] is not None for reader in graph.readers(each)}
             front -= {None, *known}
     return None
@@ -114,7 +114,7 @@ def _rows(rank: int, axis: int, extent: int) -> Array:
     return rows
 
 
-def _computed(variable: Any, known: dict[Any, _Value | None], graph: Graph) -> _Value | None:
+def _compute(variable: Any, known: dict[Any, _Value | None], graph: Graph) -> _Value | None:
     """Return what a variable is of the rows, and note it; None: of something else, too, or of an operator that is not known."""
     if variable not in known:
         known[variable] = None
@@ -130,7 +130,7 @@ def _apply(call: relax.Call | None, known: dict[Any, _Value | None], graph: Grap
     given: list[_Value | float | None] = []
     for arg in call.args:
         number = scalar(graph.array(arg))
-        given.append(number if number is not None else _computed(arg, known, graph))
+        given.append(number if number is not None else _compute(arg, known, graph))
     values = [each for each in given if isinstance(each, _Value)]
     if not values or any(each is None for each in given) or any(each.order != values[0].order for each in values):
         return None
@@ -150,7 +150,7 @@ def _apply(call: relax.Call | None, known: dict[Any, _Value | None], graph: Grap
     )
 
 
-def _recognised(values: Array, rows: Array, axis: int) -> tuple[float, bool] | None:
+def _recognise(values: Array, rows: Array, axis: int) -> tuple[float, bool] | None:
     """Return the epsilon, and whether the mean is taken off, of the normalization that makes ``values`` of rows."""
     if values.shape != rows.shape:
         return None

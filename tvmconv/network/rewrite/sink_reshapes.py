@@ -47,13 +47,13 @@ _OF_ONE = tuple(
 )
 
 
-def moved(mod: tvm.IRModule) -> tvm.IRModule:
+def sink(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose transpositions are merged and whose reshapes follow what kernels compute."""
     mod = each_function(mod, _Merging, with_bindings=True)
-    return collapsed(each_function(collapsed(mod), lambda new, _: _Sinking(new), with_bindings=True))
+    return collapse(each_function(collapse(mod), lambda new, _: _Sinking(new), with_bindings=True))
 
 
-def collapsed(mod: tvm.IRModule) -> tvm.IRModule:
+def collapse(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module in which reshapes that follow each other are one, or none."""
     return tidied(each_function(mod, lambda new, _: _Collapsing(new), with_bindings=True))
 

@@ -31,7 +31,7 @@ _REDUCED = {
 Shape = tuple[int, ...]
 
 
-def unstacked(mod: tvm.IRModule) -> tvm.IRModule:
+def unstack(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module without the stacks that can be left out."""
     return tidied(each_function(mod, _Unstacking, with_bindings=True))
 

@@ -34,7 +34,7 @@ _OURS |= {f"relax.nn.{of}_norm" for of in ("group", "instance", "layer", "rms")}
 _CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
 
 
-def widened(mod: tvm.IRModule) -> tvm.IRModule:
+def widen(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose operators on bf16 compute in f32."""
     return each_function(mod, lambda new, _: _Widening(new))
 

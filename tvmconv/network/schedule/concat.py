@@ -87,18 +87,18 @@ def _part(store: Any, variable: Any, places: dict[Any, Any], begin: int, end: in
     if whole:
         step, lane = tirx.Var("step", dtype), tirx.Var("lane", dtype)
         at = begin + step * _LANES + lane
-        inside = stored(store, variable, places, at, {step: whole // _LANES, lane: _LANES})
+        inside = store_of(store, variable, places, at, {step: whole // _LANES, lane: _LANES})
         vector = loop(lane, _LANES, tirx.ForKind.VECTORIZED, inside)
         loops.append(loop(step, whole // _LANES, tirx.ForKind.SERIAL, vector))
     if begin + whole < end:
         one = tirx.Var("one", dtype)
         rest = end - begin - whole
-        body = stored(store, variable, places, begin + whole + one, {one: rest})
+        body = store_of(store, variable, places, begin + whole + one, {one: rest})
         loops.append(loop(one, rest, tirx.ForKind.SERIAL, body))
     return loops
 
 
-def stored(store: Any, variable: Any, places: dict[Any, Any], at: Any, extents: dict[Any, int]) -> Any:
+def store_of(store: Any, variable: Any, places: dict[Any, Any], at: Any, extents: dict[Any, int]) -> Any:
     """Return the store of one element, its conditions decided."""
     analyzer = sym.Analyzer()
     for each, extent in extents.items():

@@ -23,7 +23,7 @@ from ...lowering.cpu.rewrites.padding import uses
 from ...lowering.cpu.rewrites.transposing import loads_of, runs
 from ..ir.ordering import greater, less
 from .loops import loop, with_loops
-from .stages import LEAST_PARALLEL, TASKS, are_last, inlined, is_fixed, schedule
+from .stages import LEAST_PARALLEL, TASKS, are_last, inline, is_fixed, schedule
 
 # Parts of a result, and the vectors by which what is left of a row comes to them.
 _LANES, _REST = 16, (8, 4, 1)
@@ -41,7 +41,7 @@ class RowReductions(dlight.ScheduleRule):  # type: ignore[misc]
         stages = normalize_prim_func(sch)
         if not stages or not all(map(is_fixed, stages)) or all(stage.is_injective() for stage in stages):
             return None
-        left = [each for each in stages if each is stages[-1] or not each.is_injective() or not inlined(sch, each)]
+        left = [each for each in stages if each is stages[-1] or not each.is_injective() or not inline(sch, each)]
         made = [None if each.is_injective() else _RowLoops.of(sch.get(each.block_rv)) for each in left]
         if any(each is None and not stage.is_injective() for each, stage in zip(made, left, strict=True)):
             return None
@@ -63,7 +63,7 @@ class _Axis:
 
     @property
     def extent(self) -> int:
-        """Its elements."""
+        """Number of its elements."""
         return prod(extent for _, extent in self.variables)
 
     def places(self, index: Any) -> dict[Any, Any]:
@@ -211,7 +211,7 @@ def _operation(store: Any) -> _Operation | None:
 
 
 def _together(load: Any, last: Sequence[tuple[Any, int]]) -> bool:
-    """Whether what is read depends on none of some variables, or lies together along them: they are its last indices."""
+    """Return whether a load depends on none of some variables, or lies together along them, its last indices."""
     if not any(uses(index, *(variable for variable, _ in last)) for index in load.indices):
         return True
     pairs = zip(load.indices, load.source.shape, strict=True)

@@ -20,7 +20,7 @@ from ...lowering.cpu.rewrites.transposing import loads_of, runs
 from ...targets.target import CpuTarget
 from .concat import Segments
 from .reduce import RowReductions
-from .stages import LEAST_PARALLEL, cut, inlined, is_fixed, schedule
+from .stages import LEAST_PARALLEL, cut, inline, is_fixed, schedule
 from .transpose import Transposes
 
 # Marks functions whose stages have rows in common, to be computed row by row.
@@ -160,7 +160,7 @@ class _RowByRow(dlight.ScheduleRule):  # type: ignore[misc]
         if self._across and any(each and part * _MINOR > max(work) for each, part in zip(along, work, strict=True)):
             return None
         for stage, sums_along in zip(stages, along, strict=True):
-            if stage is stages[-1] or not (stage.is_injective() and inlined(sch, stage)):
+            if stage is stages[-1] or not (stage.is_injective() and inline(sch, stage)):
                 schedule(sch, stage, vectors=not sums_along)
         return sch
 

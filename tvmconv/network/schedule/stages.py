@@ -27,7 +27,7 @@ def is_fixed(stage: SBlockInfo) -> bool:
     return all(isinstance(extent, int) for extent in stage.dom())
 
 
-def inlined(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
+def inline(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
     """Make a stage part of its readers; return whether that could be, and it is not to be KEPT."""
     if KEPT in sch.get(stage.block_rv).annotations:
         return False
@@ -47,7 +47,7 @@ def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
     summed = [each.loop_rv for each in stage.iters if each.kind == "R"]
     if not spatial:
         return
-    loops, inner = cut(sch, _joined(sch, stage, spatial)) if vectors else (spatial, [])
+    loops, inner = cut(sch, _join_loops(sch, stage, spatial)) if vectors else (spatial, [])
     sch.reorder(*(loop for loop, _ in loops), *summed, *inner)
     if prod(extents) >= LEAST_PARALLEL:
         outer = _fuse(sch, loops)
@@ -56,7 +56,7 @@ def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
         sch.decompose_reduction(stage.block_rv, summed[0])
 
 
-def _joined(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+def _join_loops(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     """Fuse the last loops to one that vectors divide, if all that they go through lies side by side: rows of 21 channels, say."""
     block, own = sch.get(stage.block_rv), [(each.var, each.dom) for each in stage.iters if each.kind == "S"]
     for lanes in _LANES:

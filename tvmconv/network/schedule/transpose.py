@@ -18,7 +18,7 @@ from tvm.s_tir import dlight
 from ...lowering.common.rewrites import substitute
 from ...lowering.cpu.rewrites.squares import SQUARE, crosses
 from ...lowering.cpu.rewrites.transposing import loads_of
-from .concat import bounds_of, stored
+from .concat import bounds_of, store_of
 from .loops import choices, loop, one_stage, only_block, with_loops
 from .stages import LEAST_PARALLEL
 
@@ -58,7 +58,7 @@ class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
         parts = []
         for begin, end in pairwise(bounds):
             inside = tirx.Var("inside", str(variables[-1].ty.dtype))
-            part = stored(store, variables[-1], {}, begin + inside, {inside: end - begin})
+            part = store_of(store, variables[-1], {}, begin + inside, {inside: end - begin})
             parts.append(self._part(part, [*variables[:-1], inside], [*extents[:-1], end - begin]))
         if any(part is None for part in parts):
             return None

@@ -28,7 +28,7 @@ class Tensor:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """Its type; bf16, which NumPy has not, is that of ml_dtypes."""
+        """NumPy's type; bf16, which NumPy has not, is that of ml_dtypes."""
         if self.dtype == "bfloat16":
             import ml_dtypes
 

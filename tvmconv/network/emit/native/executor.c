@@ -48,7 +48,7 @@ typedef struct {
   int32_t argument_count;
 } Network;
 
-/* Of the free instances of all networks of this library. A fork takes it, so that no child finds it taken. */
+/* Lock of the free instances of all networks of this library. A fork takes it, so that no child finds it taken. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void lock(void) { pthread_mutex_lock(&mutex); }
 static void unlock(void) { pthread_mutex_unlock(&mutex); }
@@ -70,7 +70,7 @@ int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*
   return 0;
 }
 
-/* Of a program that has the weights in itself. */
+/* Weights of a program that has them in itself. */
 extern unsigned char tvmconv_network_weights[] __attribute__((weak));
 
 /* Maps a part of a file, as far behind a huge page as it is in the file, for else it cannot be mapped in such; returns 0, or -1. */

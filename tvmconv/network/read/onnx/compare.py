@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx.reference import ReferenceEvaluator
+from onnx.shape_inference import infer_shapes
 
 from ....accuracy import NETWORK_ERROR, network_error
 from ....errors import InputError, SourceError, TvmconvWarning, last_line
-from ....frontends.onnx.graph import OURS, attributes_of
+from ....frontends.onnx.graph import OURS, attributes_of, subgraphs, values_of
 from ....frontends.onnx.load import load
 from ....frontends.onnx.session import open_session
 from ....frontends.shapes import Bucket
-from .expand_functions import types_of
 from .reader import fixed
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
     from ....runtime.networks.network import Network
     from ....runtime.networks.tensors import Array
@@ -103,7 +103,7 @@ def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | N
 
 
 def _evaluate(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
-    if (work := _work(model)) > _MOST_WORK:
+    if (work := _work(infer_shapes(model).graph, {})) > _MOST_WORK:
         raise InputError(f"ONNX's reference evaluator would take too long ({work:.1g} multiply-adds)")
     taken = {each.name for each in model.graph.input}
     try:
@@ -112,11 +112,11 @@ def _evaluate(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
         raise InputError(f"ONNX's reference evaluator neither: {last_line(error)}") from error
 
 
-def _work(model: ModelProto) -> float:
-    """Return what the evaluator does for a model, in multiply-adds of its convolutions."""
-    shapes = {
-        name: [max(axis.dim_value, 1) for axis in each.tensor_type.shape.dim] for name, each in types_of(model).items()
-    }
+def _work(graph: GraphProto, outer: Mapping[str, Sequence[int]]) -> float:
+    """Return what the evaluator does for a graph, in multiply-adds of its convolutions; what is not known counts as 1."""
+    shapes = {**outer}
+    for name, value in values_of(graph).items():
+        shapes[name] = [size if isinstance(size, int) and size > 0 else 1 for size in value.shape or ()]
 
     def taps(node: NodeProto) -> float:
         if node.op_type in _POOLS:
@@ -125,4 +125,5 @@ def _work(model: ModelProto) -> float:
             return max(shapes.get(node.input[0], [1])[-2:], default=1)
         return _WORK.get(node.op_type, 0) * prod(shapes.get("".join(node.input[1:2]), [1])[1:]) or 1
 
-    return sum(taps(node) * prod(shapes.get("".join(node.output[:1]), [1])) for node in model.graph.node)
+    own = sum(taps(node) * prod(shapes.get("".join(node.output[:1]), [1])) for node in graph.node)
+    return own + sum(_work(inner, shapes) for node in graph.node for inner in subgraphs(node))

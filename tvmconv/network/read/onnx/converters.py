@@ -142,7 +142,7 @@ def _infinite(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax
     return relax.op.equal(inputs[0], relax.const(inf * signs[0] if signs else nan, _dtype(inputs[0])))
 
 
-def _thresholded(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr:
+def _threshold(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr:
     """Return a ThresholdedRelu as a choice; what is not a number is not above its threshold, and 0, as ONNX has it."""
     alpha, zero = (relax.const(each, _dtype(inputs[0])) for each in (given.get("alpha", 1.0), 0.0))
     return relax.op.where(relax.op.greater(inputs[0], alpha), inputs[0], zero)
@@ -166,7 +166,7 @@ def _log_sum_exp(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> re
     return total if given.get("keepdims", 1) else relax.op.squeeze(total, axes)
 
 
-def _sliced(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
+def _slice(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
     """Return a Slice by its attributes, which it has up to opset 9."""
     if "starts" not in given:
         return None
@@ -201,6 +201,6 @@ _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Exp
     "IsInf": _infinite,
     "OneHot": _one_hot,
     "ReduceLogSumExp": _log_sum_exp,
-    "Slice": _sliced,
-    "ThresholdedRelu": _thresholded,
+    "Slice": _slice,
+    "ThresholdedRelu": _threshold,
 }

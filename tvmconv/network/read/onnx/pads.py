@@ -26,7 +26,7 @@ _MODES = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
 
 
 def give_pool_pads(node: NodeProto, data: Shape) -> None:
-    """Give a pool pads in place of `auto_pad`.
+    """Give a pool pads in place of `auto_pad`; an LpPool also in place of a size that is rounded up, as it is a mean of all taps.
 
     Raises
     ------
@@ -35,13 +35,24 @@ def give_pool_pads(node: NodeProto, data: Shape) -> None:
     """
     given = attributes_of(node)
     mode = given.pop("auto_pad", "NOTSET")
-    if mode == "NOTSET":
+    rounds_up = node.op_type == "LpPool" and given.get("ceil_mode", 0)
+    if mode == "NOTSET" and not rounds_up:
         return
     sizes = given["kernel_shape"]
     spatial = data[2:]
     if len(spatial) != len(sizes) or not all(spatial):
         raise ValueError(f"pads by {mode} data of a shape that is not known")
     strides, dilations = (given.get(name, [1] * len(sizes)) for name in ("strides", "dilations"))
+    if mode == "NOTSET":
+        begins, ends = (given.get("pads", [0] * (2 * len(sizes)))[part:][: len(sizes)] for part in (0, len(sizes)))
+        for axis, (x, size, stride, dilation) in enumerate(zip(spatial, sizes, strides, dilations, strict=True)):
+            span = dilation * (size - 1) + 1
+            steps = -(-(x + begins[axis] + ends[axis] - span) // stride)
+            steps -= steps * stride >= x + begins[axis]  # a window that begins behind the data
+            ends[axis] = max(steps * stride + span - x - begins[axis], 0)
+        del given["ceil_mode"]
+        set_attributes(node, given | {"pads": [*begins, *ends]})
+        return
     totals = [
         max((-(-x // stride) - 1) * stride + dilation * (size - 1) + 1 - x, 0) if mode.startswith("SAME") else 0
         for x, size, stride, dilation in zip(spatial, sizes, strides, dilations, strict=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import tvm
     from onnx import ModelProto, NodeProto
 
-# What a plan has not: branches, and tensors whose shapes numbers decide.
+# No part has graphs within nodes, which have no identity (identity.c), nor tensors whose shapes numbers decide.
 _DECIDING = {"If", "Loop", "Scan", "Compress", "NonMaxSuppression", "NonZero", "Unique"}
 # How often a model is cut anew: once for operators that the frontend names, once for nodes found by themselves, and some to spare.
 _MOST_ROUNDS = 8

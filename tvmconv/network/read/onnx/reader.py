@@ -74,7 +74,7 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     from .converters import read
 
     try:
-        # It prints what it stumbles over; the error says it again.
+        # The frontend prints its troubles; the error says them again.
         with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = read(simple, lambda branch: prepared(branch, source))
@@ -92,7 +92,7 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
             f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
             f"tvmconv build {source}"
         ) from error
-    # What the frontend forgets.
+    # Names of outputs, which the frontend forgets.
     module["main"] = module["main"].with_attr(OUTPUT_NAMES, [each.name for each in simple.graph.output])
     return module
 
@@ -113,7 +113,7 @@ def prepared(model: ModelProto, source: str) -> ModelProto:
 
 
 def is_foreign(node: NodeProto) -> bool:
-    """Whether a node is another's operator, not ONNX's, of which the frontend would not know, or take it for ONNX's of the name."""
+    """Return whether a node is of another domain, so that the frontend would not know it, or take it for ONNX's."""
     return node.domain not in OURS and not (node.domain == "com.microsoft" and node.op_type in MICROSOFT)
 
 
@@ -194,7 +194,7 @@ def simplified(model: ModelProto, source: str) -> ModelProto:
         try:
             open_session(model, "ORT_ENABLE_BASIC", optimized)
         except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
-            # It lacks a kernel, as those of most operators in bf16, which the network does not need.
+            # onnxruntime lacks kernels for most operators in bf16, which the network does not need.
             return fill(folded(model, source), apart)
         except Exception as error:  # its own have no other class
             raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error

@@ -14,7 +14,7 @@ from ....frontends.onnx.rules import node_problem
 from .constants import add_constant, computed
 from .expand_functions import types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, padded, set_attributes
-from .resize import resized
+from .resize import resize
 from .unroll_recurrent import unrolled
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def mended(model: ModelProto, source: str) -> ModelProto:
     if not any(node.op_type in _NAMES or node.op_type in _COUNTING for node in model.graph.node):
         return model
     _drop_unread(model)
-    shapes, types = _inferred(model)
+    shapes, types = _infer(model)
     nodes: list[NodeProto] = []
     for node in model.graph.node:
         if node.op_type == "Conv":
@@ -92,7 +92,7 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     if node.op_type in POOLS:
         give_pool_pads(node, shapes.get(node.input[0], ()))
     if node.op_type == "DequantizeLinear":
-        return _dequantized(node, given, model)
+        return _dequantize(node, given, model)
     if node.op_type in ("LayerNormalization", "MaxPool") and len(node.output) > 1:
         raise ValueError(f"gives {node.output[-1]!r}, too")
     if node.op_type in ("GRU", "LSTM"):
@@ -100,14 +100,14 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     if node.op_type == "Pad":
         return padded(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "RoiAlign":
-        return _aligned(node, given, types, model)
+        return _align(node, given, types, model)
     if node.op_type in ("Resize", "Upsample"):
         data, output = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
-        return resized(node, data, output, types.get(node.input[0], 0), model)
+        return resize(node, data, output, types.get(node.input[0], 0), model)
     return [node]
 
 
-def _dequantized(node: NodeProto, given: dict[str, Any], model: ModelProto) -> list[NodeProto]:
+def _dequantize(node: NodeProto, given: dict[str, Any], model: ModelProto) -> list[NodeProto]:
     """Compute what is dequantized of constants, a filter: onnxruntime leaves it for its own kernels of integers."""
     constants = {each.name: each for each in model.graph.initializer}
     if not all(not name or name in constants for name in node.input):
@@ -117,7 +117,7 @@ def _dequantized(node: NodeProto, given: dict[str, Any], model: ModelProto) -> l
     return []
 
 
-def _aligned(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
+def _align(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
     """Scale the regions before: the frontend takes off half a pixel of the image, not of the data."""
     if given.get("mode", "avg") != "avg":
         raise ValueError("takes the greatest of weighted elements")
@@ -140,7 +140,7 @@ def _drop_unread(model: ModelProto) -> None:
             del node.output[-1]
 
 
-def _inferred(model: ModelProto) -> tuple[Shapes, dict[str, int]]:
+def _infer(model: ModelProto) -> tuple[Shapes, dict[str, int]]:
     """Return the shapes and ONNX's numbers of the types of a model's tensors."""
     tensors = {name: each.tensor_type for name, each in types_of(model).items()}
     shapes = {name: tuple(axis.dim_value for axis in each.shape.dim) for name, each in tensors.items()}

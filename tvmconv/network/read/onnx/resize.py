@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from ....frontends.onnx.graph import attributes_of
+from ....frontends.onnx.graph import OURS, attributes_of
 from .constants import add_constant, computed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOU
 _ZERO = 1e-7
 
 
-def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: ModelProto) -> list[NodeProto]:
+def resize(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: ModelProto) -> list[NodeProto]:
     """Return the nodes for a Resize or an Upsample; their constants are added to the model.
 
     Parameters
@@ -71,7 +71,7 @@ def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: 
     if fractional or less or channels or given.get("antialias") or mode == "half_pixel_symmetric":
         if mode == "tf_crop_and_resize":
             raise ValueError("crops by a scale that makes no whole size, or crops channels")
-        return list(_weighted(node, given, data, output, scales, elem_type, model))
+        return list(_weigh(node, given, data, output, scales, elem_type, model))
     if not early and "axes" not in given:
         return [node]
     if early:
@@ -96,7 +96,7 @@ def _scales(node: NodeProto, given: dict[str, Any], rank: int, model: ModelProto
     return [by_axis.get(axis, 1.0) for axis in range(rank)]
 
 
-def _weighted(
+def _weigh(
     node: NodeProto,
     given: dict[str, Any],
     data: Shape,
@@ -172,12 +172,16 @@ def _matrix(
     sizes[axis] = to
     identity = np.eye(size, dtype=np.float32).reshape(shape)
     inputs: list[npt.NDArray[Any] | None]
+    version = next(each.version for each in model.opset_import if each.domain in OURS)
+    nothing = (
+        None if version >= 13 else np.zeros(0, np.float32)
+    )  # before, the region and the scales may not be left out
     if scale is None:
-        inputs = [identity, None, None, np.array(sizes, np.int64)]
+        inputs = [identity, nothing, nothing, np.array(sizes, np.int64)]
     else:
         factors = np.ones(rank, np.float32)
         factors[axis] = scale
-        inputs = [identity, None, factors] if len(node.input) > 2 else [identity, factors]
+        inputs = [identity, nothing, factors] if len(node.input) > 2 else [identity, factors]
         if "scales" in given:  # of opset 7
             inputs, given = [identity], given | {"scales": factors.tolist()}
     given = {name: each for name, each in given.items() if name != "axes"}

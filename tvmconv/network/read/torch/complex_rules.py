@@ -34,7 +34,7 @@ def _times(nodes: Nodes, one: Any, other: Any) -> Any:
     return nodes.call(aten.mul.Tensor, one, other)
 
 
-def _multiplied(nodes: Nodes, self: Parts, other: Parts) -> Parts:
+def _multiply(nodes: Nodes, self: Parts, other: Parts) -> Parts:
     return _product(nodes, self, other, lambda one, another: _times(nodes, one, another))
 
 
@@ -78,15 +78,15 @@ def _negative(nodes: Nodes, value: Any) -> Any:
 def _quotient(nodes: Nodes, self: Parts, other: Parts) -> Parts:
     if other.imaginary is None:
         return Parts(*(nodes.call(aten.div.Tensor, part, other.real) for part in self))
-    return _multiplied(nodes, self, _reciprocal(nodes, other))
+    return _multiply(nodes, self, _reciprocal(nodes, other))
 
 
 def _reciprocal(nodes: Nodes, self: Parts) -> Parts:
-    size = _squared(nodes, self)
+    size = _square(nodes, self)
     return Parts(*(nodes.call(aten.div.Tensor, part, size) for part in _conjugate(nodes, self)))
 
 
-def _squared(nodes: Nodes, self: Parts) -> Any:
+def _square(nodes: Nodes, self: Parts) -> Any:
     return nodes.call(aten.add.Tensor, *(_times(nodes, part, part) for part in self))
 
 
@@ -95,16 +95,16 @@ def _conjugate(nodes: Nodes, self: Parts) -> Parts:
 
 
 def _size(nodes: Nodes, self: Parts) -> Any:
-    return nodes.call(aten.sqrt.default, _squared(nodes, self))
+    return nodes.call(aten.sqrt.default, _square(nodes, self))
 
 
-def _copied(nodes: Nodes, self: Parts, src: Parts, non_blocking: bool) -> Parts:
+def _copy(nodes: Nodes, self: Parts, src: Parts, non_blocking: bool) -> Parts:
     shape = nodes.shape(self.real)
     return Parts(*(None if part is None else nodes.expanded(part, shape) for part in src))
 
 
 def _power(nodes: Nodes, self: Parts, exponent: Any) -> Parts | None:
-    return _multiplied(nodes, self, self) if exponent == 2 else None
+    return _multiply(nodes, self, self) if exponent == 2 else None
 
 
 def _on_circle(nodes: Nodes, abs: Parts, angle: Parts) -> Parts:
@@ -120,19 +120,19 @@ def _read(nodes: Nodes, self: Parts) -> Any:
     return nodes.call(aten.stack.default, list(self), -1)
 
 
-def _viewed(nodes: Nodes, self: Parts) -> Parts:
+def _view(nodes: Nodes, self: Parts) -> Parts:
     return Parts(*(nodes.call(aten.select.int, self.real, -1, part) for part in (0, 1)))
 
 
 _MATRICES = tuple(f"{name}.default" for name in ("mm", "bmm", "matmul"))
 RULES: Mapping[str, Rule] = {
-    "mul.Tensor": _multiplied,
+    "mul.Tensor": _multiply,
     "add.Tensor": _sum(1),
     "sub.Tensor": _sum(-1),
     "div.Tensor": _quotient,
     "reciprocal.default": _reciprocal,
     "pow.Tensor_Scalar": _power,
-    "copy.default": _copied,
+    "copy.default": _copy,
     "exp.default": _exponential,
     "abs.default": _size,
     "angle.default": lambda nodes, self: nodes.call(aten.atan2.default, self.imaginary, self.real),
@@ -143,7 +143,7 @@ RULES: Mapping[str, Rule] = {
     "polar.default": _on_circle,
     "complex.default": lambda nodes, real, imag: Parts(real.real, imag.real),
     "view_as_real.default": _read,
-    "view_as_complex.default": _viewed,
+    "view_as_complex.default": _view,
     **{name: _by_matrices(name) for name in _MATRICES},
     **FOURIER,
 }

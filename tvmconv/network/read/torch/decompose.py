@@ -22,6 +22,7 @@ from .rare_decompositions import RARER
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
 # PyTorch would write these as several operators that move or ask more than they need to.
 WHOLE = {
@@ -56,4 +57,12 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     table.update({**RARER, **QUANTIZED})
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
-        return without_complex(without_masks(program.run_decompositions(table)))
+        program = program.run_decompositions(table)
+    # Random numbers that nothing reads, as those that weights begin with.
+    program.graph.eliminate_dead_code(_is_kept)
+    return without_complex(without_masks(program))
+
+
+def _is_kept(node: Node) -> bool:
+    is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    return bool(node.is_impure()) and not is_random

@@ -30,7 +30,7 @@ def _of_two(operator: Operator) -> Converter:
     return convert
 
 
-def _compared(operator: Operator) -> Converter:
+def _compare(operator: Operator) -> Converter:
     """Return how to convert a comparison: in the type that both have in common."""
 
     def convert(given: Given) -> relax.Expr:
@@ -40,7 +40,7 @@ def _compared(operator: Operator) -> Converter:
     return convert
 
 
-def _divided(given: Given) -> relax.Expr:
+def _divide(given: Given) -> relax.Expr:
     """Return ``div.Tensor_mode`` or ``div.Scalar_mode``."""
     mode, dtype = given["rounding_mode"], given.dtype
     left, right = (given.of_type(given[name], dtype) for name in ("self", "other"))
@@ -73,7 +73,7 @@ def _of_one(operator: Operator) -> Converter:
     return lambda given: given.emit(operator(given.of_type(given["self"], given.dtype)))
 
 
-def _clamped(given: Given) -> relax.Expr:
+def _clamp(given: Given) -> relax.Expr:
     """Return ``clamp`` or ``hardtanh``, by numbers or tensors: NaN stays one."""
     data = given.of_type(given["self"], given.dtype)
     below, above = relax.op.maximum, relax.op.minimum
@@ -142,12 +142,12 @@ _ONE = {
 
 ARITHMETIC: Converters = {
     **{f"{name}.{of}": _of_two(each) for name, each in _TWO.items() for of in ("Tensor", "Scalar", "default")},
-    **{f"{name}.{of}": _compared(each) for name, each in _COMPARED.items() for of in ("Tensor", "Scalar")},
+    **{f"{name}.{of}": _compare(each) for name, each in _COMPARED.items() for of in ("Tensor", "Scalar")},
     **{f"{name}.default": _of_one(each) for name, each in _ONE.items()},
-    **{f"div.{of}_mode": _divided for of in ("Tensor", "Scalar")},
+    **{f"div.{of}_mode": _divide for of in ("Tensor", "Scalar")},
     **{f"pow.{of}": _power for of in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
-    **{f"clamp.{of}": _clamped for of in ("default", "Tensor")},
-    "hardtanh.default": _clamped,
+    **{f"clamp.{of}": _clamp for of in ("default", "Tensor")},
+    "hardtanh.default": _clamp,
     "where.self": _where,
     "softplus.default": _softplus,
     "elu.default": _elu,

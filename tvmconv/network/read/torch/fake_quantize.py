@@ -11,7 +11,7 @@ import torch
 aten = torch.ops.aten
 
 
-def _rounded(self: Any, inverse: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
+def _round(self: Any, inverse: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
     """Return numbers at steps, and where they are within bounds; what is no number is at the lowest step."""
     step = (self * inverse).round() + zero
     inside = (step >= low) & (step <= high)
@@ -21,14 +21,14 @@ def _rounded(self: Any, inverse: Any, scale: Any, zero: Any, low: int, high: int
 
 def _by_number(self: Any, scale: float, zero_point: int, quant_min: int, quant_max: int) -> tuple[Any, Any]:
     # PyTorch divides in f32.
-    return _rounded(self, float(1 / np.float32(scale)), float(np.float32(scale)), zero_point, quant_min, quant_max)
+    return _round(self, float(1 / np.float32(scale)), float(np.float32(scale)), zero_point, quant_min, quant_max)
 
 
 def _by_tensor(
     self: Any, scale: Any, zero_point: Any, fake_quant_enabled: Any, quant_min: int, quant_max: int
 ) -> tuple[Any, Any]:
     scale, zero = scale.reshape(()), zero_point.reshape(())
-    made, inside = _rounded(self, 1 / scale, scale, zero, quant_min, quant_max)
+    made, inside = _round(self, 1 / scale, scale, zero, quant_min, quant_max)
     enabled = fake_quant_enabled.reshape(()) != 0
     return torch.where(enabled, made, self), inside | ~enabled
 
@@ -40,7 +40,7 @@ def _by_channel(
         return NotImplemented
     shape = [-1 if each == axis else 1 for each in range(self.ndim)]
     scale = scale.reshape(shape)
-    return _rounded(self, 1 / scale, scale, zero_point.reshape(shape), quant_min, quant_max)
+    return _round(self, 1 / scale, scale, zero_point.reshape(shape), quant_min, quant_max)
 
 
 QUANTIZED: Mapping[Any, Callable[..., Any]] = {

@@ -86,7 +86,7 @@ def _in_two(
     # Of half of what mirrors itself, whole rows: what is beyond the half counts for nothing.
     height = (extent // 2) // second + 1 if halved else first
     if halved:
-        rows = [_padded(nodes, each, height * second) for each in rows]
+        rows = [_pad(nodes, each, height * second) for each in rows]
     grid = [
         None if each is None else nodes.permuted(nodes.viewed(each, [*outer, height, second]), swapped) for each in rows
     ]
@@ -99,7 +99,7 @@ def _in_two(
         grid = [nodes.call(aten.mul.Tensor, each, weights) for each in grid]
     made = _product(nodes, grid, roots)
     angles = 2 * np.pi * sign * (np.outer(b, np.arange(first)) % extent) / extent
-    turned = _turned(nodes, made, np.cos(angles), np.sin(angles))
+    turned = _turn(nodes, made, np.cos(angles), np.sin(angles))
     # From b to numbers d below `second`: (c, b) to (c, d), which is number c + first * d.
     wanted = -(-count // first)
     ends = _product(
@@ -117,12 +117,12 @@ def _in_two(
     return Parts(*found)
 
 
-def _padded(nodes: Nodes, node: Any, count: int) -> Any:
+def _pad(nodes: Nodes, node: Any, count: int) -> Any:
     missing = count - nodes.shape(node)[-1]
     return nodes.call(aten.constant_pad_nd.default, node, [0, missing]) if missing else node
 
 
-def _turned(nodes: Nodes, parts: Parts, cosines: Any, sines: Any) -> Parts:
+def _turn(nodes: Nodes, parts: Parts, cosines: Any, sines: Any) -> Parts:
     cosine, sine = (nodes.constant(torch.from_numpy(each.astype(np.float32))) for each in (cosines, sines))
     by = [[nodes.call(aten.mul.Tensor, part, each) for each in (cosine, sine)] for part in parts]
     real = nodes.call(aten.sub.Tensor, by[0][0], by[1][1])

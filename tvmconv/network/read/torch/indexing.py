@@ -18,7 +18,7 @@ from ...ir.constants import static_shape
 from .arguments import Converters, Given
 
 
-def _indexed(given: Given) -> relax.Expr:
+def _index(given: Given) -> relax.Expr:
     """Return ``index.Tensor``: some axes give way to those of the indices, at the place of the first if they are neighbours."""
     data, shape = given["self"], given.fixed_shape("self")
     axes = [axis for axis, index in enumerate(given["indices"]) if index is not None]
@@ -54,12 +54,12 @@ def from_start(given: Given, index: Any, extent: int) -> Any:
     return given.emit(relax.op.where(given.emit(relax.op.less(index, least)), counted, index))
 
 
-def _selected(given: Given) -> relax.Expr:
+def _select(given: Given) -> relax.Expr:
     (axis,) = given.axes()
     return given.emit(relax.op.take(given["self"], given["index"], axis, mode="clip"))
 
 
-def _chosen(given: Given) -> relax.Expr:
+def _choose(given: Given) -> relax.Expr:
     """Return ``select.int``: one element of an axis, which is then none; an index that numbers decide may be of either end, too."""
     (axis,), index = given.axes(), given["index"]
     extent = given.fixed_shape("self")[axis]
@@ -72,11 +72,11 @@ def _chosen(given: Given) -> relax.Expr:
     return given.emit(relax.op.take(given["self"], at, axis, mode="clip"))
 
 
-def _embedded(given: Given) -> relax.Expr:
+def _embed(given: Given) -> relax.Expr:
     return given.emit(relax.op.take(given["weight"], given["indices"], 0, mode="clip"))
 
 
-def _concatenated(given: Given) -> relax.Expr:
+def _concatenate(given: Given) -> relax.Expr:
     """Return ``cat.default``, whose parts may be of several types; one of no elements is nothing, whatever the others' rank."""
     parts = [each for each in given["tensors"] if 0 not in (static_shape(each.ty) or ())]
     if not parts:
@@ -85,7 +85,7 @@ def _concatenated(given: Given) -> relax.Expr:
     return given.emit(relax.op.concat(typed, int(given["dim"]) % parts[0].ty.ndim))
 
 
-def _stacked(given: Given) -> relax.Expr:
+def _stack(given: Given) -> relax.Expr:
     typed = [given.of_type(each, given.dtype) for each in given["tensors"]]
     return given.emit(relax.op.stack(typed, int(given["dim"]) % (typed[0].ty.ndim + 1)))
 
@@ -99,13 +99,13 @@ def _range(given: Given) -> relax.Expr:
     return relax.const(numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy(), given.dtype)
 
 
-def _filled(given: Given) -> relax.Expr:
+def _fill(given: Given) -> relax.Expr:
     """Return what is one number everywhere, 0 if the call gives none."""
     shape = [int(size) for size in given.node.meta["val"].shape]
     return given.emit(relax.op.broadcast_to(given.of_type(given.get("fill_value") or 0, given.dtype), shape))
 
 
-def _strided(given: Given) -> relax.Expr:
+def _stride(given: Given) -> relax.Expr:
     """Return ``as_strided`` of a tensor that lies as its shape says: a gather, for parts may overlap."""
     data = given.nodes["self"].meta["val"]
     if not data.is_contiguous() or data.storage_offset():
@@ -118,14 +118,14 @@ def _strided(given: Given) -> relax.Expr:
 
 
 MOVES: Converters = {
-    "as_strided.default": _strided,
-    "full_like.default": _filled,
-    "zeros_like.default": _filled,
-    "index.Tensor": _indexed,
-    "index_select.default": _selected,
-    "select.int": _chosen,
-    "embedding.default": _embedded,
-    "cat.default": _concatenated,
-    "stack.default": _stacked,
+    "as_strided.default": _stride,
+    "full_like.default": _fill,
+    "zeros_like.default": _fill,
+    "index.Tensor": _index,
+    "index_select.default": _select,
+    "select.int": _choose,
+    "embedding.default": _embed,
+    "cat.default": _concatenate,
+    "stack.default": _stack,
     "arange.start_step": _range,
 }

@@ -18,7 +18,7 @@ from ....frontends.torch.nodes import Nodes, name_of
 aten = torch.ops.aten
 
 
-class _Rows(NamedTuple):
+class _MaskedRows(NamedTuple):
     """Result of a node at all places: those of the mask are one axis, `axis` from the end."""
 
     mask: fx.Node
@@ -35,17 +35,17 @@ def without_masks(program: ExportedProgram) -> ExportedProgram:
 
 def _rewrite(program: ExportedProgram) -> None:
     nodes = Nodes(program)
-    rows: dict[fx.Node, _Rows] = {}
+    rows: dict[fx.Node, _MaskedRows] = {}
     for node in list(program.graph.nodes):
         nodes.before = nodes.like = node
         if node.op != "call_function":
             continue
         if name_of(node) == "index.Tensor":
             if (mask := _mask_of(node)) is not None:
-                rows[node] = _chosen(nodes, node, mask)
+                rows[node] = _choose(nodes, node, mask)
         elif name_of(node) == "index_put.default":
             if (mask := _mask_of(node)) is not None and (found := rows.get(node.args[2])) and _same(found.mask, mask):
-                written = _written(nodes, node, found)
+                written = _write(nodes, node, found)
                 if written is not None:
                     node.replace_all_uses_with(written)
         elif (made := _each(nodes, node, rows)) is not None:
@@ -78,14 +78,14 @@ def _same(one: Any, other: Any) -> bool:
     )
 
 
-def _chosen(nodes: Nodes, node: fx.Node, mask: fx.Node) -> _Rows:
+def _choose(nodes: Nodes, node: fx.Node, mask: fx.Node) -> _MaskedRows:
     data, indices = node.args[:2]
     shape, first, rank = nodes.shape(data), len(indices) - 1, mask.meta["val"].dim()
     wanted = [*shape[:first], prod(shape[first : first + rank]), *shape[first + rank :]]
-    return _Rows(mask, len(shape) - first - rank, nodes.viewed(data, wanted))
+    return _MaskedRows(mask, len(shape) - first - rank, nodes.viewed(data, wanted))
 
 
-def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _Rows]) -> _Rows | None:
+def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _MaskedRows]) -> _MaskedRows | None:
     """Return what a function of single elements gives of all places; None: it is another, or one of other masks, too."""
     given = [rows[each] for each in node.all_input_nodes if each in rows]
     tags = getattr(node.target, "tags", ())
@@ -101,10 +101,10 @@ def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _Rows]) -> _Rows | No
         if shape is None or (len(shape) > axis and shape[-axis - 1] != 1):
             return None
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: rows[each].node if each in rows else each)
-    return _Rows(mask, axis, nodes.call(node.target, *args, **kwargs))
+    return _MaskedRows(mask, axis, nodes.call(node.target, *args, **kwargs))
 
 
-def _written(nodes: Nodes, node: fx.Node, rows: _Rows) -> fx.Node | None:
+def _write(nodes: Nodes, node: fx.Node, rows: _MaskedRows) -> fx.Node | None:
     """Return data with rows where their mask is true."""
     data, indices = node.args[:2]
     shape, extents = nodes.shape(data), nodes.shape(rows.mask)

@@ -68,11 +68,11 @@ def _attention(given: Given) -> relax.Expr:
     if given["is_causal"]:
         rows, columns = given.fixed_shape("query")[-2], given.fixed_shape("key")[-2]
         mask = relax.const(np.tril(np.ones((rows, columns), bool)), "bool")
-    shares = given.emit(relax.op.nn.softmax(scores, -1)) if mask is None else _masked(given, scores, mask)
+    shares = given.emit(relax.op.nn.softmax(scores, -1)) if mask is None else _mask(given, scores, mask)
     return given.emit(relax.op.matmul(shares, value))
 
 
-def _masked(given: Given, scores: Any, mask: Any) -> Any:
+def _mask(given: Given, scores: Any, mask: Any) -> Any:
     """Return the softmax of masked scores, zeros where all of a row are masked."""
     least, fixed = relax.const(-np.inf, given.dtype), constant(mask)
     if str(mask.ty.dtype) == "bool":

@@ -126,7 +126,7 @@ def _maxima(rank: int) -> Converter:
     return convert
 
 
-def _sampled(given: Given) -> relax.Expr:
+def _sample(given: Given) -> relax.Expr:
     """Return ``grid_sampler_2d``, whose coordinates lie last; those of TVM's operator lie first (0.27's reader does not know)."""
     if given["padding_mode"] == _OUTSIDE.index("reflection") and 1 in given.fixed_shape("input")[2:]:
         raise ValueError("TVM divides by the distance between the edges of planes, which is 0 of one pixel")
@@ -147,7 +147,7 @@ def _sizes_of(given: Any, rank: int) -> list[Any]:
     return sizes if len(sizes) == rank else sizes * rank
 
 
-def _resized(rank: int, mode: str, fast: str | None) -> Converter:
+def _resize(rank: int, mode: str, fast: str | None) -> Converter:
     """Return how to convert ``upsample_*``; by TVM's resize of the mode `fast`, where that is the same."""
 
     def convert(given: Given) -> relax.Expr:
@@ -166,7 +166,7 @@ def _resized(rank: int, mode: str, fast: str | None) -> Converter:
                 return given.emit(relax.op.image.resize2d(data, sizes, layout="NCHW", **attributes))
         for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
             rows = _rows(shape[axis], size, scale, mode, corners)
-            data = _weighted(given, data, axis, rows)
+            data = _weigh(given, data, axis, rows)
         return data
 
     return convert
@@ -187,7 +187,7 @@ def _rows(extent: int, size: int, scale: float | None, mode: str, corners: Any) 
     return made.numpy().T
 
 
-def _weighted(given: Given, data: Any, axis: int, rows: Any) -> Any:
+def _weigh(given: Given, data: Any, axis: int, rows: Any) -> Any:
     """Return sums of weighted elements along an axis."""
     found = [np.flatnonzero(np.abs(row) > _ZERO) for row in rows]
     total = None
@@ -223,13 +223,13 @@ WINDOWS: Converters = {
     },
     **{f"avg_pool{rank}d.default": _average(rank) for rank in (2, 3)},
     **{f"max_pool{rank}d_with_indices.default": _maxima(rank) for rank in (2, 3)},
-    "grid_sampler_2d.default": _sampled,
-    **{f"upsample_nearest{rank}d.vec": _resized(rank, "nearest", "nearest_neighbor") for rank in (1, 2, 3)},
-    **{f"_upsample_nearest_exact{rank}d.vec": _resized(rank, "exact", None) for rank in (1, 2, 3)},
-    "upsample_linear1d.vec": _resized(1, "linear", "linear"),
-    "upsample_bilinear2d.vec": _resized(2, "linear", "linear"),
-    "upsample_trilinear3d.vec": _resized(3, "linear", "linear"),
-    "upsample_bicubic2d.vec": _resized(2, "cubic", None),
-    **{f"{_OF_PLANES[mode]}.default": _resized(2, mode, None) for mode in ("linear_aa", "cubic_aa")},
+    "grid_sampler_2d.default": _sample,
+    **{f"upsample_nearest{rank}d.vec": _resize(rank, "nearest", "nearest_neighbor") for rank in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{rank}d.vec": _resize(rank, "exact", None) for rank in (1, 2, 3)},
+    "upsample_linear1d.vec": _resize(1, "linear", "linear"),
+    "upsample_bilinear2d.vec": _resize(2, "linear", "linear"),
+    "upsample_trilinear3d.vec": _resize(3, "linear", "linear"),
+    "upsample_bicubic2d.vec": _resize(2, "cubic", None),
+    **{f"{_OF_PLANES[mode]}.default": _resize(2, mode, None) for mode in ("linear_aa", "cubic_aa")},
     "unfold.default": _windows,
 }

@@ -106,6 +106,11 @@ def _distances(x1: Any, x2: Any, p: float, compute_mode: int | None) -> Any:
     return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
+def _overwritten(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    """Return a tensor all of which was written to: nothing of what it was."""
+    return src.to(self.dtype).expand(self.shape)
+
+
 def _added(self: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """Return ``addbmm``, a sum over the batch; a factor of 0 leaves out what it multiplies, NaN too."""
     product = (batch1 @ batch2).sum(0) * alpha
@@ -118,6 +123,7 @@ RARER: Mapping[Any, Callable[..., Any]] = {
     aten.addmv.default: torch._decomp.decomposition_table[aten.addmv.default],
     aten.bucketize.Scalar: _bucket,
     aten.bucketize.Tensor: _bucket,
+    aten.copy.default: _overwritten,
     aten.copysign.Scalar: _with_sign,
     aten.copysign.Tensor: _with_sign,
     aten.exp2.default: _power_of_2,

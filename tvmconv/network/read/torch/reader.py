@@ -11,11 +11,12 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from ....errors import SourceError, last_line
+from ....frontends.torch.fixed import TYPES
 from ....frontends.torch.memory import dense, readable
 from ....support.lines import line_of
 from .arguments import Converter, Given
 from .complex import is_complex
-from .constants import TYPES, constants, fixed_values, is_fixed
+from .constants import constants, fixed_of
 from .decompose import decomposed
 from .elementwise import ARITHMETIC
 from .indexing import MOVES
@@ -81,15 +82,9 @@ def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
 
 
 def unread(nodes: Iterable[Node]) -> dict[Node, str]:
-    """Return of nodes of a decomposed program's graph those that cannot be read, and why; attributes are its parameters."""
-    importer, found = _Importer(), {}
-    fixed: set[Node] = set()
-    for node in nodes:
-        if is_fixed(node, fixed):
-            fixed.add(node)
-        elif node.op == "call_function" and (why := importer.lacking(node)):
-            found[node] = why
-    return found
+    """Return of nodes of a decomposed program's graph those that cannot be read, and why; what is fixed is an attribute of it."""
+    importer = _Importer()
+    return {node: why for node in nodes if (why := importer.lacking(node))}
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
@@ -106,7 +101,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def prepare(self, program: ExportedProgram) -> None:
         """Compute what is fixed; raise an UnreadError that names the first operator that is not known, and its line."""
-        self._fixed = fixed_values(program)
+        self._fixed = fixed_of(program)
         for node in program.graph.nodes:
             if node not in self._fixed and (why := self.lacking(node)):
                 self._node = node

@@ -13,16 +13,16 @@ from .arguments import Converter, Converters, Given
 Reduce = Callable[..., relax.Expr]
 
 
-def _kept(given: Given) -> bool:
+def _keep(given: Given) -> bool:
     return bool(given.get("keepdim"))
 
 
-def _reduced(operator: Reduce) -> Converter:
+def _reduce(operator: Reduce) -> Converter:
     """Return how to convert a reduction in the type of its answer: a mean in f32 of integers, a sum in 64 bits of truth values."""
 
     def convert(given: Given) -> relax.Expr:
         data = given.of_type(given["self"], given.dtype)
-        return given.emit(operator(data, given.axes(), keepdims=_kept(given)))
+        return given.emit(operator(data, given.axes(), keepdims=_keep(given)))
 
     return convert
 
@@ -32,7 +32,7 @@ def _extreme(operator: Reduce) -> Converter:
 
     def convert(given: Given) -> relax.Expr:
         data = given["self"] if given.dtype != "bool" else given.of_type(given["self"], "int8")
-        return given.of_type(given.emit(operator(data, given.axes(), keepdims=_kept(given))), given.dtype)
+        return given.of_type(given.emit(operator(data, given.axes(), keepdims=_keep(given))), given.dtype)
 
     return convert
 
@@ -42,10 +42,10 @@ def _extreme_with_index(operator: Reduce, index: Reduce) -> Converter:
 
     def convert(given: Given) -> relax.Expr:
         (axis,) = given.axes()
-        values = given.emit(operator(given["self"], axis, keepdims=_kept(given)))
+        values = given.emit(operator(given["self"], axis, keepdims=_keep(given)))
         if not any(user.args[1] == 1 for user in given.node.users):
             return relax.Tuple([values, values])  # nobody asks for the second
-        return relax.Tuple([values, given.emit(index(given["self"], axis, keepdims=_kept(given)))])
+        return relax.Tuple([values, given.emit(index(given["self"], axis, keepdims=_keep(given)))])
 
     return convert
 
@@ -56,7 +56,7 @@ def _any(given: Given) -> relax.Expr:
     if str(data.ty.dtype) != "bool":
         data = given.emit(relax.op.not_equal(data, relax.const(0, str(data.ty.dtype))))
     numbers = given.emit(relax.op.astype(data, "int8"))
-    return given.of_type(given.emit(relax.op.max(numbers, given.axes(), keepdims=_kept(given))), "bool")
+    return given.of_type(given.emit(relax.op.max(numbers, given.axes(), keepdims=_keep(given))), "bool")
 
 
 def _variance(given: Given) -> relax.Expr:
@@ -65,19 +65,19 @@ def _variance(given: Given) -> relax.Expr:
     shape = given.fixed_shape("self")
     number = prod(shape[axis] for axis in axes)
     left = max(number - (1 if correction is None else correction), 0)
-    variance = given.emit(relax.op.variance(given["self"], axes, keepdims=_kept(given)))
+    variance = given.emit(relax.op.variance(given["self"], axes, keepdims=_keep(given)))
     if left == number:
         return variance
     return given.emit(relax.op.multiply(variance, relax.const(number / left if left else float("nan"), given.dtype)))
 
 
 def _variance_and_mean(given: Given) -> relax.Expr:
-    mean = given.emit(relax.op.mean(given["self"], given.axes(), keepdims=_kept(given)))
+    mean = given.emit(relax.op.mean(given["self"], given.axes(), keepdims=_keep(given)))
     return relax.Tuple([_variance(given), mean])
 
 
 def _vector_norm(given: Given) -> relax.Expr:
-    order, axes, kept = given["ord"], given.axes(), _kept(given)
+    order, axes, kept = given["ord"], given.axes(), _keep(given)
     data = given.of_type(given["self"], given.dtype)
 
     def along(operator: Reduce, value: Any) -> Any:
@@ -98,9 +98,9 @@ def _vector_norm(given: Given) -> relax.Expr:
 
 
 REDUCTIONS: Converters = {
-    **{f"mean.{of}": _reduced(relax.op.mean) for of in ("dim", "default")},
-    "sum.dim_IntList": _reduced(relax.op.sum),
-    **{f"prod.{of}": _reduced(relax.op.prod) for of in ("dim_int", "default")},
+    **{f"mean.{of}": _reduce(relax.op.mean) for of in ("dim", "default")},
+    "sum.dim_IntList": _reduce(relax.op.sum),
+    **{f"prod.{of}": _reduce(relax.op.prod) for of in ("dim_int", "default")},
     **{f"{name}.default": _extreme(relax.op.max) for name in ("amax", "max")},
     **{f"{name}.default": _extreme(relax.op.min) for name in ("amin", "min")},
     "max.dim": _extreme_with_index(relax.op.max, relax.op.argmax),

@@ -70,20 +70,20 @@ def _put_at(given: Given, axes: list[int]) -> relax.Expr:
     values = given.of_type(given["values"], given.dtype)
     values = given.emit(relax.op.broadcast_to(values, [*rest[:begin], *placed, *rest[begin:]]))
     first = [*range(begin, begin + len(placed))]
-    values = _permuted(given, values, [*first, *(axis for axis in range(values.ty.ndim) if axis not in first)])
+    values = _permute(given, values, [*first, *(axis for axis in range(values.ty.ndim) if axis not in first)])
     values = given.emit(relax.op.reshape(values, [count, *rest]))
     rows = [prod(shape[axis] for axis in axes), *rest]
-    data = given.emit(relax.op.reshape(_permuted(given, data, order), rows))
-    written = _written(given, data, given.emit(relax.op.reshape(place, [count])), values)
+    data = given.emit(relax.op.reshape(_permute(given, data, order), rows))
+    written = _write(given, data, given.emit(relax.op.reshape(place, [count])), values)
     written = given.emit(relax.op.reshape(written, [shape[axis] for axis in order]))
-    return _permuted(given, written, sorted(range(len(order)), key=order.__getitem__))
+    return _permute(given, written, sorted(range(len(order)), key=order.__getitem__))
 
 
-def _written(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
+def _write(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
     """Return data whose rows at places are values, or have them added."""
     fixed, count = constant(place), given.shape_of(data)[0]
     if fixed is not None and given["accumulate"]:
-        return _added(given, data, fixed, values)
+        return _add(given, data, fixed, values)
     if fixed is None:
         rows = given.emit(relax.op.expand_dims(place, [-1]))
         how = "add" if given["accumulate"] else "update"
@@ -94,7 +94,7 @@ def _written(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
     return given.emit(relax.op.take(both, relax.const(source, "int64"), 0, mode="clip"))
 
 
-def _added(given: Given, data: Any, fixed: Any, values: Any) -> Any:
+def _add(given: Given, data: Any, fixed: Any, values: Any) -> Any:
     """Return data with values added to its rows at places that are known: of each row a sum of as many gathers as it has values."""
     count, order = given.shape_of(data)[0], np.argsort(fixed, kind="stable")
     places = fixed[order]
@@ -111,11 +111,11 @@ def _added(given: Given, data: Any, fixed: Any, values: Any) -> Any:
     return data
 
 
-def _permuted(given: Given, data: Any, order: list[int]) -> Any:
+def _permute(given: Given, data: Any, order: list[int]) -> Any:
     return data if order == sorted(order) else given.emit(relax.op.permute_dims(data, order))
 
 
-def _scattered(default: str) -> Converter:
+def _scatter(default: str) -> Converter:
     """Return how to convert numbers that are written, or brought together with what is there, at places along an axis."""
 
     def convert(given: Given) -> relax.Expr:
@@ -138,6 +138,6 @@ def _scattered(default: str) -> Converter:
 
 WRITES: Converters = {
     "index_put.default": _put,
-    **{f"scatter.{of}": _scattered("write") for of in ("src", "value", "reduce", "value_reduce")},
-    **{name: _scattered("sum") for name in ("scatter_add.default", "scatter_reduce.two")},
+    **{f"scatter.{of}": _scatter("write") for of in ("src", "value", "reduce", "value_reduce")},
+    **{name: _scatter("sum") for name in ("scatter_add.default", "scatter_reduce.two")},
 }

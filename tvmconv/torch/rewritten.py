@@ -1,0 +1,122 @@
+"""Weights that a model's code writes in each call, as re-parameterised networks do: read as what they are computed of.
+
+Written are the same numbers in each call, so that what a program gives for them is left out of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from ..frontends.torch.memory import sharing
+from .flat import Flat
+from .unchanged import is_same
+
+_HELD = ("_parameters", "_buffers", "_modules")
+_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+
+
+@contextmanager
+def seen(model: nn.Module, written: list[str]) -> Iterator[None]:
+    """Let torch.export see what a model's code writes, to `Tensor.data` too; put the names of attributes that it changes into a list."""
+    own = {path: _attributes(module) for path, module in model.named_modules()}
+    with _Seen():
+        yield
+    for path, module in model.named_modules():
+        kept = own.get(path, {})
+        changed = (name for name, value in _attributes(module).items() if not is_same(value, kept.get(name)))
+        written += [f"{path}.{name}".lstrip(".") for name in changed]
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    held = (vars(module), *(getattr(module, each) for each in _HELD))
+    found = ((name, each) for attributes in held for name, each in attributes.items() if name not in _HELD)
+    return {name: each.copy() if type(each) in (dict, list) else each for name, each in found}
+
+
+class _Seen(TorchFunctionMode):  # type: ignore[misc]
+    """Does to ``Tensor.data`` what code does by operators, which torch.export traces, and nothing else."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == torch.Tensor.data.__get__:
+            return args[0].detach()
+        if func == torch.Tensor.data.__set__:
+            tensor, value = args
+            if (tensor.shape, tensor.dtype) != (value.shape, value.dtype):
+                raise ValueError(
+                    f"it gives the numbers of a tensor of {list(value.shape)} {value.dtype} to one of {list(tensor.shape)}"
+                    f" {tensor.dtype}; call the model once before, or let it make a new one"
+                )
+            tensor.detach().copy_(value)
+            return None
+        return func(*args, **(kwargs or {}))
+
+
+def written_by_arguments(program: ExportedProgram) -> Iterator[tuple[str, fx.Node]]:
+    """Return the names of the weights that a functional program writes by what it is given, and the last operator of each."""
+    signature = program.graph_signature
+    given = set(signature.user_inputs)
+    for node in program.graph.nodes:
+        if node.name in given or given & {each.name for each in node.all_input_nodes}:
+            given.add(node.name)
+    nodes = {node.name: node for node in program.graph.nodes}
+    for name, weight in writes(program).items():
+        if name in given:
+            yield weight, nodes[name]
+
+
+def writes(program: ExportedProgram) -> Mapping[str, str]:
+    """Return the weights that a functional program writes, by the names of the nodes that compute what it writes."""
+    specs = program.graph_signature.output_specs
+    return {each.arg.name: str(each.target) for each in specs if each.kind in _WRITES}
+
+
+def without_writes(program: ExportedProgram) -> ExportedProgram:
+    """Return a functional program, which is changed, without what it writes to its weights."""
+    specs, end = program.graph_signature.output_specs, program.graph.output_node()
+    kept = [each.kind not in _WRITES for each in specs]
+    end.args = (tuple(value for value, is_kept in zip(end.args[0], kept, strict=True) if is_kept),)
+    specs[:] = [each for each, is_kept in zip(list(specs), kept, strict=True) if is_kept]
+    program.graph.eliminate_dead_code()
+    program.graph_module.recompile()
+    return program
+
+
+def perturbed(values: Any) -> Any:
+    """Return arguments like others, of other numbers."""
+    return pytree.tree_map_only(torch.Tensor, _perturbed, values)
+
+
+def _perturbed(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return tensor + torch.rand_like(tensor)
+    return tensor.flip(*range(tensor.dim()))
+
+
+def copied_model(model: nn.Module) -> nn.Module:
+    """Return a copy of a model (`copy.deepcopy`), which shares the memory of its weights until either's are written to.
+
+    Tensors that were computed with gradients cannot be copied, and are not needed: their copies have none.
+    """
+    held = (each for module in model.modules() for each in pytree.tree_leaves(vars(module)))
+    made = {id(each): each.detach() for each in held if isinstance(each, torch.Tensor) and not each.is_leaf}
+    return copy.deepcopy(model, {**sharing((*model.parameters(), *model.buffers())), **made})
+
+
+def is_same_again(flat: Flat) -> bool:
+    """Whether a model answers an example as before after another call, whatever calls write."""
+    model, answers = copied_model(flat), []
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for tensors in (flat.tensors, perturbed(flat.tensors), flat.tensors):
+            torch.manual_seed(0)
+            answers.append(model(*(each.clone() for each in tensors)))
+    return is_same(answers[0], answers[2])
