@@ -159,13 +159,13 @@ def test_functions_that_write_follow_links(tmp_path: Path) -> None:
 def test_a_folder_is_replaced_behind_its_link(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     (tmp_path / "link").symlink_to("first")
-    place = folders.followed(tmp_path / "link")
+    place = folders.follow_link(tmp_path / "link")
     with folders.staging(place) as folder:
         (folder / "text").write_text("new")
         folders.move_into_place(folder, place)
     assert (tmp_path / "link").is_symlink() and (tmp_path / "first" / "text").read_text() == "new"
     (tmp_path / "nowhere").symlink_to("none")
-    assert folders.followed(tmp_path / "nowhere") == tmp_path / "nowhere"  # which is refused, as something else
+    assert folders.follow_link(tmp_path / "nowhere") == tmp_path / "nowhere"  # which is refused, as something else
 
 
 def test_a_folder_of_records_that_is_a_file_is_refused(tmp_path: Path) -> None:

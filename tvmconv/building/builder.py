@@ -32,7 +32,7 @@ from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
 from ..signature import format_signature
 from ..support.files import LEFT
-from ..support.folders import followed, link_or_copy, lock, move_into_place, staging
+from ..support.folders import follow_link, link_or_copy, lock, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
@@ -114,7 +114,7 @@ def build(
     if chosen["jobs"] is not None:
         integer("jobs", chosen["jobs"], 1)
     targets = parse_targets(target)
-    place = followed(path)
+    place = follow_link(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     with staging(place) as folder:
         outcomes = build_kernels(given, targets, folder, chosen)
@@ -264,7 +264,7 @@ def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> 
 
 def _check_replaceable(path: Path) -> None:
     """Refuse a path that holds anything but a whole bundle or an empty folder, or a link to them."""
-    path = followed(path)
+    path = follow_link(path)
     if path.is_dir() and not path.is_symlink():
         if (path / MANIFEST).is_file():
             read_bundle(path)  # which is to be added to

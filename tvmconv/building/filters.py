@@ -22,7 +22,7 @@ from ..runtime.packed import plain_layout
 from ..runtime.selection import BACKENDS
 from ..signature import format_signature, parse_signature
 from ..support.files import write_whole
-from ..support.folders import followed, link_or_copy, lock
+from ..support.folders import follow_link, link_or_copy, lock
 
 
 def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
@@ -51,7 +51,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
     SourceError
         If no node of the models has a fixed filter and a kernel in the bundle, or two of them are called alike.
     """
-    path = followed(as_path("path", path))
+    path = follow_link(as_path("path", path))
     with lock(path.parent):
         bundle = read_bundle(path)
         nodes = [

@@ -12,7 +12,7 @@ _HEADER = struct.Struct("<40x Q 10x 2H 2x")
 _SECTION = struct.Struct("<4x I 16x 2Q I 20x")
 _SYMBOL = struct.Struct("<I 2B H 16x")
 _SYMBOL_TABLE, _VISIBILITY = 2, 3
-# Of the header: where the table of segments is; the size of a row and their number.
+# Fields of the header: where the table of segments is; the size of a row and their number.
 _SEGMENTS, _ROWS = struct.Struct("<32x Q"), struct.Struct("<54x 2H")
 
 

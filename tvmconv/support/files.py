@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import InputError
 
-# What folders begin with that a killed process may leave beside what it wrote.
+# Beginning of the names of folders that a killed process may leave beside its file.
 LEFT = ".part-"
 _KINDS = (
     (stat.S_ISDIR, "a folder"),

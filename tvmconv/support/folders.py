@@ -19,7 +19,7 @@ _RENAME_EXCHANGE = 2
 _BUILDING, _REPLACED = "building", "replaced"
 
 
-def followed(place: Path) -> Path:
+def follow_link(place: Path) -> Path:
     """Return the folder that a link at `place` leads to; `place` where there is no such link."""
     return Path(os.path.realpath(place)) if place.is_symlink() and place.is_dir() else place
 
