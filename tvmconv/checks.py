@@ -84,7 +84,7 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def as_path(name: str, value: str | os.PathLike[str]) -> Path:
-    """Return `value` as a path.
+    """Return `value` as an absolute path: a process may go to another folder before the path is used.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def as_path(name: str, value: str | os.PathLike[str]) -> Path:
         If it is something else, such as None or bytes.
     """
     try:
-        return Path(value)
+        return Path(value).absolute()
     except TypeError:
         raise InputError(
             f"{name} is {value!r:.80}, a {type(value).__name__}; it must be a path, a str or os.PathLike"

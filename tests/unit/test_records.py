@@ -184,7 +184,7 @@ def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setattr(Path, "home", home)
     with pytest.raises(TvmconvError, match="set HOME or XDG_DATA_HOME"):
-        Records()
+        Records().folder.exists()
 
 
 SPACE = Space("direct", 3, "exact", (Sketch(((1, 2), (4, 8)), (1, 8)),))

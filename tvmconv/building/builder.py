@@ -31,7 +31,8 @@ from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, w
 from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
 from ..signature import format_signature
-from ..support.folders import link_or_copy, lock, move_into_place, staging
+from ..support.files import LEFT
+from ..support.folders import follow_link, link_or_copy, lock, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
@@ -107,20 +108,21 @@ def build(
         raise InvalidProblemError("there is no problem to build; give at least one")
     chosen = complete(options)
     check_math(chosen["math"])
-    path = as_path("path", path).absolute()
+    path = as_path("path", path)
     check_name(path)
     _check_replaceable(path)
     if chosen["jobs"] is not None:
         integer("jobs", chosen["jobs"], 1)
     targets = parse_targets(target)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with staging(path) as folder:
+    place = follow_link(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with staging(place) as folder:
         outcomes = build_kernels(given, targets, folder, chosen)
         if not chosen["fallback"]:
             _check_complete(outcomes, path, fallback=False)
         entries = [each.built.entry for each in outcomes if each.built is not None]
         if entries:
-            _finish(folder, path, targets, entries)
+            _finish(folder, place, targets, entries)
     _check_complete(outcomes, path, fallback=True)
     return path
 
@@ -261,7 +263,8 @@ def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> 
 
 
 def _check_replaceable(path: Path) -> None:
-    """Refuse a path that holds anything but a whole bundle or an empty folder."""
+    """Refuse a path that holds anything but a whole bundle or an empty folder, or a link to them."""
+    path = follow_link(path)
     if path.is_dir() and not path.is_symlink():
         if (path / MANIFEST).is_file():
             read_bundle(path)  # which is to be added to
@@ -276,7 +279,7 @@ def _check_replaceable(path: Path) -> None:
 def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[Entry]) -> None:
     """Write the manifest in `folder`, with what a bundle at `path` holds besides, and put it at `path`."""
     bundle = _bundle(folder, targets, entries)
-    for left in folder.glob("*/.link-*"):  # by a process that died while it linked
+    for left in folder.glob(f"*/{LEFT}*"):  # by a process that died while it linked
         shutil.rmtree(left)
     # Another build may add to the same bundle meanwhile.
     with lock(path.parent):

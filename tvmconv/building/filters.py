@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..checks import as_path
 from ..errors import SourceError
 from ..fills import numpy_dtype
 from ..frontends.model import Constants, Model, Node
@@ -21,7 +22,7 @@ from ..runtime.packed import plain_layout
 from ..runtime.selection import BACKENDS
 from ..signature import format_signature, parse_signature
 from ..support.files import write_whole
-from ..support.folders import link_or_copy, lock
+from ..support.folders import follow_link, link_or_copy, lock
 
 
 def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
@@ -50,7 +51,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
     SourceError
         If no node of the models has a fixed filter and a kernel in the bundle, or two of them are called alike.
     """
-    path = Path(path).absolute()
+    path = follow_link(as_path("path", path))
     with lock(path.parent):
         bundle = read_bundle(path)
         nodes = [

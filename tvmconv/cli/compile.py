@@ -180,7 +180,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
         check_export(Path(arguments.output).absolute(), arguments.name, check_target(arguments.target).isa)
     else:
-        check_output(Path(arguments.output), "network.so")
+        check_output(Path(arguments.output), mapped=True)
 
 
 def _export_c(arguments: argparse.Namespace, model: ModelProto, came: ModelProto, part: NetworkPart) -> str:

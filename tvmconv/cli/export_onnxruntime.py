@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError, SourceError, TvmconvError, TvmconvWarning
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
+from ..support.files import check_file
 from .output import progress_bar
 from .parsing import add_command, add_math, add_records, positive
 from .provider_networks import from_to, networks_of, of_session, with_shapes
@@ -65,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Build, export; print the library's path."""
     from ..exporting.provider_library import export_provider
 
+    check_file(Path(arguments.output), "--output", mapped=True)
     bundles = [each for each in arguments.sources if (Path(each) / MANIFEST).is_file()]
     if bundles:
         if len(arguments.sources) > 1:

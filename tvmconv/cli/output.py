@@ -14,29 +14,29 @@ from pathlib import Path
 
 from ..errors import TvmconvError
 from ..runtime.bundle import EMULATED
+from ..support.files import check_file
 from ..support.progress import Progress
 
 # What tables say of an entry's `verified`.
 VERIFIED = {True: "yes", EMULATED: "emulated", False: "wrong", None: "never"}
 
 
-def check_output(path: Path, example: str) -> None:
+def check_output(path: Path, *, mapped: bool = False) -> None:
     """Check, before minutes are spent, that a file can be written.
 
     Parameters
     ----------
     path
         What ``--output`` names.
-    example
-        The name of such a file, for the message.
+    mapped
+        Whether it is a library.
 
     Raises
     ------
     TvmconvError
-        If it is a folder, or lies in none.
+        If something is there that is no file, as for `check_file`; or it lies in no folder.
     """
-    if path.is_dir():
-        raise TvmconvError(f"--output {path} is a folder; give the name of a file in it, such as {path / example}")
+    check_file(path, "--output", mapped=mapped)
     folder = path.absolute().parent
     if not folder.is_dir():
         raise TvmconvError(f"--output {path}: there is no folder {folder}; make it first")

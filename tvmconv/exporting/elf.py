@@ -1,4 +1,4 @@
-"""Symbols of object files that a shared library shows."""
+"""Symbols of object files that a shared library shows, and where a library has its table of segments."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ _HEADER = struct.Struct("<40x Q 10x 2H 2x")
 _SECTION = struct.Struct("<4x I 16x 2Q I 20x")
 _SYMBOL = struct.Struct("<I 2B H 16x")
 _SYMBOL_TABLE, _VISIBILITY = 2, 3
+# Fields of the header: where the table of segments is; the size of a row and their number.
+_SEGMENTS, _ROWS = struct.Struct("<32x Q"), struct.Struct("<54x 2H")
 
 
 def make_visible(path: Path, wanted: Callable[[str], bool]) -> None:
@@ -29,3 +31,16 @@ def make_visible(path: Path, wanted: Callable[[str], bool]) -> None:
             if section and info >> 4 and wanted(text):
                 content[place + 5] = other & ~_VISIBILITY
     path.write_bytes(content)
+
+
+def move_segments(path: Path) -> None:
+    """Move a library's table of segments to its end: the loader reads it first, and refuses a file without an end.
+
+    Of one that has the table at its beginning it maps what is missing, and the process ends by a signal when it looks there.
+    """
+    content = bytearray(path.read_bytes())
+    (table,) = _SEGMENTS.unpack_from(content)
+    size, number = _ROWS.unpack_from(content)
+    content += bytes(-len(content) % 8)
+    struct.pack_into("<Q", content, _SEGMENTS.size - 8, len(content))
+    path.write_bytes(content + content[table : table + size * number])

@@ -14,7 +14,7 @@ from ..checks import as_path
 from ..errors import BundleError, InputError
 from ..runtime.bundle import check_name as check_path
 from ..runtime.bundle import read_bundle
-from ..support.folders import lock, move_into_place, staging
+from ..support.folders import follow_link, lock, move_into_place, staging
 from ..version import __version__
 from . import FILTERS, THREADS
 from .archive import Options, build_library, check_header, check_tools
@@ -85,7 +85,7 @@ def export_c(
         if value not in allowed:
             raise InputError(f"{what} is {value!r}; allowed: {', '.join(allowed)}")
     source = read_bundle(bundle)
-    path = as_path("path", path).absolute()
+    path = as_path("path", path)
     check_path(path)
     name = library_name(Path(os.path.abspath(source.path)).name) if name is None else check_name(name)
     check_replaceable(path)
@@ -106,6 +106,7 @@ def export_c(
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a folder, which takes the place of an earlier export, or of nothing, once it is written."""
+    path = follow_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         yield folder
@@ -162,7 +163,8 @@ def _describe(planned: Plan, options: Options) -> dict[str, Any]:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse a path that holds anything but an export or an empty folder."""
+    """Refuse a path that holds anything but an export or an empty folder, or a link to them."""
+    path = follow_link(path)
     if path.is_dir() and not path.is_symlink():
         if not any(path.iterdir()) or (path / DESCRIPTION).is_file():
             return

@@ -83,7 +83,7 @@ def export_network(
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
-    path = as_path("path", path).absolute()
+    path = as_path("path", path)
     name = check_export(path, name, isa)
     with replacing(path) as folder:
         _write(part, isa, model, name, examples, folder)

@@ -10,13 +10,16 @@ from functools import cache
 from pathlib import Path
 
 from ..checks import as_path
-from ..errors import BundleError, InputError
+from ..errors import BundleError
 from ..isa import Isa
 from ..runtime.bundle import read_bundle
-from ..runtime.networks.file import append
+from ..runtime.networks.file import KIND, NO_IDENTITY, append
+from ..runtime.networks.file import PROVIDER as KIND_OF_PROVIDER
+from ..support.files import check_file, whole_file
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, fill_name, write_sources
+from .elf import move_segments
 from .filters import Blobs
 from .header import header
 from .network_part import LACKING, SHARED, NetworkPart
@@ -79,9 +82,8 @@ def export_provider(
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
-    path = as_path("path", path).absolute()
-    if path.is_dir():
-        raise InputError(f"path is {path}, a folder; give the file of the library to write, such as provider.so")
+    path = as_path("path", path)
+    check_file(path, mapped=True)
     by_graph = {graph: sorted(parts, key=_fitness) for graph, parts in (networks or {}).items()}
     planned = with_targets(
         _plan(bundle, targets, data_formats),
@@ -93,14 +95,15 @@ def export_provider(
     )
     check_tools(planned.isa)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        work = Path(folder)
+    with whole_file(path, mapped=True) as library:
+        work = library.parent
         (work / "tables.c").write_text(fill_name(planned, tables_source(planned, decisions or {}, by_graph)))
         parts = [each for found in by_graph.values() for each in found]
         _link(planned, work, [_network_object(planned, each, number, work) for number, each in enumerate(parts)])
         for each in parts:
             append(work / "provider.so", each.weights, dict(each.description), each.identity)
-        os.replace(work / "provider.so", path)
+        append(work / "provider.so", (), {KIND: KIND_OF_PROVIDER}, NO_IDENTITY)
+        os.replace(work / "provider.so", library)
     return path
 
 
@@ -145,6 +148,7 @@ def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
     link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
     files = (*_OWN, *_compile(plan.isa), *objects, f"lib{_NAME}.a")
     run_compiler((*flags, *files, "-lm", *link), work, plan.isa)
+    move_segments(work / "provider.so")
 
 
 def _write_sources(plan: Plan, work: Path) -> None:

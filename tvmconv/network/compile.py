@@ -49,7 +49,7 @@ def export(
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    path = as_path("path", path).absolute()
+    path = as_path("path", path)
     planned, functions, description, known = _planned(module, target)
     with tvm_errors():
         write(planned, functions, description | {"caller": dict(facts or {})}, known, path)

@@ -16,6 +16,7 @@ from ..checks import as_path
 from ..errors import BundleError, InputError, MissingExtraError, UnsupportedMachineError, last_line, missing_extra
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
+from ..runtime.networks.file import PROVIDER, read_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -110,6 +111,7 @@ def register(provider: str | os.PathLike[str]) -> str:
     status = path.stat()
     key = f"{path} {status.st_ino} {status.st_mtime_ns} {status.st_size}"
     name = f"tvmconv-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    read_file(path, PROVIDER)  # onnxruntime would end with this process if it were cut or damaged
     if all(each.ep_name != name for each in ort.get_ep_devices()):
         try:
             ort.register_execution_provider_library(name, str(path))

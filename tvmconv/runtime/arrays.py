@@ -1,4 +1,4 @@
-"""Callers' arrays as kernels take them, and results as callers want them.
+"""Callers' arrays as kernels and networks take them, and results as callers want them.
 
 A kernel takes NumPy arrays of its own types: float32, float16, and for bf16 the bits as uint16, since
 DLPack from NumPy has no bfloat16. NumPy arrays (bfloat16 of ml_dtypes among them), torch tensors and
@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from ctypes import c_void_p
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy import ndarray, uint16
 
-from ..errors import InputError
+from ..errors import InputError, last_line
 
 KERNEL_TYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(np.uint16),
 }
+_HEADER = object.__basicsize__
 LINE_BYTES = 64  # a cache line, and the longest vector
 _BITS = KERNEL_TYPES["bf16"]
+_BF16 = "bfloat16"  # as networks and ml_dtypes call it
+_KERNEL_NAMES = {"float32": "f32", "float16": "f16", _BF16: "bf16"}
 _NAMES = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16"}
-_ALLOWED = "float32, float16 and bfloat16"
+OUT = "out"  # an array that is written to
 # DLPack's numbers of devices whose memory the CPU reads: its own, and pinned memory of CUDA and ROCm.
 _CPU_DEVICES = (1, 3, 11)
 _DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA managed memory", 14: "oneAPI"}
@@ -58,6 +62,33 @@ def view(name: str, value: Any) -> tuple[np.ndarray, str]:
             return value.view(_BITS), dtype
         if dtype is not None:
             return value, dtype
+    array, given = any_view(name, value)
+    if given not in _KERNEL_NAMES:
+        given = value.dtype if of_torch(value) else given
+        raise InputError(f"{name} has type {given}; kernels take float32, float16 and bfloat16: convert it first")
+    if given == _BF16 and isinstance(value, np.ndarray):
+        _NAMES[value.dtype] = "bf16"  # of ml_dtypes, which need not be installed
+    return array, _KERNEL_NAMES[given]
+
+
+def any_view(name: str, value: Any) -> tuple[np.ndarray, str]:
+    """View a caller's array as one of NumPy's, of any type: all arrays that kernels and networks are given are read here.
+
+    Parameters
+    ----------
+    name, value
+        As for :func:`view`.
+
+    Returns
+    -------
+    tuple
+        The array, of any strides, sharing the caller's memory, of bf16 the bits; and the name of its type.
+
+    Raises
+    ------
+    InputError
+        If it is no array, has a mask or gradients, is not in the CPU's memory, or of a type that NumPy cannot have.
+    """
     if isinstance(value, np.ndarray):
         return _view_numpy(name, value)
     torch = sys.modules.get("torch")
@@ -126,7 +157,7 @@ def kernel_output(
         array = value.view(uint16) if dtype == "bf16" else value
         owned = value.flags.owndata
     else:
-        array, given = view("out", value)
+        array, given = view(OUT, value)
         owned = False
         if given != dtype or array.shape != shape:
             raise InputError(
@@ -176,16 +207,11 @@ def _view_numpy(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
     if isinstance(array, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array, and kernels know no masks; fill it first: {name}.filled(0)")
     array = np.asarray(array)
-    if array.dtype not in _NAMES and array.dtype.name == "bfloat16" and array.dtype.isnative:
-        _NAMES[array.dtype] = "bf16"  # of ml_dtypes, which need not be installed
-    dtype = _NAMES.get(array.dtype)
-    if dtype is not None:
-        return array.view(KERNEL_TYPES[dtype]), dtype
     if not array.dtype.isnative:
         raise InputError(
             f"{name} has type {array.dtype.str!r}, the other byte order; convert it: {name}.astype({array.dtype.newbyteorder('=').name!r})"
         )
-    raise InputError(f"{name} has type {array.dtype.name}; kernels take {_ALLOWED}: convert it with astype")
+    return array.view(_BITS) if array.dtype.name == _BF16 else array, array.dtype.name
 
 
 def _view_torch(name: str, tensor: Any, torch: Any) -> tuple[np.ndarray, str]:
@@ -193,17 +219,25 @@ def _view_torch(name: str, tensor: Any, torch: Any) -> tuple[np.ndarray, str]:
         raise InputError(f"{name} is on device {tensor.device}; kernels run on the CPU: give {name}.cpu()")
     if tensor.layout != torch.strided:
         raise InputError(f"{name} has layout {tensor.layout}; give {name}.to_dense()")
-    dtype = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}.get(tensor.dtype)
-    if dtype is None:
-        raise InputError(f"{name} has type {tensor.dtype}; kernels take {_ALLOWED}: convert it with .to(...)")
     if tensor.requires_grad and torch.is_grad_enabled():
         raise InputError(
             f"{name} requires grad, which kernels do not compute; give {name}.detach() or use torch.no_grad()"
         )
-    tensor = tensor.detach().resolve_neg()
-    if dtype == "bf16":
-        return tensor.view(torch.int16).numpy().view(np.uint16), dtype
-    return tensor.numpy(), dtype
+    if name == OUT and (tensor.is_neg() or tensor.is_conj()):
+        raise InputError(
+            f"{name} is a negated or conjugated view, which is not written through; give a tensor of its own"
+        )
+    tensor = tensor.detach().resolve_neg().resolve_conj()
+    try:
+        if tensor.dtype == torch.bfloat16:
+            return tensor.view(torch.int16).numpy().view(_BITS), _BF16
+        array = tensor.numpy()
+    except (RuntimeError, TypeError) as refusal:  # quantized, of a type or a subclass that NumPy has not
+        raise InputError(
+            f"{name} is a {type(tensor).__name__} of type {tensor.dtype} that cannot be read in place: {last_line(refusal)}; give a"
+            " plain tensor in its place"
+        ) from None
+    return array, array.dtype.name
 
 
 def _view_dlpack(name: str, value: Any) -> tuple[np.ndarray, str]:
@@ -228,7 +262,7 @@ def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarra
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{name} cannot be read through DLPack: {error}") from error
     if str(tensor.dtype) != "bfloat16":
-        raise InputError(f"{name} has type {tensor.dtype}; kernels take {_ALLOWED} ({refusal})") from refusal
+        raise InputError(f"{name} has type {tensor.dtype}, which NumPy has not ({refusal})") from refusal
     bits = _Memory(
         tensor,
         _BITS,
@@ -238,7 +272,7 @@ def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarra
     )
     array = np.asarray(bits)
     array.flags.writeable = False  # it may be of an immutable kind
-    return array, "bf16"
+    return array, _BF16
 
 
 class _Memory:
@@ -262,6 +296,14 @@ def _readable(array: np.ndarray) -> np.ndarray:
         return array
     # NumPy exports no read-only array in the way kernels are called; kernels do not write to inputs.
     return np.asarray(_Memory(array, array.dtype, array.shape, array.strides, array.ctypes.data))
+
+
+def address(array: np.ndarray) -> int:
+    """Return where the elements of an array are, as ``array.ctypes.data`` does in six times the time.
+
+    NumPy's binary interface for C has it right behind what every object begins with.
+    """
+    return c_void_p.from_address(id(array) + _HEADER).value or 0
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -14,14 +14,15 @@ manifest.json, format version 1::
        "error": null or {"measure": "exact", "value": 0.0},
        "transferred_from": null or the signature of the tuned problem whose schedule this is,
        "verified": true, false, null or "emulated", "emulator": null or "qemu-aarch64 7.2.22, -cpu max",
-       "skipped": [{"algorithm": "winograd4", "reason": "..."}, ...]}, ...]}
+       "skipped": [{"algorithm": "winograd4", "reason": "..."}, ...], "check": "..."}, ...]}
 
+`check` is a digest of the fields that a kernel is called by.
 It may have ``"nodes"``, too: see `tvmconv.runtime.node_entries`.
 `packed_filter` is the layout that the kernel packs its filter to, in each call unless the filter is prepacked; null: the
 filter is read in place. `verified` is whether the kernel gave the reference's answers on a machine that runs it: null if it was
 built for another and has not run since; "emulated" if it did under `emulator`; false if `tvmconv verify` found it wrong, and then
 nothing loads it. `skipped`
-are the algorithms that would have been taken before this one, but did not compile or were wrong. The last four may be
+are the algorithms that would have been taken before this one, but did not compile or were wrong. The last five may be
 absent. `features` are what the target's code may use, by Linux's names in /proc/cpuinfo. Files are relative, with ``/``.
 A signature occurs once a target. Unknown fields are ignored, so that a version may gain optional ones.
 Nothing of a bundle is trusted: the manifest is checked when it is read, a library before it is loaded.
@@ -43,6 +44,7 @@ from ..checks import as_path
 from ..errors import BundleError, SignatureError
 from ..signature import parse_signature
 from ..support import schema
+from ..support.files import write_whole
 from .node_entries import NodeEntry, describe, parse_nodes
 
 FORMAT = "tvmconv-bundle"
@@ -182,7 +184,10 @@ def write_manifest(bundle: Bundle) -> None:
         "tvm": bundle.tvm,
         "source_commit": bundle.source_commit,
         "targets": {name: asdict(bundle.targets[name]) for name in sorted(bundle.targets)},
-        "entries": [asdict(entry) for entry in sorted(bundle.entries, key=lambda e: (e.signature, e.target))],
+        "entries": [
+            {**(fields := asdict(entry)), "check": _check(fields)}
+            for entry in sorted(bundle.entries, key=lambda e: (e.signature, e.target))
+        ],
     }
     if bundle.nodes:
         document["nodes"] = describe(bundle.nodes)
@@ -216,9 +221,13 @@ def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None
 
 def _write(folder: Path, document: dict[str, Any]) -> None:
     text = json.dumps(document, indent=1, allow_nan=False) + "\n"
-    temporary = folder / f".{MANIFEST}.new"  # of one name: what a killed process left is written over
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, folder / MANIFEST)
+    write_whole(folder / MANIFEST, text.encode())
+
+
+def _check(entry: Mapping[str, Any]) -> str:
+    """Return a digest of what a call of an entry's kernel goes by."""
+    fields = ("signature", "target", "file", "symbol", "packed_filter", "workspace_bytes")
+    return hashlib.sha256(json.dumps([entry[each] for each in fields], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _content(path: Path) -> bytes:
@@ -307,6 +316,10 @@ def _parse(folder: Path, document: object) -> Bundle:
     for number, entry in enumerate(known["entries"]):
         for field in ("signature", "transferred_from"):
             _check_signature(f"entries[{number}].{field}", entry[field])
+        if document["entries"][number].get("check", _check(entry)) != _check(entry):  # earlier versions have none
+            raise _Malformed(
+                f"entries[{number}].check is not that of {entry['signature']}: the manifest is altered or damaged"
+            )
     for number, node in enumerate(nodes):
         _check_signature(f"nodes[{number}].signature", node.signature)
     return Bundle(

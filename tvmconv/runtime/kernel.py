@@ -21,6 +21,7 @@ from .processors import kernel_threads
 
 # The launcher that is linked into each library has these twins of each function, which take the number of threads first: those
 # of the kernels' pool, or OpenMP's, which are PyTorch's, where a process has it.
+_OTHERS = ("bias", "scale", "slope", "residual")  # that a call may have besides data and filter
 _WITH_THREADS, _WITH_OPENMP = "_with_threads", "_with_openmp"
 
 
@@ -60,6 +61,8 @@ class Kernel:
         self._dtype = problem.dtype
         self._shapes = (problem.data_shape, problem.filter_shape)
         self._others = tuple((name, *array) for name, array in problem.operands.items())[2:]
+        taken = [name for name, *_ in self._others]
+        self._present = tuple(name in taken for name in _OTHERS)
         self._output_shape = problem.output_shape
         self._output_type = KERNEL_TYPES[problem.dtype]
         layout = entry.packed_filter
@@ -118,15 +121,15 @@ class Kernel:
             packed, filter = filter, None  # nobody else has its memory
         else:
             inputs = [kernel_input("data", data, dtype, shapes[0]), kernel_input("filter", filter, dtype, shapes[1])]
-        if self._others or bias is not None or scale is not None or slope is not None or residual is not None:
-            given = {"bias": bias, "scale": scale, "slope": slope, "residual": residual}
-            check_operands(self.info.signature, self._others, given)
-            inputs += [kernel_input(name, given[name], dtype, shape) for name, shape, dtype in self._others]
+        others = (bias, scale, slope, residual)
+        if (bias is not None, scale is not None, slope is not None, residual is not None) != self._present:
+            check_operands(self.info.signature, self._others, dict(zip(_OTHERS, others, strict=True)))
+        for name, shape, kind in self._others:
+            inputs.append(kernel_input(name, others[_OTHERS.index(name)], kind, shape))
         if out is None:
             output = np.empty(self._output_shape, self._output_type)
         else:
-            arrays = (data, filter, bias, scale, slope, residual)
-            output = kernel_output(out, dtype, self._output_shape, inputs, arrays)
+            output = kernel_output(out, dtype, self._output_shape, inputs, (data, filter, *others))
         if output.size:
             self._run(inputs, output, packed, of_torch(data))
         return out if out is not None else result(output, dtype, data)
@@ -230,6 +233,10 @@ class Kernel:
                 f"{filter.layout}, has shape {list(shape)} and type {dtype}: pack it again with this kernel's pack()"
             )
         return filter.array
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies in other processes load the library."""
+        return {**self.__dict__, "_functions": {}}
 
     def __repr__(self) -> str:
         return f"<tvmconv.Kernel {self.info.signature} ({self.info.algorithm}, {self.info.target})>"

@@ -109,6 +109,10 @@ class Node:
             self._bound[key] = bound
         return bound(data, out, residual)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies in other processes map the files."""
+        return {**self.__dict__, "_bound": {}, "_mapped": {}, "_packed": {}}
+
     def __repr__(self) -> str:
         return f"<tvmconv.Node {self.name} of {self.model}>"
 

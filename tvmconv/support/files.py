@@ -1,26 +1,108 @@
-"""A file that is written whole or not at all, and disks that are full."""
+"""Files that are written whole or not at all, and disks that are full."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..errors import InputError
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, or replace it, whole or not at all.
+# Beginning of the names of folders that a killed process may leave beside its file.
+LEFT = ".part-"
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def check_file(path: Path, name: str = "path", *, mapped: bool = False) -> bool:
+    """Check that a file can take the place of what is at `path`, before minutes are spent.
+
+    Parameters
+    ----------
+    name
+        The caller's word for the path, for messages.
+    mapped
+        Whether the file is a library, which has to be in a file.
+
+    Returns
+    -------
+    bool
+        Whether `path` is written to, as a pipe is and a file without a name, in place of being replaced.
 
     Raises
     ------
+    InputError
+        If a folder, a disk or a socket is there; or a pipe or a device, where a file is `mapped`.
     OSError
-        If it cannot be written; what was there before stays.
+        If the system cannot say, as of links in a circle.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(content)
-        os.replace(part, path)
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    if stat.S_ISREG(there.st_mode):  # a deleted one, by its number, has no name to be replaced by
+        place = os.path.realpath(path)
+        return not (os.path.exists(place) and os.path.samestat(there, os.stat(place)))
+    if not mapped and (stat.S_ISFIFO(there.st_mode) or stat.S_ISCHR(there.st_mode)):
+        return True
+    kind = next(kind for is_kind, kind in _KINDS if is_kind(there.st_mode))
+    file = "a file in it" if kind == "a folder" else "a file"
+    raise InputError(f"{name} {path} is {kind}; give the name of {file}, new or to be replaced")
+
+
+@contextmanager
+def whole_file(path: Path, *, mapped: bool = False) -> Iterator[Path]:
+    """Yield the name of a file to be written, in a folder of its own, which takes the place of `path` at the end.
+
+    It does if the block raises nothing, and in one step; a file that was there gives its mode and, where the system
+    allows, its owner. Links are followed. A pipe or a device is written to.
+
+    Raises
+    ------
+    InputError, OSError
+        As :func:`check_file`, or if the folder of `path` cannot be written to; what was there before stays.
+    """
+    streamed = check_file(path, mapped=mapped)
+    place = Path(os.path.realpath(path))
+    try:
+        folder = tempfile.mkdtemp(prefix=LEFT, dir=None if streamed else place.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        part = Path(folder) / "part"
+        yield part
+        if streamed:
+            with part.open("rb") as content, path.open("wb") as stream:
+                shutil.copyfileobj(content, stream)
+            return
+        with suppress(FileNotFoundError):
+            _like(part, place.stat())
+        os.replace(part, place)
     finally:
-        part.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of some content as :func:`whole_file` does, with its errors."""
+    with whole_file(path) as part:
+        part.write_bytes(content)
+
+
+def _like(part: Path, there: os.stat_result) -> None:
+    """Give a file the owner, as far as this user may, and the mode of another."""
+    with suppress(PermissionError):
+        os.chown(part, there.st_uid, there.st_gid)
+    part.chmod(there.st_mode & 0o777)
 
 
 def check_full(error: Exception, folder: object) -> None:

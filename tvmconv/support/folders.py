@@ -19,6 +19,11 @@ _RENAME_EXCHANGE = 2
 _BUILDING, _REPLACED = "building", "replaced"
 
 
+def follow_link(place: Path) -> Path:
+    """Return the folder that a link at `place` leads to; `place` where there is no such link."""
+    return Path(os.path.realpath(place)) if place.is_symlink() and place.is_dir() else place
+
+
 @contextmanager
 def staging(place: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside `place`, which is removed at the end if it is still there.

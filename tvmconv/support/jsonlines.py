@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import TvmconvWarning
+from .files import whole_file
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -67,18 +67,11 @@ def write(path: Path, values: Iterable[object], malformed: Iterable[str]) -> Non
 
     The caller holds the file's :func:`lock`.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.writelines(map(_line, values))
-            file.writelines(line + "\n" for line in malformed)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with whole_file(path) as part, part.open("w", encoding="utf-8") as file:
+        file.writelines(map(_line, values))
+        file.writelines(line + "\n" for line in malformed)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def lock(path: Path) -> FileLock:

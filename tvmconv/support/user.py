@@ -20,6 +20,6 @@ def user_folder() -> Path:
     if os.path.isabs(data):  # the convention says to ignore another
         return Path(data) / "tvmconv"
     try:
-        return Path.home() / ".local" / "share" / "tvmconv"
+        return Path.home().absolute() / ".local" / "share" / "tvmconv"
     except RuntimeError:
         raise TvmconvError("this user has no home, where tuning records are kept; set HOME or XDG_DATA_HOME") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
@@ -11,7 +12,7 @@ from math import log2
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from ..errors import TargetError
+from ..errors import TargetError, TvmconvError, TvmconvWarning
 from ..support.files import write_whole
 from ..support.user import user_folder
 from .costs import Amx, Costs, Elements, Lanes, Lines, Points, StepCosts, Structures
@@ -63,20 +64,31 @@ def all_rows() -> dict[str, Costs]:
 def user_rows() -> dict[str, Costs]:
     """Return the rows that `tvmconv calibrate` kept for this user, by names of targets.
 
+    A file that cannot be read has none, with a warning.
+
     Raises
     ------
     TargetError
         If the file is damaged.
     """
-    path = _kept_at()
-    return rows_in(path.read_text(), str(path)) if path.exists() else {}
+    try:
+        path = _kept_at()
+    except TvmconvError:  # a user without a home has kept nothing
+        return {}
+    try:
+        return _rows_at(path)
+    except OSError as error:
+        warnings.warn(
+            f"what tvmconv calibrate kept is not used: {path}: {error.strerror}", TvmconvWarning, stacklevel=2
+        )
+        return {}
 
 
 def keep(name: str, row: Costs) -> Path:
     """Keep a row for this user; return the file."""
     path = _kept_at()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, row_text({**user_rows(), name: row}).encode())
+    write_whole(path, row_text({**_rows_at(path), name: row}).encode())
     return path
 
 
@@ -84,7 +96,7 @@ def forget(name: str) -> Path:
     """Remove a row that was kept, or a damaged file; return the file."""
     path = _kept_at()
     try:
-        rows = user_rows()
+        rows = _rows_at(path)
     except TargetError:
         rows = {}
     rows.pop(name, None)
@@ -97,6 +109,13 @@ def forget(name: str) -> Path:
 
 def _kept_at() -> Path:
     return user_folder() / "costs.json"
+
+
+def _rows_at(path: Path) -> dict[str, Costs]:
+    try:
+        return rows_in(path.read_text(), str(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
 
 
 def rows_in(text: str, where: str) -> dict[str, Costs]:

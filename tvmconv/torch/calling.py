@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,8 +40,8 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         self, path: str | os.PathLike[str], in_orders: Sequence[Sequence[int]], out_orders: Sequence[Sequence[int]]
     ) -> None:
         super().__init__()
-        self.path, self.orders = Path(path), (in_orders, out_orders)
         self.network = Network(path)
+        self.path, self.orders = self.network.file.path, (in_orders, out_orders)
         self._orders = [_or_none(order) for order in in_orders]
         backs = [_or_none(inverse(order)) for order in out_orders]
         outputs = self.network.outputs

@@ -8,15 +8,17 @@ problem (`tvmconv.tuning.trials`).
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ..algorithms import table as algorithms
 from ..checks import as_path
-from ..errors import InputError, TvmconvError
+from ..errors import InputError, TvmconvError, TvmconvWarning
 from ..problem import Problem
 from ..signature import format_signature, parse_signature
 from ..support import jsonlines, schema
@@ -125,9 +127,14 @@ class Records:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, shipped: bool = True) -> None:
-        self.folder = user_folder() if folder is None else Path(folder)
+        self._given = None if folder is None else as_path("records", folder)
         self._shipped = shipped
         self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
+
+    @cached_property
+    def folder(self) -> Path:
+        """The user's folder; TvmconvError where the user has no home to write to."""
+        return user_folder() if self._given is None else self._given
 
     def best(
         self, problem: Problem, target: Target, math: str = "default", among: Sequence[str] | None = None
@@ -192,13 +199,22 @@ class Records:
             self._tables.pop((self.folder, target), None)
 
     def _folders(self) -> list[Path]:
-        return [self.folder, shipped_folder()] if self._shipped else [self.folder]
+        shipped = [shipped_folder()] if self._shipped else []
+        try:
+            return [self.folder, *shipped]
+        except TvmconvError:  # a user without a home has none
+            return shipped
 
     def _table(self, folder: Path, target: str) -> dict[str, list[Record]]:
         if (folder, target) not in self._tables:
             table: dict[str, list[Record]] = {}
             for path in sorted((folder / folder_of(target)).glob("*.jsonl")):
-                for record in jsonlines.read(path, _parser(target))[0]:
+                try:
+                    records = jsonlines.read(path, _parser(target))[0]
+                except OSError as error:
+                    warnings.warn(f"records are not used: {path}: {error.strerror}", TvmconvWarning, stacklevel=2)
+                    continue
+                for record in records:
                     table.setdefault(record.signature, []).append(record)
             self._tables[folder, target] = table
         return self._tables[folder, target]
@@ -253,7 +269,7 @@ def records_of(given: Records | str | os.PathLike[str] | None, written: bool = F
     if isinstance(given, Records):
         return given
     folder = None if given is None else as_path("records", given)
-    if folder is not None and not written and not folder.is_dir():
+    if folder is not None and not folder.is_dir() and (folder.exists() or not written):
         raise InputError(
             f"records is {str(folder)!r}, and there is no such folder; give the one that tvmconv tune --records wrote"
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...isa import Isa, native
 from ...runtime.kernel_object import SECTION, KernelObject, Workspace
+from ...support.files import whole_file
 from ...support.toolchain import ffi_includes, run_compiler, run_tool
 from ...targets.target import CpuTarget
 
@@ -69,14 +70,14 @@ def link(
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    path = Path(path)
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
-        executable.mod.write_to_file(f"{folder}/kernel.o")
+    with whole_file(Path(path), mapped=True) as library:
+        work = library.parent
+        executable.mod.write_to_file(str(work / "kernel.o"))
         objects = ["kernel.o"]
         if workspaces is not None:
-            _keep_object(Path(folder), workspaces, isa)
+            _keep_object(work, workspaces, isa)
             objects.append("kept.s")
-        _link_kernels(Path(folder), objects, path, isa)
+        _link_kernels(work, objects, library, isa)
 
 
 def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa | None = None) -> None:
@@ -84,9 +85,8 @@ def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa
 
     `isa` is their instruction set; None: this machine's.
     """
-    path = Path(path)
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
-        _link_kernels(Path(folder), objects, path, isa)
+    with whole_file(Path(path), mapped=True) as library:
+        _link_kernels(library.parent, objects, library, isa)
 
 
 def _link_kernels(work: Path, objects: Iterable[str], path: Path, isa: Isa | None = None) -> None:

@@ -7,12 +7,12 @@ driver is looked for when the kernel is first called. The same kernel gives the 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from ...problem import DTYPE_BYTES, Problem
+from ...support.files import whole_file
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import COMPILE_FLAGS, NATIVE, compile_runtime, link_objects
 from .nvcc import compile_fatbin
@@ -46,14 +46,13 @@ def link_cuda(kernel: CudaSource, problem: Problem, target: CudaTarget, path: st
         If there is no nvcc or C compiler, nvcc is too old for an architecture, or one of them fails.
     """
     fatbin = compile_fatbin(kernel.source, target)
-    path = Path(path)
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
-        work = Path(folder)
+    with whole_file(Path(path), mapped=True) as library:
+        work = library.parent
         (work / "kernel.fatbin").write_bytes(fatbin)
         (work / "table.c").write_text(_table(kernel, problem, target))
         (work / "launcher.o").write_bytes(_launcher_object())
         arguments = (*COMPILE_FLAGS, f"-I{NATIVE}", "table.c", "launcher.o", "-ldl", "-lpthread")
-        link_objects(work, arguments, path)
+        link_objects(work, arguments, library)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ from ...lowering.cpu.linker import (
     runtime_objects,
 )
 from ...runtime.networks.file import append
+from ...support.files import whole_file
 from ...support.toolchain import has_tool, run_tool
 from ...targets.target import CpuTarget
 from ..kernels.build import CODE, SYMBOL_OF_CODE
@@ -73,12 +73,11 @@ def write(
         If there is no C compiler, or it fails.
     """
     identity = uuid.uuid4().hex
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
-        work = Path(folder)
-        library, objects = work / "network.so", _objects(plan, functions, target, identity, work)
+    with whole_file(path, mapped=True) as library:
+        work = library.parent
+        objects = _objects(plan, functions, target, identity, work)
         link_objects(work, (*objects, *runtime_objects(work, target.isa), "-lm"), library, _EXPORTS, target.isa)
         append(library, _weights(plan), {**description, **_measures(plan)}, identity)
-        os.replace(library, path)
 
 
 def part(

@@ -1,8 +1,12 @@
 """The file of a network: a shared library, behind it the weights from the beginning of a page, a description, an end.
 
-The loader maps the library and leaves what is behind it; `network/emit/native/executor.c` maps the weights. So one file has all, pages of
-weights are read when first used, and processes share them. A library of several networks has the same for each, one behind the
-other; right before the weights of each stands once more the end of the one before it.
+The loader maps the library and leaves what is behind it; `network/emit/native/executor.c` maps the weights. So one file has all, and
+processes share the pages of weights. A library of several networks has the same for each, one behind the other; right before the
+weights of each stands once more the end of the one before it. A library of another kind, which may have networks, ends so without
+weights.
+
+Nothing of a file is loaded that is not what was compiled: a library that is cut or damaged would end the process. The description
+has a checksum of all that stands before, which takes little more than reading it.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import mmap
 import os
 import shlex
 import struct
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +32,23 @@ PAGE = 65536
 MAGIC = b"tvmconv network\0"
 # Where the weights begin and how many bytes they have, the same of the description, the identity, and MAGIC.
 _END = struct.Struct("<4Q 32s 16s")
-_CHUNK = 1 << 20
+# What is read at once, and added up in words: along a page, and beside it.
+_CHUNK, _WORDS = 1 << 20, 512
 # Weights are written in pieces that end at multiples of this in the file, whole huge pages: Linux 6.18 on ext4 then keeps them in such
 # pages, and most of them in small ones where each array is written by itself.
 _WRITTEN = 4 << 20
 _OLDER = b"tvmconv_describe"  # a function that libraries for TVM's virtual machine had
-_DIGEST = "sha256"  # in the description, of all that stands before it and of the rest of it
+# What a description ends with: of the sums of all that stands before, and of the rest of it.
+_CHECKSUM = ', "checksum": "{:08x}"}}'
+# Of a library of another kind: its description, and who reads it.
+KIND, PROVIDER = "kind", "provider"
+_WRITTEN_BY = {
+    "": ("network that tvmconv compile wrote", "compile it again"),
+    PROVIDER: ("provider that tvmconv export-onnxruntime wrote", "export it again"),
+}
+NO_IDENTITY = "0" * 32
+# What was found right already, by what changes where a file does.
+_RIGHT: set[tuple[int, ...]] = set()
 
 
 @dataclass(frozen=True)
@@ -82,25 +98,6 @@ class NetworkFile:
         told = self.description
         return Footprint(told["model_bytes"], self.weight_bytes, told["arena_bytes"], told["peak_bytes"])
 
-    def verify(self) -> None:
-        """Read the whole file, and compare it with the digest that the compiler took.
-
-        Raises
-        ------
-        BundleError
-            If its code, its weights or its description are others.
-        """
-        with self.path.open("rb") as file:
-            digest = _digest(file, self.weights + self.weight_bytes)
-        said = dict(self.description)
-        digest_then = said.pop(_DIGEST, None)
-        digest.update(json.dumps(said).encode())
-        if digest.hexdigest() != digest_then:
-            raise BundleError(
-                f"{self.path} is damaged: its code, weights or description are not those that it was compiled with; compile it"
-                " again"
-            )
-
 
 def library_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a network's library; raise BundleError if there is something else, or nothing."""
@@ -119,24 +116,43 @@ def library_path(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read_file(path: Path) -> NetworkFile:
-    """Return what a network's file says of itself, without loading it.
+def read_file(path: Path, kind: str = "") -> NetworkFile:
+    """Return what a network's file says of itself, without loading it, once all of it was found to be as it was written.
+
+    Parameters
+    ----------
+    kind
+        Of a library that is no network: `PROVIDER`.
 
     Raises
     ------
     BundleError
-        If it is no such file, or cut off.
+        If it is no such file, cut off or damaged.
     """
+    what, again = _WRITTEN_BY[kind]
     try:
         with path.open("rb") as file:
-            weights, weight_bytes, start, size, _, magic = _end(file)
-            if magic != MAGIC:
+            status = os.fstat(file.fileno())
+            ends = _end(file)
+            if ends[-1] != MAGIC:
                 _refuse_older(path)
-                raise BundleError(f"{path} is no network that tvmconv compile wrote, or is cut off: its end is missing")
+                raise BundleError(f"{path} is no {what}, or is cut off: its end is missing; {again}")
+            weights, weight_bytes, start, size, *_ = ends
+            if start != weights + weight_bytes or start + size + _END.size != status.st_size:
+                raise BundleError(f"{path} is cut off or damaged: its end is not that of its length; {again}")
             file.seek(start)
-            description = json.loads(file.read(size))
-    except (OSError, OverflowError, struct.error, ValueError) as error:
-        raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
+            text = file.read(size)
+            key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            if key not in _RIGHT and not _is_right(file, start, text):
+                raise BundleError(
+                    f"{path} is damaged: its code, weights or description are not those that it was compiled with; {again}"
+                )
+    except OSError as error:
+        raise BundleError(f"{path} is no {what}: {error}; {again}") from None
+    _RIGHT.add(key)
+    description = json.loads(text)
+    if (there := description.get(KIND, "")) != kind:
+        raise BundleError(f"{path} is no {what}, but a {_WRITTEN_BY[there][0]}")
     return NetworkFile(path, weights, weight_bytes, description)
 
 
@@ -161,7 +177,7 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
     arrays
         The weights in the order of their offsets.
     description
-        Gets the digest of all before it, and of itself.
+        Gets a checksum of all before it, and of itself.
     identity
         What the library's plan has, too: 32 letters.
     """
@@ -171,12 +187,9 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
         file.truncate(start)
         file.seek(start - len(before))
         file.write(before)
-        file.seek(0)
-        digest = _digest(file, start)
         size, pending = 0, bytearray()
         for offset, array in arrays:
             content = b"\0" * (offset - size) + array.tobytes()
-            digest.update(content)
             size = offset + array.nbytes
             pending += content
             whole = len(pending) - (start + size) % _WRITTEN
@@ -184,21 +197,32 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
                 file.write(pending[:whole])
                 del pending[:whole]
         file.write(pending)
-        digest.update(json.dumps(description).encode())
-        text = json.dumps({**description, _DIGEST: digest.hexdigest()}).encode()
+        text = json.dumps(description).encode()[:-1]
+        text += _CHECKSUM.format(_checksum(file, start + size, text)).encode()
         file.write(text)
         file.write(_END.pack(start, size, start + size, len(text), identity.encode(), MAGIC))
 
 
-def _digest(file: BinaryIO, size: int) -> Any:
-    """Return the digest of so many bytes that a file has from here, or of what there is of them."""
-    import hashlib  # OpenSSL with it, which loading alone needs not
+def _is_right(file: BinaryIO, size: int, text: bytes) -> bool:
+    """Return whether so many bytes of a file, and a description, are those that were written."""
+    length = len(_CHECKSUM.format(0))
+    said = _CHECKSUM.format(_checksum(file, size, text[:-length])).encode()
+    return len(text) > length and text[-length:] == said
 
-    digest = hashlib.sha256()
-    while size and (chunk := file.read(min(_CHUNK, size))):
-        digest.update(chunk)
-        size -= len(chunk)
-    return digest
+
+def _checksum(file: BinaryIO, size: int, text: bytes) -> int:
+    """Return a checksum of the first bytes of a file, which it then stands behind, and a text.
+
+    Sums of words both ways find any change of one, and two that were exchanged, at the speed of reading.
+    """
+    words, result = np.empty((_CHUNK // _WORDS // 8, _WORDS), np.uint64), 0
+    content = words.reshape(-1).view(np.uint8)
+    file.seek(0)
+    for start in range(0, size, _CHUNK):
+        content[file.readinto(content[: size - start]) :] = 0  # type: ignore[attr-defined]
+        for axis in (0, 1):
+            result = zlib.crc32(words.sum(axis), result)
+    return zlib.crc32(text, result)
 
 
 def _end_of(file: BinaryIO) -> bytes:
@@ -210,6 +234,8 @@ def _end_of(file: BinaryIO) -> bytes:
 
 
 def _end(file: BinaryIO) -> tuple[Any, ...]:
-    file.seek(0, os.SEEK_END)
-    file.seek(max(file.tell() - _END.size, 0))
+    size = file.seek(0, os.SEEK_END)
+    if size < _END.size:
+        raise OSError("it is too short")
+    file.seek(size - _END.size)
     return _END.unpack(file.read(_END.size))

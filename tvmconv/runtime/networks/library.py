@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,16 @@ class _Bytes(ctypes.Structure):  # TVMFFIByteArray
 
 class _Error(ctypes.Structure):  # TVMFFIObject, and the beginning of TVMFFIErrorCell behind it
     _fields_ = (("header", ctypes.c_uint64 * 3), ("kind", _Bytes), ("message", _Bytes))
+
+
+class _Frame:
+    """The arguments and the result of a call, which are made once."""
+
+    def __init__(self, function: Callable[..., int], count: int) -> None:
+        # Of TVMFFIAny: a type and a value.
+        self.arguments, self.result = (ctypes.c_int64 * (2 * count))(*(_INT, 0) * count), (ctypes.c_int64 * 2)()
+        self.places = range(1, 2 * count, 2)
+        self.run = partial(function, None, self.arguments, count, self.result)
 
 
 class NativeLibrary:
@@ -53,13 +64,22 @@ class NativeLibrary:
     def __getitem__(self, name: str) -> Callable[..., int]:
         """Return a function by its name; AttributeError: there is none. What the function raises has the class it names."""
         function, failed = self._library[f"__tvm_ffi_{name}"], self._failed
+        frames: defaultdict[int, list[_Frame]] = defaultdict(list)  # that nobody uses now; pop and append are atomic
 
         def call(*numbers: int) -> int:
-            pairs = [each for number in numbers for each in (_INT, number)]  # of TVMFFIAny: a type and a value
-            arguments, result = (ctypes.c_int64 * len(pairs))(*pairs), (ctypes.c_int64 * 2)()
-            if function(None, arguments, len(numbers), result):
+            free = frames[len(numbers)]
+            try:
+                frame = free.pop()
+            except IndexError:
+                frame = _Frame(function, len(numbers))
+            arguments = frame.arguments
+            for place, number in zip(frame.places, numbers, strict=False):
+                arguments[place] = number
+            status, result = frame.run(), frame.result[1]
+            free.append(frame)
+            if status:
                 raise failed()
-            return result[1]
+            return result
 
         return call
 

@@ -8,21 +8,26 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy import ndarray
 
 from ...errors import BundleError, UnsupportedMachineError
 from ...isa.machine import missing_features
-from ..arrays import LINE_BYTES
+from ..arrays import address, aligned_empty
 from ..processors import kernel_threads
 from .file import library_path, read_file
 from .library import NativeLibrary
-from .tensors import Array, Tensor, checked, random_arrays, tensors_of
+from .tensors import Array, checked, random_arrays, tensors_of
 
 # How often an operator is timed at the least.
 _LEAST_CALLS = 5
+
+# An output of so many bytes is copied from where the network writes it in less time than one that begins at a cache line is made.
+_COPIED = 4096
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class Network:
 
     def __reduce__(self) -> tuple[type[Network], tuple[str]]:
         """Copies in other processes load the file."""
-        return type(self), (str(self.file.path.absolute()),)
+        return type(self), (str(self.file.path),)
 
     def __copy__(self) -> Network:
         """Nothing of it changes, so it is its own copy."""
@@ -107,23 +112,23 @@ class Network:
         """Nothing of it changes, so it is its own copy."""
         return self
 
-    def __call__(self, **arrays: npt.ArrayLike) -> dict[str, Array]:
+    def __call__(self, **arrays: Any) -> dict[str, Array]:
         """Return the outputs by name.
 
         Parameters
         ----------
         **arrays
-            The inputs by name, in their shapes and types.
+            The inputs by name, in their shapes and types: NumPy arrays, torch CPU tensors, or arrays with ``__dlpack__``.
 
         Raises
         ------
         InputError
-            If an input is missing, too many, or of another shape or type.
+            If an input is missing, too many, of another shape or type, or no array that kernels take.
         """
-        given = checked(arrays, self.inputs)
-        made = [_empty(each) for each in self.outputs]
-        self.run([each.ctypes.data for each in given], [each.ctypes.data for each in made])
-        return {each.name: array for each, array in zip(self.outputs, made, strict=True)}
+        given = self._given(arrays)
+        made = self._made()
+        self._run(self._handle, 0, *map(address, given), *map(address, made))
+        return dict(zip(self._output_names, made))  # noqa: B905 - as many: it would take as long again to look
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int], threads: int = 0, openmp: bool = False) -> None:
         """Compute from addresses to addresses, of arrays that are as :attr:`inputs` and :attr:`outputs` say, C-contiguous.
@@ -147,10 +152,10 @@ class Network:
         """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
         return random_arrays(self.inputs)
 
-    def call(self, arrays: Mapping[str, npt.ArrayLike]) -> Any:
+    def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
-        given, made = checked(arrays, self.inputs), [_empty(each) for each in self.outputs]
-        addresses = [each.ctypes.data for each in (*given, *made)]
+        given, made = self._given(arrays), self._made()
+        addresses = [*map(address, given), *map(address, made)]
 
         def compute() -> list[Array]:
             self._run(self._handle, 0, *addresses)
@@ -159,10 +164,43 @@ class Network:
         compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
         return compute
 
-    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
+    def _given(self, arrays: Mapping[str, Any]) -> list[Array]:
+        """Return the inputs in their order, C-contiguous: arrays of NumPy's in their types after a short look."""
+        found: list[Array] = []
+        if len(arrays) == len(self._usual):
+            for name, shape, dtype in self._usual:
+                value: Any = arrays.get(name)
+                usual = type(value) is ndarray and value.dtype == dtype and value.shape == shape
+                if not usual or not value.flags.c_contiguous:
+                    return checked(arrays, self.inputs)
+                found.append(value)
+            return found
+        return checked(arrays, self.inputs)
+
+    @cached_property
+    def _usual(self) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+        return [(each.name, each.shape, each.numpy) for each in self.inputs]
+
+    def _made(self) -> list[Array]:
+        """Return arrays for the outputs."""
+        return [make(shape, dtype) for make, shape, dtype in self._makers]
+
+    @cached_property
+    def _makers(self) -> list[tuple[Any, tuple[int, ...], np.dtype[Any]]]:
+        kinds = [(each.shape, each.numpy) for each in self.outputs]
+        return [
+            (np.empty if prod(shape) * dtype.itemsize <= _COPIED else aligned_empty, shape, dtype)
+            for shape, dtype in kinds
+        ]
+
+    @cached_property
+    def _output_names(self) -> list[str]:
+        return [each.name for each in self.outputs]
+
+    def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
-        given, made = checked(arrays, self.inputs), [_empty(each) for each in self.outputs]
-        addresses = [each.ctypes.data for each in (*given, *made)]
+        given, made = self._given(arrays), self._made()
+        addresses = [*map(address, given), *map(address, made)]
         times = np.zeros(max(len(self._steps), 1))
         least = np.full_like(times, np.inf)
         calls, end = 0, time.perf_counter() + seconds
@@ -182,15 +220,6 @@ class Network:
             for name in taken
         ]
         return sorted(found, key=lambda each: -each.seconds)
-
-
-def _empty(tensor: Tensor) -> Array:
-    """Return an array that begins at a cache line."""
-    dtype = tensor.numpy
-    size = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
-    memory = np.empty(size + LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % LINE_BYTES
-    return memory[start : start + size].view(dtype).reshape(tensor.shape)
 
 
 def load_network(path: str | os.PathLike[str]) -> Network:

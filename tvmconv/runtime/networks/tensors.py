@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
+from ..arrays import any_view
 
 Array = npt.NDArray[Any]
 
@@ -51,16 +52,16 @@ def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
     }
 
 
-def checked(arrays: Mapping[str, npt.ArrayLike], tensors: Sequence[Tensor]) -> list[Array]:
-    """Return arrays in the order of the tensors that they are, C-contiguous; raise InputError if they are others."""
+def checked(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[Array]:
+    """Return arrays in the order of the tensors that they are, C-contiguous, of bf16 the bits; raise InputError if they are others."""
     wanted = ", ".join(map(str, tensors))
     if sorted(arrays) != sorted(each.name for each in tensors):
         raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {wanted}")
     found = []
     for each in tensors:
-        array = np.asarray(arrays[each.name])
-        if array.shape != each.shape or str(array.dtype) != each.dtype:
-            given = Tensor(each.name, array.shape, str(array.dtype))
-            raise InputError(f"given is {given}; the network takes {wanted}")
+        value = arrays[each.name]
+        array, dtype = any_view(each.name, np.asarray(value) if isinstance(value, np.generic) else value)
+        if array.shape != each.shape or dtype != each.dtype:
+            raise InputError(f"given is {Tensor(each.name, array.shape, dtype)}; the network takes {wanted}")
         found.append(np.ascontiguousarray(array).reshape(each.shape))  # a number has become an array of one
     return found
