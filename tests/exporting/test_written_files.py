@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from models import model, save, value
+from near import assert_near
 from onnx import helper, numpy_helper
 
 from tvmconv import cli
@@ -170,4 +171,4 @@ def test_paths_hold_when_the_folder_changes(written: Path, tmp_path: Path, monke
             assert not any(each(*zeros).any() for each in twice(kernel))
         with torch.no_grad():
             for each in (each for module in modules for each in twice(module)):
-                torch.testing.assert_close(each(given), model(given))
+                assert_near(each(given), model(given), 36)

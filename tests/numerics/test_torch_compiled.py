@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
+from near import assert_near  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
@@ -279,3 +280,35 @@ def test_maximum_pools(size: Any, stride: Any, pad: Any, dilation: Any, channels
         data[1, 0, 2, 2] = 0.0
     fast = tvmconv.torch.compile(made, data, tmp_path / "model.so", progress=None)
     assert torch.equal(torch.nan_to_num(fast(data), 77), torch.nan_to_num(made(data), 77))
+
+
+class PooledWithAnAxis(torch.nn.Module):  # type: ignore[misc]
+    """Pools and a convolution on data that had an axis put in, in each place: as those of one dimension are exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = torch.nn.Conv1d(4, 8, 3, padding=1)
+        self.image = torch.nn.Conv2d(8, 6, (1, 3), stride=(1, 2))
+
+    def forward(self, data: Any) -> Any:
+        """Return pools along the line, and a convolution."""
+        line, pool = self.line(data), torch.nn.functional
+        put_in = line.unsqueeze(2)
+        return (
+            pool.max_pool1d(line, 3, 2, 1),
+            pool.max_pool1d(line, 2, 1, dilation=2),
+            pool.avg_pool1d(line, 3, 2, 1),
+            pool.max_pool2d(put_in, (1, 3), (1, 2)),
+            pool.avg_pool2d(line.unsqueeze(3), (3, 1), (2, 1), (1, 0)),
+            self.image(put_in),
+            pool.max_pool3d(put_in.unsqueeze(2), (1, 1, 3)),
+            pool.max_pool3d(put_in.unsqueeze(4), (1, 2, 1)),
+        )
+
+
+def test_pools_along_a_line(tmp_path: Path) -> None:
+    model, data = PooledWithAnAxis().eval(), torch.randn(2, 4, 10)
+    network = tvmconv.torch.compile(model, data, tmp_path / "line.so")
+    with torch.no_grad():
+        for answer, expected in zip(network(data), model(data), strict=True):
+            assert_near(answer, expected, 24)

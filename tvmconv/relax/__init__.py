@@ -89,6 +89,6 @@ def _check(function: tirx.PrimFunc, target: str) -> None:
         name = str(call.args[0].value) if call.op.same_as(EXTERN) else ""
         if name.startswith("tvmconv") and not any(f"@{name}(" in text for text in texts):
             raise TargetError(
-                f"kernels for {target} call {name}, which TVM's runtime has not; give a target without what asks for it, such as AMX,"
+                f"kernels for {target} call {name}, which TVM's runtime has not; give a target without what asks for it,"
                 " or compile a network (tvmconv compile)"
             )

@@ -7,12 +7,13 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import mutator
+from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...errors import TvmconvError, last_line
 from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function
+from ..ir.operators import AVERAGE_POOLS, MAX_POOLS
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
 
 # Layouts that ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
@@ -36,6 +37,9 @@ if _SOFTPLUS.get_attr(_LAYOUTS) is None:
 # Operators whose layout is that of their first argument, and whose arguments may change places.
 _COMMUTATIVE = {f"relax.{name}" for name in ("add", "multiply", "maximum", "minimum")}
 
+_SPATIAL = "DHW"
+_POOLS = {f"relax.nn.{name}_pool{rank}d" for name in ("avg", "max") for rank in (2, 3)}
+
 
 class LayoutError(TvmconvError):
     """A network cannot be brought to NXC."""
@@ -51,9 +55,33 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
     """
     mod = each_function(mod, _Fixing)
     try:
-        return relax.transform.ConvertLayout({}, _layout_of)(mod)
+        mod = relax.transform.ConvertLayout({}, _layout_of)(mod)
     except Exception as error:  # TVM's checks are errors of many classes
         raise LayoutError(f"TVM's ConvertLayout does not bring this network to NXC: {last_line(error)}") from error
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            _check_order(function)
+    return each_function(mod, lambda new, _: _Ordering(new))
+
+
+def _spatial_letters(call: relax.Call) -> list[str]:
+    """Return the letters of a call's spatial axes, in the order of its layout."""
+    layout = getattr(call.attrs, "layout", None) or getattr(call.attrs, "data_layout", None)
+    return [letter for letter in str(layout or "") if letter in _SPATIAL]
+
+
+def _check_order(function: relax.Function) -> None:
+    """Raise LayoutError if an operator whose axes are in another order is none of those that `_Ordering` brings to theirs."""
+    wrong = []
+
+    def note(expr: Any) -> None:
+        if isinstance(expr, relax.Call) and (letters := _spatial_letters(expr)) != sorted(letters, key=_SPATIAL.index):
+            pooled = expr.op.name in _POOLS and expr.attrs.layout == expr.attrs.out_layout
+            wrong.extend([] if pooled else [expr.op.name])
+
+    relax.analysis.post_order_visit(function, note)
+    if wrong:
+        raise LayoutError(f"TVM's ConvertLayout exchanges the spatial axes of {wrong[0]}")
 
 
 def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:
@@ -150,3 +178,36 @@ class _Fixing(Rebinding):
             )
             return relax.op.concat([self.builder_.emit(relax.op.expand_dims(part, -1)) for part in parts], -1)
         return call
+
+
+@mutator
+class _Ordering(PyExprMutator):  # type: ignore[misc]
+    """Brings spatial axes of pools to their order.
+
+    Of a pool on data that had an axis put in, as those of one dimension are written, ConvertLayout makes the layout NWHC. Its numbers
+    are then of axes by their names, which operators' own code takes to be in order.
+    """
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a pool with its numbers in the order of its axes."""
+        call = self.visit_expr_post_order(call)
+        letters = _spatial_letters(call)
+        in_order = sorted(letters, key=_SPATIAL.index)
+        if letters == in_order:
+            return call
+        pools = AVERAGE_POOLS if "avg" in call.op.name else MAX_POOLS
+        attrs, rank = call.attrs, len(letters)
+        order = [in_order.index(letter) for letter in letters]
+        padding = list(attrs.padding)
+        renamed = dict(zip(letters, in_order, strict=True))
+        layout = "".join(renamed.get(letter, letter) for letter in str(attrs.layout))
+        return pools[rank](
+            call.args[0],
+            *([int(each[at]) for at in order] for each in (attrs.pool_size, attrs.strides)),
+            [int(padding[at + end]) for end in (0, rank) for at in order],
+            [int(attrs.dilation[at]) for at in order],
+            bool(attrs.ceil_mode),
+            bool(attrs.count_include_pad),
+            layout,
+            layout,
+        )

@@ -11,6 +11,7 @@ has a checksum of all that stands before, which takes little more than reading i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
@@ -207,7 +208,25 @@ def _is_right(file: BinaryIO, size: int, text: bytes) -> bool:
     """Return whether so many bytes of a file, and a description, are those that were written."""
     length = len(_CHECKSUM.format(0))
     said = _CHECKSUM.format(_checksum(file, size, text[:-length])).encode()
-    return len(text) > length and text[-length:] == said
+    return (len(text) > length and text[-length:] == said) or _has_digest(file, size, text)
+
+
+def _has_digest(file: BinaryIO, size: int, text: bytes) -> bool:
+    """Return whether a file is one of version 0.1.0, whose description has a SHA-256 of the same, and is as it was written."""
+    try:
+        description = json.loads(text)
+    except ValueError:
+        return False
+    said = description.pop("sha256", None) if isinstance(description, dict) else None
+    if said is None:
+        return False
+    digest, left = hashlib.sha256(), size
+    file.seek(0)
+    while left and (read := file.read(min(left, _CHUNK))):
+        digest.update(read)
+        left -= len(read)
+    digest.update(json.dumps(description).encode())
+    return digest.hexdigest() == said
 
 
 def _checksum(file: BinaryIO, size: int, text: bytes) -> int:

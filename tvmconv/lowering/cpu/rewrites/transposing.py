@@ -120,8 +120,7 @@ def _to_pixels(loop: Any) -> Any:
         )
     read = tirx.BufferStore(rows, element, [row * width + x])
     vectors = [
-        join_quarters([_vector(rows, (part + j) * width, width) for part in range(0, count, width)])
-        for j in range(width)
+        join_quarters([_vector(rows, (at + j) * width, width) for at in range(0, count, width)]) for j in range(width)
     ]
     block_body = [
         tirx.AllocBuffer(rows),
