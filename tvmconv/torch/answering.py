@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import operator
+import inspect
+import threading
+import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,16 +17,48 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from ..errors import InputError, TvmconvWarning
-from ..frontends.torch.memory import Shared, address
 from .computed import Computed
 from .flat import flattened
+from .guards import Guards
 from .objects import KINDS
+from .reads import Reads
 
 # The attribute of a model that has, by the paths of its modules, why their own code runs.
 REFUSED = "_tvmconv_refused"
 LET_GO = "its weights were let go (keep_weights=False); let tvmconv.torch.optimize keep them"
-_VERSION = operator.attrgetter("_version")
+# A model that is always another one is not compiled for ever; as many as Dynamo compiles of one function.
+MOST_STATES = 8
 _PLAIN = (torch.Tensor, nn.Parameter)
+_KIND = attrgetter("__class__", "shape", "dtype", "device", "layout")
+_NEEDS_GRADIENT = attrgetter("requires_grad")
+# Compiles a module anew for a call: returns what may have been read, and what computes it, or why nothing does.
+Anew = Callable[["Answering", tuple[Any, ...], dict[str, Any]], tuple[Reads, "Computed | str"]]
+
+
+@dataclass
+class NetworkState:
+    """Networks of a module as it was.
+
+    Attributes
+    ----------
+    reads
+        What its code may have read.
+    examples
+        What computes each example, by what is told of its arguments.
+    guards
+        Notice what has changed since.
+    refused
+        Why it has no networks.
+    """
+
+    reads: Reads = field(default_factory=Reads)
+    examples: _Examples = field(default_factory=lambda: _Examples())
+    guards: Guards | None = None
+    refused: str = ""
+
+    def changed(self) -> str:
+        """Return what is not as it was, or nothing."""
+        return self.guards.changed() if self.guards is not None else ""
 
 
 class Answering:
@@ -34,82 +70,167 @@ class Answering:
         The module, whose own code answers all else.
     path
         Its name in the model, empty for the model itself.
+    anew
+        Compiles it again after it has changed; None: its own code answers then.
 
     Attributes
     ----------
-    examples
-        What computes each example, by what is told of its arguments.
+    states
+        Its networks: the last compiled first.
     refused
         Why calls were answered by the module's own code.
     has_weights
         Whether that can answer: weights that networks have may have been let go.
-    rewrites
-        Whether that writes weights, the same in each call.
     """
 
-    def __init__(self, module: nn.Module, path: str, rewrites: bool) -> None:
-        self.module, self.path, self.rewrites = module, path, rewrites
-        self.examples = _Examples()
+    def __init__(self, module: nn.Module, path: str, anew: Anew | None = None) -> None:
+        self.module, self.path, self._anew = module, path, anew
+        self.states = [NetworkState()]
         self.refused: dict[str, None] = {}
         self.has_weights = True
-        self._state: State | None = None
+        self._is_watching = False
         self._own = vars(module).get("forward")  # as some that wrap a module's calls put there
+        self._restart()
 
-    def add(self, args: tuple[Any, ...], kwargs: dict[str, Any], how: Computed) -> None:
+    def _restart(self) -> None:
+        self._compiling = threading.Lock()
+        self._plain: dict[
+            Any, tuple[NetworkState, Computed]
+        ] = {}  # of calls with tensors alone, by what these are like
+
+    def add(self, args: tuple[Any, ...], kwargs: dict[str, Any], how: Computed, reads: Reads) -> None:
         """Let networks answer calls that are as an example is."""
         leaves, spec = flattened(args, kwargs)
-        self.examples[_kind(leaves, spec)] = how
+        self.states[0].examples[_kind(leaves, spec)] = how
+        self.states[0].reads |= reads
+
+    def computed(self) -> list[Computed]:
+        """Return what computes examples, of each state."""
+        return [how for state in self.states for how in state.examples.values()]
 
     def watch(self) -> None:
-        """From now on, notice what changes in the module."""
-        self._state = State(self.module)
+        """From now on, answer, and notice what changes in the module."""
+        self.states[0].guards = Guards(self.module, self.states[0].reads, own_forward)
+        self._is_watching = True
+
+    def leave(self) -> None:
+        """Let the module's own code answer again."""
+        del self.module.forward
+        if self._own is not None:
+            self.module.forward = self._own
+
+    def forward(self) -> Any:
+        """Return :meth:`answer`, with the signature of the module's own code."""
+        own = self._own if self._own is not None else type(self.module).forward.__get__(self.module)
+        answer = types.FunctionType(Answering.answer.__code__, globals(), "answer")
+        signature, first = inspect.signature(own), inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        answer.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
+        return types.MethodType(answer, self)
 
     def answer(self, *args: Any, **kwargs: Any) -> Any:
         """Return the module's answer."""
-        if torch.compiler.is_compiling() or self._state is None:
+        if torch.compiler.is_compiling() or not self._is_watching:
             if not self.has_weights:
                 raise InputError(f"{self.path or 'the model'} cannot be compiled again: {LET_GO}")
-            return self._by_code(*args, **kwargs)
+            return self.by_code(*args, **kwargs)
+        if not kwargs and self._plain:
+            try:
+                found = self._plain.get(tuple(map(_KIND, args)))
+            except AttributeError:  # not of tensors
+                found = None
+            if found is not None and not (_mode() or found[0].changed() or self._needs_gradients(args)):
+                return found[1](args)
+        return self._answer(args, kwargs)
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, spec = flattened(args, kwargs)
-        why = _obstacle(leaves) or self._state.changed()
-        found = None if why else self.examples.get(_kind(leaves, spec))
-        if found is not None:
-            return found([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        why = why or f"there is no network for {_described(leaves)}"
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        other = next((type(each).__name__ for each in tensors if type(each) not in _PLAIN), "")
+        why = _mode() or (other and f"an argument is a {other}")
+        why = why or ("gradients are needed" if self._needs_gradients(tensors) else "")
+        kind, advice = _kind(leaves, spec), ""
+        if not why:
+            whys = [state.changed() for state in self.states]
+            state = next((each for each, changed in zip(self.states, whys, strict=True) if not changed), None)
+            if (state is None or kind not in state.examples) and self._anew and kind in self.states[-1].examples:
+                state = self._compiled(args, kwargs, kind) or state
+            found = state.examples.get(kind) if state is not None else None
+            if found is not None and state is not None:
+                if not kwargs and all(type(each) is torch.Tensor for each in args):
+                    self._plain[tuple(map(_KIND, args))] = state, found
+                return found(tensors)
+            advice = "give tvmconv.torch.optimize an example of it, too"
+            if why := whys[-1]:
+                advice = (
+                    "with changed='compile', tvmconv.torch.optimize would compile it anew" if not self._anew else ""
+                )
+            else:
+                why = f"there is no network for {_described(leaves)}"
         if not self.has_weights:
             raise InputError(
                 f"{self.path or 'the model'}: {why}, and PyTorch cannot compute it: {LET_GO}, or give it an example of this call"
             )
-        self._refuse(why, warned=why.startswith("there is"))
-        is_same = self.rewrites and not self._state.changed()
-        answer = self._by_code(*args, **kwargs)
-        if is_same:  # but for weights that each call writes again
-            self.watch()
-        return answer
+        self._refuse(why, advice)
+        return self.by_code(*args, **kwargs)
 
-    def _by_code(self, *args: Any, **kwargs: Any) -> Any:
+    def _compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Any) -> NetworkState | None:
+        """Return networks for the module as it is now, compiled unless another thread is about it."""
+        if self._anew is None or not self._compiling.acquire(blocking=False):
+            return None
+        try:
+            state = next((each for each in self.states if not each.changed()), None)
+            if state is not None and (kind in state.examples or state.refused):
+                return state
+            if state is None and len(self.states) == MOST_STATES:
+                self._refuse(f"it has changed {MOST_STATES} times", "it is compiled no more")
+                return None
+            reads, how = self._anew(self, args, kwargs)
+            if state is None:
+                state = NetworkState(reads, guards=Guards(self.module, reads, own_forward))
+                self.states.insert(0, state)
+            if isinstance(how, str):
+                state.refused = how
+                self._refuse(f"it has changed, and cannot be compiled anew: {how}", "as before tvmconv.torch.optimize")
+            else:
+                state.examples[kind] = how
+            return state
+        finally:
+            self._compiling.release()
+
+    def _needs_gradients(self, tensors: Sequence[Any]) -> bool:
+        if not torch.is_grad_enabled():
+            return False
+        guards = self.states[0].guards
+        weights = guards.tensors if guards is not None else []
+        return any(map(_NEEDS_GRADIENT, tensors)) or any(map(_NEEDS_GRADIENT, weights))
+
+    def by_code(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the answer of the module's own code."""
         if self._own is not None:
             return self._own(*args, **kwargs)
         return type(self.module).forward(self.module, *args, **kwargs)
 
-    def _refuse(self, why: str, warned: bool) -> None:
+    def _refuse(self, why: str, advice: str) -> None:
         if why in self.refused:
             return
         self.refused[why] = None
-        if warned:
+        if advice:
             warnings.warn(
-                f"{self.path or 'the model'}: {why}: PyTorch computes it; give tvmconv.torch.optimize an example of it, too",
-                TvmconvWarning,
-                stacklevel=5,
+                f"{self.path or 'the model'}: {why}: PyTorch computes it; {advice}", TvmconvWarning, stacklevel=6
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plain": None, "_compiling": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """A copy in another process may lack a library."""
         self.__dict__.update(state)
-        for kind, each in list(self.examples.items()):
-            if each.lost:
-                del self.examples[kind]
-                self._refuse(each.lost, warned=True)
+        self._restart()
+        for each in self.states:
+            for kind, how in list(each.examples.items()):
+                if how.lost:
+                    del each.examples[kind]
+                    self._refuse(how.lost, "its folder is needed")
 
 
 class _Examples(dict[Any, Computed]):
@@ -128,88 +249,32 @@ def answering_of(module: nn.Module) -> Answering | None:
     return found if isinstance(found, Answering) else None
 
 
+def own_forward(forward: Any) -> Any:
+    """Return what a module had as its ``forward`` before networks answered; None: it had its class's."""
+    answering = getattr(forward, "__self__", None)
+    return answering._own if isinstance(answering, Answering) else forward
+
+
 def _examples(items: Sequence[tuple[Any, Computed]]) -> _Examples:
     return _Examples({(how.structure.in_spec, *kind): how for kind, how in items})
 
 
-class State:
-    """What a module's networks were compiled with: weights, modules, hooks, and which of them train."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._modules = list(module.modules())
-        self._training = [each.training for each in self._modules]
-        names = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
-        self._live = [getattr(each, name) for each in self._modules for name in names]
-        self._kept = [dict(each) for each in self._live]
-        self._tensors = [
-            tensor
-            for each in self._modules
-            for tensor in (*each._parameters.values(), *each._buffers.values())
-            if tensor is not None
-        ]
-        self._counted = [each for each in self._tensors if not each.is_inference()]
-        self._then: Any = self._now()
-        self._shared = [Shared(each) for each in self._tensors]
-
-    def changed(self) -> str:
-        """Return what has changed since, or nothing."""
-        if [each.training for each in self._modules] != self._training:
-            return "modules of it have changed between training and evaluation"
-        if not self._is_same():
-            return "its weights, modules or hooks have changed"
-        if torch.is_grad_enabled() and any(each.requires_grad for each in self._tensors):
-            return "gradients are needed"
-        return ""
-
-    def _is_same(self) -> bool:
-        try:
-            if self._live != self._kept:
-                return False
-            now = self._now()
-            if now != self._then and self._then and self._have_own(now):
-                self._then = now
-            return bool(now == self._then)
-        except (RuntimeError, ValueError, TypeError):  # tensors that are others have no truth
-            return False
-
-    def _have_own(self, now: tuple[list[int], list[int]]) -> bool:
-        """Whether all that changed is that tensors left memory that they shared, as for a copy or a look at it."""
-        (versions, places), (versions_then, places_then) = now, self._then
-        moved = (each for each, at, then in zip(self._shared, places, places_then, strict=True) if at != then)
-        return bool(versions == versions_then) and all(each.has_own() for each in moved)
-
-    def _now(self) -> tuple[list[int], list[int]]:
-        return [*map(_VERSION, self._counted)], [*map(address, self._tensors)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Of copies the tensors are others, and as these were if they have not changed by now."""
-        return {**self.__dict__, "_then": self._is_same(), "_shared": None}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._then = self._now() if self._then else None
-        self._shared = [Shared(each) for each in self._tensors]
-
-
-def _obstacle(leaves: list[Any]) -> str:
-    """Return why the way that something is called is no network's, or nothing."""
+def _mode() -> str:
+    """Return why no network may answer as PyTorch is set to now, or nothing."""
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
     if (
         torch._C._len_torch_dispatch_stack()
-        or any(not isinstance(each, DeviceContext) for each in _get_current_function_mode_stack())
+        or (torch._C._len_torch_function_stack() and not _is_device_alone())
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._get_tracing_state() is not None
     ):
         return "its operators are watched or transformed"
-    grad = torch.is_grad_enabled()
-    for leaf in leaves:
-        if isinstance(leaf, torch.Tensor):
-            if grad and leaf.requires_grad:
-                return "gradients are needed"
-            if type(leaf) not in _PLAIN:
-                return f"an argument is a {type(leaf).__name__}"
     return ""
+
+
+def _is_device_alone() -> bool:
+    return all(isinstance(each, DeviceContext) for each in _get_current_function_mode_stack())
 
 
 def _kind(leaves: list[Any], spec: Any) -> Any:

@@ -16,6 +16,7 @@ TYPES = {
     "float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "bool": torch.bool,
     "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
 }  # fmt: skip
+_POINTER = torch.Tensor.data_ptr
 
 
 class NetworkCall(nn.Module):  # type: ignore[misc]
@@ -45,15 +46,15 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         self._orders = [_or_none(order) for order in in_orders]
         backs = [_or_none(inverse(order)) for order in out_orders]
         outputs = self.network.outputs
+        self._is_laid = not any(backs)
         self._made = [(each.shape, TYPES[each.dtype], back) for each, back in zip(outputs, backs, strict=True)]
 
     def forward(self, *tensors: Any) -> list[Any]:
         """Return what the network computes."""
-        given = [_array(tensor, order) for tensor, order in zip(tensors, self._orders, strict=True)]
+        given = [*map(_array, tensors, self._orders)]
         made = [torch.empty(shape, dtype=dtype) for shape, dtype, _ in self._made]
-        addresses = ([each.data_ptr() for each in given], [each.data_ptr() for each in made])
-        self.network.run(*addresses, threads=torch.get_num_threads(), openmp=True)
-        return self._returned(made)
+        self.network.run([*map(_POINTER, given)], [*map(_POINTER, made)], torch.get_num_threads(), True)
+        return made if self._is_laid else self._returned(made)
 
     def sliced(self, tensors: Sequence[Any]) -> list[Any]:
         """Return what the network computes of tensors with more images than it takes, their first axis, some at a time."""
@@ -79,4 +80,4 @@ def _or_none(order: Sequence[int]) -> list[int] | None:
 def _array(tensor: Any, order: list[int] | None) -> Any:
     """Return a tensor as a network takes it."""
     tensor = tensor if order is None else tensor.permute(order)
-    return tensor.resolve_neg().contiguous()
+    return (tensor.resolve_neg() if tensor.is_neg() else tensor).contiguous()

@@ -71,8 +71,16 @@ class Computed:
     structure: Structure
     rows: Sequence[Row]
 
+    def __post_init__(self) -> None:
+        orders = (*self.structure.in_orders, *self.structure.out_orders)
+        is_simple = self.structure.is_tensor and all(each == sorted(each) for each in orders)
+        only = self.graph.only() if isinstance(self.graph, Chain) and is_simple else None
+        object.__setattr__(self, "_only", only)  # which need not look at structures
+
     def __call__(self, tensors: Sequence[Any]) -> Any:
         """Return the model's answer."""
+        if self._only is not None:  # type: ignore[attr-defined]
+            return self._only(*tensors)  # type: ignore[attr-defined]
         arrays = [permuted(each, order) for each, order in zip(tensors, self.structure.in_orders, strict=True)]
         answers = zip(self.graph(*arrays), self.structure.out_orders, strict=True)
         return self.structure.answer([permuted(each, inverse(order)) for each, order in answers], tensors)

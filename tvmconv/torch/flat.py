@@ -117,6 +117,11 @@ class Structure:
         self.in_spec, self.given, self.in_orders = in_spec, list(given), [list(each) for each in in_orders]
         self.out_spec, self.returned, self.out_orders = out_spec, list(returned), [list(each) for each in out_orders]
 
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the answer is a tensor, and no argument."""
+        return self.returned == [None] and pytree.tree_unflatten(self.returned, self.out_spec) is None
+
     def facts(self) -> dict[str, Any]:
         """Return it as it is written in a library.
 

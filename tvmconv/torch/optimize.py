@@ -36,6 +36,7 @@ def optimize(
     *,
     memory: str | None = None,
     keep_weights: bool = True,
+    changed: str = "pytorch",
     progress: Progress | None = print_progress,
 ) -> nn.Module:
     """Return a copy of a model for inference whose calls are answered by compiled networks.
@@ -43,7 +44,8 @@ def optimize(
     ``torch.export`` reads the model for each example (``strict=False``), so what its code decides by shapes is decided as
     for the example. Operators that networks do not have are computed by PyTorch between them. Where a whole model cannot be
     read, its submodules are tried. What is called otherwise than in an example is computed by PyTorch: other shapes, types
-    and devices, whatever needs gradients or runs under autocast, and all calls after weights have changed.
+    and devices, whatever needs gradients or runs under autocast, and all calls while something is not as it was that the model's
+    code may read: weights, attributes, hooks, classes, functions, variables of modules and closures.
 
     Parameters
     ----------
@@ -67,6 +69,9 @@ def optimize(
     keep_weights
         False: the copy lets go of the weights that networks have. Calls that no network answers, training and ``state_dict`` are
         then an InputError.
+    changed
+        ``"pytorch"``: a model that has changed is computed by PyTorch, with a warning that names what changed, until it is as it was.
+        ``"compile"``: the first call of it compiles networks anew, while other threads' calls are PyTorch's. This needs the compiler.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 
@@ -80,7 +85,7 @@ def optimize(
     InputError
         If the model is in training mode, is or has what torch.compile made, or was never called and has no parameters; if
         nothing of it can be compiled; if it cannot be copied, or cannot compute in `dtype`; if its own code reads weights that
-        were to be let go; or if `example_inputs`, `bundle` or `memory` is something else.
+        were to be let go; or if `example_inputs`, `bundle`, `memory` or `changed` is something else.
     MissingExtraError
         If networks are missing, and the compiler is not installed.
     BundleError
@@ -96,11 +101,13 @@ def optimize(
     if memory is None:
         memory = "default" if keep_weights else "small"
     check_memory(memory)
+    if changed not in ("pytorch", "compile") or (changed == "compile" and not keep_weights):
+        raise InputError(f"changed is {changed!r}; allowed: pytorch, and with keep_weights=True compile")
     how = How(targets, trials, seconds, progress=progress, memory=memory)
     with torch.inference_mode(False), torch.no_grad():
         examples = as_examples(example_inputs)
         fast, examples = _copy(model, examples, dtype)
-        replacing = Replacing(fast, store, how)
+        replacing = Replacing(fast, store, how, changed == "compile")
         replacing.replace(examples)
         fast.requires_grad_(False)
         replacing.finish(examples, keep_weights)

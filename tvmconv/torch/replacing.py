@@ -12,17 +12,19 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from ..errors import InputError, SourceError, UnsupportedMachineError
+from ..errors import InputError, SourceError, TvmconvError, UnsupportedMachineError
 from ..frontends.torch.memory import storage_address
-from .answering import REFUSED, Answering
+from .answering import REFUSED, Answering, answering_of
 from .computed import Computed, How, computed
 from .examples import Arguments, cast, copied, is_close, is_coarse, is_no_worse, run
 from .flat import flattened
 from .letting_go import let_go
 from .objects import opened
-from .rewritten import perturbed
+from .reads import Reads, record
+from .rewritten import copied_model, perturbed
 from .store import Store
 from .unchanged import unchanged
+from .watched import exporting
 from .weights import with_fixed_weights
 
 # A submodule that is called in more ways within one call of its model is left to its own code.
@@ -41,6 +43,8 @@ class Replacing:
         The model, which is changed.
     store, how
         Where networks are kept, and how they are compiled.
+    anew
+        Whether modules that have changed are compiled again.
 
     Attributes
     ----------
@@ -52,14 +56,14 @@ class Replacing:
         Whether some are for other machines alone.
     """
 
-    def __init__(self, model: nn.Module, store: Store, how: How) -> None:
+    def __init__(self, model: nn.Module, store: Store, how: How, anew: bool = False) -> None:
         self._model, self._store, self._how = model, store, how
+        self._anew = CompileAnew(store, how) if anew else None
         self._answering: list[Answering] = []
         self.refused: dict[str, str] = {}
         self.networks = 0
         self.elsewhere = False
         self._written: list[str] = []
-        self._rewrites = False
         self._seen: set[nn.Module] = set()
 
     def replace(self, examples: list[Arguments]) -> None:
@@ -81,7 +85,6 @@ class Replacing:
             for _ in range(calls):
                 self._run(example)  # what it keeps for later calls is there in the next
             first = run(self._model, example)[1]
-            self._rewrites |= bool(first)
             try:
                 other = run(self._model, perturbed(example))[1] if first else {}
             except Exception:  # noqa: BLE001 - whatever an operator raises of numbers that it does not take
@@ -102,13 +105,13 @@ class Replacing:
             If the model's own code reads weights that were let go.
         """
         for each in self._answering:
-            each.module.forward = each.answer
+            each.module.forward = each.forward()
         if not keep_weights:
             let_go(self._model, self._answering)
-        for each in self._answering:
-            each.watch()
         if self._answering:
             vars(self._model)[REFUSED] = self.refused
+        for each in self._answering:
+            each.watch()
         for example in [] if keep_weights else examples:
             try:
                 run(self._model, example)
@@ -179,43 +182,94 @@ class Replacing:
             return "it is a graph of torch.fx, whose calls are its code's"
         if written := [name for name in self._written if not path or name.startswith(f"{path}.")]:
             return f"its code writes to {', '.join(written[:3])} in each call"
-        source = with_fixed_weights(module)
-        hooks = {
-            name: (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
-            for name, each in source.named_modules()
-        }
-        # Of a part, whoever collects may be outside it.
-        own = _packages(source) if any(hooks.values()) and not path else set()
-        for name, each in hooks.items():
-            if not own.issuperset(map(_package, each)):
-                return f"a hook looks at {name or 'it'}, which a network would not call"
-        return ""
+        return _find_hook(path, module)
 
     def _replaced(self, path: str, module: nn.Module, calls: Sequence[_Call]) -> str:
         """Compile networks for the calls of a module; return why not all of these have some, or nothing."""
         try:
             source = with_fixed_weights(module)
-            found = [(example, self._computed(source, example, answer)) for example, answer in calls]
+            found = [(example, _compute(source, example, answer, self._store, self._how)) for example, answer in calls]
         except (SourceError, UnsupportedMachineError) as error:
             self.elsewhere |= isinstance(error, UnsupportedMachineError)
             return str(error)
-        answering = Answering(module, path, self._rewrites)
-        for (args, kwargs), how in found:
-            answering.add(args, kwargs, how)
+        answering = Answering(module, path, self._anew)
+        for example, how in found:
+            answering.add(*example, how, _read(module, example))
             self.networks += len(how.networks)
         self._answering.append(answering)
         return ""
 
-    def _computed(self, module: nn.Module, example: Arguments, answer: Any) -> Computed:
-        args, kwargs = copied(example)
-        how = computed(module, args, kwargs, self._store, self._how)
-        leaves = [each for each in flattened(args, kwargs)[0] if isinstance(each, torch.Tensor)]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            found, coarse = how(leaves), is_coarse((*leaves, *module.parameters()))
-            if not is_close(found, answer, coarse) and not (coarse and _is_no_worse(module, example, found, answer)):
-                raise SourceError("its networks give another answer, as they would where each call gives another one")
-        return how
+
+class CompileAnew:
+    """Compiles a module again that has changed.
+
+    Parameters
+    ----------
+    store, how
+        Where networks are kept, and how they are compiled.
+    """
+
+    def __init__(self, store: Store, how: How) -> None:
+        self._store, self._how = store, how
+
+    def __call__(
+        self, answering: Answering, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Reads, Computed | str]:
+        """Return what computes a call, or why nothing does, and what may have been read."""
+        module = answering.module
+        with torch.inference_mode(False), torch.no_grad():
+            # Other threads call the module meanwhile, or change it.
+            plain = copied_model(module)
+            if (inside := answering_of(plain)) is not None:
+                inside.leave()
+            example = copied((args, kwargs))
+            reads = _read(plain, example)
+            answer, changed = run(plain, example)
+            written = [name for name, is_same in changed.items() if not is_same]
+            why = (
+                f"its code writes to {', '.join(written[:3])} in each call"
+                if written
+                else _find_hook(answering.path, plain)
+            )
+            if not why and _shares(answer, example, plain):
+                why = "it returns a part of what it is given, or answers that share memory"
+            try:
+                return reads, why or _compute(with_fixed_weights(plain), example, answer, self._store, self._how)
+            except TvmconvError as error:
+                return reads, str(error)
+
+
+def _find_hook(path: str, module: nn.Module) -> str:
+    """Return which hook would not see what a network computes, or nothing."""
+    source = with_fixed_weights(module)
+    hooks = {
+        name: (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
+        for name, each in source.named_modules()
+    }
+    # Of a part, whoever collects may be outside it.
+    own = _packages(source) if any(hooks.values()) and not path else set()
+    for name, each in hooks.items():
+        if not own.issuperset(map(_package, each)):
+            return f"a hook looks at {name or 'it'}, which a network would not call"
+    return ""
+
+
+def _read(module: nn.Module, example: Arguments) -> Reads:
+    """Return what code may read of a module that torch.export reads."""
+    with exporting():
+        return record(lambda: run(module, example))
+
+
+def _compute(module: nn.Module, example: Arguments, answer: Any, store: Store, how: How) -> Computed:
+    args, kwargs = copied(example)
+    made = computed(module, args, kwargs, store, how)
+    leaves = [each for each in flattened(args, kwargs)[0] if isinstance(each, torch.Tensor)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        found, coarse = made(leaves), is_coarse((*leaves, *module.parameters()))
+        if not is_close(found, answer, coarse) and not (coarse and _is_no_worse(module, example, found, answer)):
+            raise SourceError("its networks give another answer, as they would where each call gives another one")
+    return made
 
 
 def _is_no_worse(module: nn.Module, example: Arguments, found: Any, answer: Any) -> bool:

@@ -93,7 +93,7 @@ def report(model: nn.Module) -> Report:
     """
     found = Report(refused=dict(vars(model).get(REFUSED, {})) if isinstance(model, nn.Module) else {})
     for each in _answering(model):
-        for how in each.examples.values():
+        for how in each.computed():
             found.rows += how.rows_at(each.path)
             found.kernels += [
                 KernelRow(network.file.path.name, row["signature"], row["algorithm"], row["why"])
@@ -118,7 +118,7 @@ def networks(model: nn.Module) -> list[Network]:
     InputError
         If it did not return the model.
     """
-    return [network for each in _answering(model) for how in each.examples.values() for network in how.networks]
+    return [network for each in _answering(model) for how in each.computed() for network in how.networks]
 
 
 def _answering(model: Any) -> list[Answering]:

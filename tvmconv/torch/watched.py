@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..frontends.torch.memory import numbers
+from ..frontends.torch.memory import digest
 from ..version import __version__
 from .flat import Flat
 from .unchanged import unchanged
@@ -70,8 +70,7 @@ class _Log:
             ):
                 self.is_whole = False
                 return ""
-            digest = hashlib.sha256(numbers(tensor.detach().contiguous().flatten().view(torch.uint8))).hexdigest()
-            self._names[tensor] = f"{self._weights.get(tensor)} {self._shaped(tensor)} {digest}"
+            self._names[tensor] = f"{self._weights.get(tensor)} {self._shaped(tensor)} {digest(tensor)}"
         self.is_whole &= tensor in self._names
         return f"<{self._names.get(tensor)}>"
 
@@ -138,7 +137,7 @@ def watched(flat: Flat, *options: Any) -> str:
     log = _Log(flat, options, str(flat.structure().in_spec), flat.structure().given)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), unchanged(flat):
         try:
-            with _exporting(), _Operators(log), _Looks(log):
+            with exporting(), _Operators(log), _Looks(log):
                 answers = flat(*flat.tensors)
         except Exception:  # noqa: BLE001 (of many classes: the model's code may see that it is exported; torch.export says why)
             return ""
@@ -149,7 +148,7 @@ def watched(flat: Flat, *options: Any) -> str:
 
 
 @contextmanager
-def _exporting() -> Iterator[None]:
+def exporting() -> Iterator[None]:
     """Let code be told that torch.export reads it."""
     flags = {
         name: value

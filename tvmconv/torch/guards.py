@@ -1,0 +1,83 @@
+"""`Guards`: notice whatever changes of what a trace read, of a model and of what the model refers to.
+
+Dynamo has such guards, of its own traces: it takes seconds and 75 MiB to import, and traces a model anew in each process, where a model
+is served from a folder without. These are made of one call of the model, by which code it runs (`reads`), and are compared in C (`snapshot`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from .facts import Facts, read_facts
+from .reads import Reads
+from .snapshot import Snapshot
+
+
+class Guards:
+    """What networks were compiled for.
+
+    Parameters
+    ----------
+    module
+        What they compute.
+    reads
+        What its code may read.
+    own
+        As for :func:`~tvmconv.torch.facts.read_facts`.
+    """
+
+    def __init__(self, module: nn.Module, reads: Reads, own: Callable[[Any], Any]) -> None:
+        self._module, self._reads, self._own = module, reads, own
+        self._first, snapshot = read_facts(module, reads, own)
+        self._now: tuple[Snapshot, str] | None = (snapshot, "")
+
+    def changed(self) -> str:
+        """Return what is not as it was, or nothing."""
+        now = self._now
+        if now is not None and now[0].is_same():
+            return now[1]
+        try:
+            found, snapshot = read_facts(self._module, self._reads, self._own)
+        except RuntimeError:  # of a dict that another thread writes to
+            return "it is changed at this moment"
+        why = _difference(self._first, found)
+        self._now = snapshot, why
+        return why
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The tensors that code may read."""
+        return self._now[0].tensors if self._now is not None else []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy looks anew whether it is as the model was."""
+        return {**self.__dict__, "_now": None}
+
+
+def _difference(before: Facts, after: Facts) -> str:
+    if before == after:
+        return ""
+    name = next(each for each in (*after, *before) if before.get(each) != after.get(each))
+    if name not in before:
+        return f"{name or 'it'} is new"
+    if name not in after:
+        return f"{name or 'it'} is gone"
+    then, now = before[name], after[name]
+    if _is_tensor(then) and _is_tensor(now) and then[:-1] == now[:-1]:
+        return f"{name} has other numbers"
+    return f"{name or 'it'} was {_told(then)} and is {_told(now)}"
+
+
+def _is_tensor(fact: Any) -> bool:
+    return isinstance(fact, tuple) and len(fact) > 2
+
+
+def _told(fact: Any) -> str:
+    if _is_tensor(fact):
+        return ", ".join(map(str, fact[:-1]))
+    if isinstance(fact, tuple):  # a number or text
+        fact = fact[1]
+    return f"{fact:.80}" if isinstance(fact, str) else f"{fact!r:.80}"
