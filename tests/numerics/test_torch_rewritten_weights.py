@@ -234,7 +234,8 @@ def test_a_call_that_pytorch_computes_and_sources_that_change() -> None:
     fast = tvmconv.torch.optimize(model, x, progress=None)
     report = tvmconv.torch.report(fast)
     assert report.refused == {} and not [row for row in report if row.why]
-    assert_near(fast(x), model(x), summed=1000, layers=12)
+    close = torch.testing.assert_close
+    close(fast(x), model(x), rtol=1e-3, atol=1e-4)  # tolerance: each call standardizes its weights once more
     network = tvmconv.torch.networks(fast)[0]
     with pytest.warns(tvmconv.errors.TvmconvWarning, match="no network for 1x4x5x5"):
         assert_near(fast(other), model(other), summed=1000, layers=4)
@@ -242,11 +243,11 @@ def test_a_call_that_pytorch_computes_and_sources_that_change() -> None:
         warnings.simplefilter("error")
         fast(x)
     assert tvmconv.torch.networks(fast)[0] is network
-    assert not any("changed" in why for why in vars(fast)["forward"].__self__.refused)
+    assert not any("other numbers" in why for why in vars(fast)["forward"].__self__.refused)
     for each in (model, fast):
         each[0].other.weight.mul_(-2)
     assert_near(fast(x), model(x), summed=1000, layers=4)
-    assert any("changed" in why for why in vars(fast)["forward"].__self__.refused)
+    assert any("other numbers" in why for why in vars(fast)["forward"].__self__.refused)
 
 
 @torch.no_grad()

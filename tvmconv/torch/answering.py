@@ -70,6 +70,8 @@ class Answering:
         The module, whose own code answers all else.
     path
         Its name in the model, empty for the model itself.
+    rewrites
+        Whether its own code writes weights, the same in each call but for rounding.
     anew
         Compiles it again after it has changed; None: its own code answers then.
 
@@ -83,8 +85,8 @@ class Answering:
         Whether that can answer: weights that networks have may have been let go.
     """
 
-    def __init__(self, module: nn.Module, path: str, anew: Anew | None = None) -> None:
-        self.module, self.path, self._anew = module, path, anew
+    def __init__(self, module: nn.Module, path: str, rewrites: bool = False, anew: Anew | None = None) -> None:
+        self.module, self.path, self._rewrites, self._anew = module, path, rewrites, anew
         self.states = [NetworkState()]
         self.refused: dict[str, None] = {}
         self.has_weights = True
@@ -171,7 +173,11 @@ class Answering:
                 f"{self.path or 'the model'}: {why}, and PyTorch cannot compute it: {LET_GO}, or give it an example of this call"
             )
         self._refuse(why, advice)
-        return self.by_code(*args, **kwargs)
+        same = [state for state in self.states if self._rewrites and not state.changed()]
+        answer = self.by_code(*args, **kwargs)
+        for state in same:
+            state.guards = Guards(self.module, state.reads, own_forward)
+        return answer
 
     def _compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Any) -> NetworkState | None:
         """Return networks for the module as it is now, compiled unless another thread is about it."""

@@ -64,6 +64,7 @@ class Replacing:
         self.networks = 0
         self.elsewhere = False
         self._written: list[str] = []
+        self._rewrites = False
         self._seen: set[nn.Module] = set()
 
     def replace(self, examples: list[Arguments]) -> None:
@@ -85,6 +86,7 @@ class Replacing:
             for _ in range(calls):
                 self._run(example)  # what it keeps for later calls is there in the next
             first = run(self._model, example)[1]
+            self._rewrites |= bool(first)
             try:
                 other = run(self._model, perturbed(example))[1] if first else {}
             except Exception:  # noqa: BLE001 - whatever an operator raises of numbers that it does not take
@@ -192,7 +194,7 @@ class Replacing:
         except (SourceError, UnsupportedMachineError) as error:
             self.elsewhere |= isinstance(error, UnsupportedMachineError)
             return str(error)
-        answering = Answering(module, path, self._anew)
+        answering = Answering(module, path, self._rewrites, self._anew)
         for example, how in found:
             answering.add(*example, how, _read(module, example))
             self.networks += len(how.networks)
