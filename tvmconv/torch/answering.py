@@ -19,9 +19,9 @@ from torch.utils._device import DeviceContext
 from ..errors import InputError, TvmconvWarning
 from .computed import Computed
 from .flat import flattened
-from .guards import Guards
+from .guards.check import Guards
+from .guards.reads import Reads
 from .objects import KINDS
-from .reads import Reads
 
 # The attribute of a model that has, by the paths of its modules, why their own code runs.
 REFUSED = "_tvmconv_refused"

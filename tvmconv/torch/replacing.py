@@ -18,9 +18,9 @@ from .answering import REFUSED, Answering, answering_of
 from .computed import Computed, How, computed
 from .examples import Arguments, cast, copied, is_close, is_coarse, is_no_worse, run
 from .flat import flattened
+from .guards.reads import Reads, record
 from .letting_go import let_go
 from .objects import opened
-from .reads import Reads, record
 from .rewritten import copied_model, perturbed
 from .store import Store
 from .unchanged import unchanged

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..frontends.torch.memory import address
+from ...frontends.torch.memory import address
 
 # Number of a dict that changes when it is written to; Dynamo's own, which needs no import of Dynamo.
 _dict_version: Callable[[dict[Any, Any]], int] = torch._C._dynamo.guards.dict_version

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from ..frontends.torch.memory import digest
+from ...frontends.torch.memory import digest
 from .reads import Reads, is_library, name_of
 from .snapshot import Snapshot
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ToolchainError, VerificationError
-from ..isa import Isa
-from ..support.toolchain import find_compiler, run_compiler
-from .bundle import Bundle, BundleTarget, Entry
-from .kernel import Kernel
-from .selection import foreign_isa, obstacle
+from ...errors import ToolchainError, VerificationError
+from ...isa import Isa
+from ...support.toolchain import find_compiler, run_compiler
+from ..bundle import Bundle, BundleTarget, Entry
+from ..kernel import Kernel
+from ..selection import foreign_isa, obstacle
 
 _RUNNER = Path(__file__).parent / "runner.c"
 # DLPack's codes of types, by NumPy's kinds.

@@ -1,0 +1,1 @@
+"""Guards of models: facts that a trace read, compared in each call."""
