@@ -28,12 +28,10 @@ RNG = np.random.default_rng(0)
 
 
 def weight(name: str, *shape: int) -> onnx.TensorProto:
-    """Return random numbers."""
     return numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32), name)
 
 
 def numbers(name: str, *values: float) -> onnx.TensorProto:
-    """Return these numbers."""
     return numpy_helper.from_array(np.array(values, np.float32), name)
 
 

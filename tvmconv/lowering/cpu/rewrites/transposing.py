@@ -2,9 +2,8 @@
 
 Copying planar data to pixels (TO_PIXELS) reads a row of each channel and stores channels together; storing sums to planar output
 (TO_PLANES) does the opposite; and of a transposed convolution's filter, what lies together is summed, and lanes lie apart. One of
-reading and writing is then by single elements, at one or two a cycle. Here such a pair of loops is cut
-into square blocks, which are read and written by vectors: within 128 bits four vectors are transposed in 8 shuffles, and
-then the 128-bit parts of vectors that are longer.
+reading and writing is then by single elements, at one or two a cycle. Here such a pair of loops is cut into square blocks, which are
+read and written by vectors: within 128 bits four vectors are transposed in 8 shuffles, then the 128-bit parts of longer ones.
 """
 
 from __future__ import annotations
