@@ -53,9 +53,9 @@ def _api(module: str) -> str:
     path = ROOT / module.replace(".", "/")
     package = path.is_dir()
     tree = ast.parse((path / "__init__.py" if package else path.with_suffix(".py")).read_text())
-    names = sorted([*_defined(tree), *(_imported(tree) if package else ())])
+    names = sorted([*(f"{module}.{name}" for name in _defined(tree)), *(_imported(tree, module) if package else ())])
     text = (ast.get_docstring(tree) or "").replace("::\n", ":\n")
-    return "\n\n".join([f"# {module}", text, *(f"::: {module}.{name}" for name in names)])
+    return "\n\n".join([f"# {module}", text, *(f"::: {name}" for name in names)])
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
@@ -64,10 +64,13 @@ def _defined(tree: ast.Module) -> Iterator[str]:
             yield node.name
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported(tree: ast.Module, package: str) -> Iterator[str]:
     """Yield where what a package lists in `__all__`, or imports as itself, is defined."""
     lists = [node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
     listed = {item.value for node in lists for item in ast.walk(node.value) if isinstance(item, ast.Constant)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level and node.module:
-            yield from (f"{node.module}.{name.name}" for name in node.names if name.asname or name.name in listed)
+            base = ".".join(package.split(".")[: 1 - node.level or None])
+            yield from (
+                f"{base}.{node.module}.{name.name}" for name in node.names if name.asname or name.name in listed
+            )
