@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from importlib.util import find_spec
 
 
 class TvmconvError(Exception):
@@ -100,6 +101,12 @@ def missing_extra(extra: str, module: str) -> MissingExtraError:
     return MissingExtraError(
         f"this needs the Python package {module!r}, which is not installed; install it with:  pip install 'tvmconv[{extra}]'"
     )
+
+
+def check_extra(extra: str, module: str) -> None:
+    """Raise MissingExtraError if `module`, which comes with tvmconv[`extra`], is not installed."""
+    if find_spec(module) is None:
+        raise missing_extra(extra, module)
 
 
 def last_line(error: Exception) -> str:

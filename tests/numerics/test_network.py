@@ -350,7 +350,7 @@ def test_features_that_this_machine_lacks(library: Path, monkeypatch: pytest.Mon
 
 def test_shapes_that_are_not_fixed(tmp_path: Path) -> None:
     size = tvm.tirx.Var("n", "int64")
-    with pytest.raises(SourceError, match="x0 has no fixed shape"):
+    with pytest.raises(SourceError, match="x0 of the network has no fixed shape"):
         build(module(lambda builder, data: builder.emit(relax.op.nn.relu(data)), [(size, 4)]), tmp_path / "network.so")
     assert not list(tmp_path.iterdir())
 

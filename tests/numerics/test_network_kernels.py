@@ -50,7 +50,7 @@ def test_small_memory_has_no_transforms_whatever_their_filters_take() -> None:
     module = relax_module(deep, [(1, 512, 14, 14)])
 
     def numerical_class(memory: str) -> str:
-        (row,) = report(use_kernels(module, "x86-64-v3", Records(shipped=False), memory=memory))
+        (row,) = report(use_kernels(module, "x86-64-v3", records=Records(shipped=False), memory=memory))
         return table.get(row.algorithm).numerical_class
 
     assert [numerical_class(memory) for memory in ("default", "small")] == ["transform", "exact"]

@@ -54,7 +54,6 @@ def along(axis: Any) -> dict[str, Callable[[Any], Any]]:
         "sum": lambda x: x.sum(axis),
         "mean": lambda x: x.mean(axis),
         "prod": lambda x: x.prod(axis),
-        "cumsum": lambda x: x.cumsum(axis),
         "norm": lambda x: torch.linalg.vector_norm(x, INF, axis),
         "any": lambda x: x.any(axis),
     }

@@ -21,6 +21,7 @@ LAYOUTS = {
     "channels_last": lambda each: each.contiguous(memory_format=torch.channels_last),
     "sliced": lambda each: each[:, 1::2, :, ::3],
     "expanded": lambda each: each[:, :1].expand(-1, 5, -1, -1),
+    "not aligned": lambda each: each.reshape(-1)[3:],
     "of one number": lambda each: each[0, 0, 0, 0],
     "empty": lambda each: each[:, :0].transpose(0, 1),
     "copied on write": lambda each: each.contiguous()._lazy_clone(),

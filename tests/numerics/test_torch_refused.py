@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_what_could_not_be_compiled_is_said_again(tmp_path: Path, monkeypatch: p
     def killed(*arguments: Any, **options: Any) -> None:
         raise BuildError("the compiler was killed")
 
-    monkeypatch.setattr("tvmconv.network.compile.build", killed)
+    monkeypatch.setattr(import_module("tvmconv.network.compile"), "build", killed)
     for _ in range(2):
         with (
             pytest.warns(

@@ -13,14 +13,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..errors import InputError, TvmconvError, TvmconvWarning
+from ..errors import TvmconvError, TvmconvWarning
 from .algebra import join_filters
 from .ir.branches import outlined
 from .ir.constants import constant_bytes
 from .kernels.place import place_kernels
 from .kernels.replace import Row
 from .options import Options
-from .report import with_report
+from .report import check_module, with_report
 from .rewrite.batch_norm_to_affine import as_maps
 from .rewrite.channel_shuffle import mark_shuffles, write_shuffles
 from .rewrite.channels_last import LayoutError, channels_last
@@ -88,8 +88,7 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
     TvmconvError
         If a `layout` of NXC was asked for, and TVM does not bring the network to it; or there is no pass `last`.
     """
-    if not isinstance(mod, tvm.IRModule):
-        raise InputError(f"mod is a {type(mod).__name__}; give a tvm.IRModule, which TVM's frontends make of a model")
+    check_module(mod)
     state = Rewritten(mod, options, constant_bytes(mod))
     for each in PASSES if last is None else PASSES[: check_pass(last) + 1]:
         state = each.run(state)

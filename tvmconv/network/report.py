@@ -8,10 +8,16 @@ from dataclasses import asdict
 
 import tvm
 
-from ..errors import TvmconvError
+from ..errors import InputError, TvmconvError
 from .kernels.replace import Row
 
 _REPORT = "tvmconv_report"
+
+
+def check_module(mod: object) -> None:
+    """Raise InputError if something is no module."""
+    if not isinstance(mod, tvm.IRModule):
+        raise InputError(f"mod is a {type(mod).__name__}; give a tvm.IRModule, which TVM's frontends make of a model")
 
 
 def with_report(mod: tvm.IRModule, rows: Sequence[Row], rewrites: Sequence[str], weights: int) -> tvm.IRModule:
@@ -29,6 +35,7 @@ def report(mod: tvm.IRModule) -> list[Row]:
     TvmconvError
         If it has not.
     """
+    check_module(mod)
     text = mod.get_attr(_REPORT)
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ..checks import as_path
-from ..errors import BundleError, InputError
+from ..errors import BundleError, InputError, check_extra
 from ..runtime.networks.network import Network
 from ..support.progress import Progress
 from .calling import TYPES, NetworkCall
@@ -68,6 +68,7 @@ def compile(
     MissingExtraError
         If the compiler is not installed.
     """
+    check_extra("compile", "tvm")
     from ..network.compile import build
     from ..network.read.torch.reader import read_torch
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from ..errors import BuildError, SourceError, TvmconvWarning, UnsupportedMachineError
+from ..errors import BuildError, SourceError, TvmconvWarning, UnsupportedMachineError, check_extra
 from ..network.read.torch.decompose import decomposed
 from ..runtime.networks.network import Network
 from ..support.lines import line_of
@@ -178,6 +178,7 @@ def _is_alike(one: fx.Node, other: fx.Node) -> bool:
 
 def _built(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str, how: How) -> Kept:
     """Compile a program; what cannot be read or compiled is left to PyTorch."""
+    check_extra("compile", "tvm")
     from ..network.compile import build
     from ..network.lower import check_target
     from ..network.read.torch.reader import UnreadError, read_decomposed, unread

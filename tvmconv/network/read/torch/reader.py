@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+ALIGNMENT = 64  # bytes, of TVM's own arrays
 _CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS, **WRITES}
 
 
@@ -138,7 +139,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
         """Return a parameter as TVM has it, whose memory stays shared, if it is: of one that is not contiguous, a copy."""
-        return tvm.runtime.from_dlpack(readable(dense(tensor_value)))
+        tensor = readable(dense(tensor_value))
+        # TVM asks for its own alignment, which PyTorch's allocations have, but not each part of one.
+        return tvm.runtime.from_dlpack(tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone())
 
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
         return lambda node: converter(Given(node, self))
