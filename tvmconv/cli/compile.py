@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checks import MEMORIES
-from ..errors import InputError, SourceError, TvmconvWarning, UnsupportedMachineError, VerificationError, missing_extra
+from ..errors import InputError, SourceError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
 from .output import check_output, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, add_records, unsigned
 from .sources import parse_dim, parse_shape
@@ -166,14 +166,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise what can be known before minutes are spent."""
-    from importlib.util import find_spec
-
     if Path(arguments.model).suffix.lower() != ".onnx":
         raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
-    if find_spec("tvm") is None:
-        raise missing_extra("compile", "tvm")
+    check_extra("compile", "tvm")
     if arguments.format == "c":
         from ..exporting.network_exporter import check_export
         from ..network.lower import check_target

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..errors import missing_extra
+from ..errors import check_extra
 from .parsing import add_command, positive
 
 if TYPE_CHECKING:
@@ -50,8 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted."""
-    if find_spec("tvm") is None:
-        raise missing_extra("server", "tvm")
+    check_extra("server", "tvm")
     from ..fleet.server import serve
     from ..runtime.processors import kernel_threads
 

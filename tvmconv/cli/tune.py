@@ -6,10 +6,9 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TuningError, missing_extra
+from ..errors import TuningError, check_extra
 from ..signature import format_signature
 from .output import print_json, print_table
 from .parsing import add_command, add_json, add_math, add_records, positive, positive_seconds, unsigned
@@ -86,8 +85,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Tune; print a line for each problem. Returns 1 if no schedule of one of them works."""
-    if find_spec("tvm") is None:
-        raise missing_extra("compile", "tvm")
+    check_extra("compile", "tvm")
     from ..building.decision.rank import is_cold
     from ..targets.target import Target
     from ..tuning.records import Records
