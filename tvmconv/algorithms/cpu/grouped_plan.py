@@ -100,7 +100,12 @@ def _taps_together(window: Window, width: int, vectors: int) -> int:
 
 
 def _chunks(window: Window, vectors: int) -> list[int]:
-    """Return into how many chunks tasks may cut the channels."""
+    """Return into how many chunks tasks may cut the channels: of data that tasks copy, where the last channels are not shifted.
+
+    TVM finds no extent of a part's channels that are.
+    """
+    if window.across and window.shifted and window.stages_data and not reads_in_place(window):
+        return [1]
     return divisors(window.padded_outputs // (window.lanes * vectors), max(1, window.padded_outputs // LEAST_CHUNK))
 
 
