@@ -7,6 +7,7 @@ import gc
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from cProfile import Profile
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FrameType
@@ -68,7 +69,11 @@ def record(call: Callable[[], Any]) -> Reads:
     try:
         call()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
+        if isinstance(before, Profile):  # which is no function, so that Python cannot set it again
+            before.enable()
+        elif before is not None:
+            sys.setprofile(before)
         if was_collecting:
             gc.enable()
     reads = Reads()
