@@ -25,7 +25,7 @@ def expanded(model: ModelProto, source: str) -> ModelProto | None:
 
     What shapes decide in it is to be computed after.
     """
-    found = [node for node in model.graph.node if node.domain in _ONNX and _is_lacking(node.op_type)]
+    found = [node for node in model.graph.node if node.domain in _ONNX and is_lacking(node.op_type)]
     if not found:
         return None
     version = next(each.version for each in model.opset_import if each.domain in _ONNX)
@@ -72,7 +72,8 @@ def _replace(names: Any, others: Sequence[str]) -> None:
 
 
 @cache
-def _is_lacking(name: str) -> bool:
+def is_lacking(name: str) -> bool:
+    """Return whether the frontend has no converter of an ONNX operator, or takes another operator for it."""
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
     return name in _MISTAKEN or name not in _get_convert_map()

@@ -37,7 +37,7 @@ _NAMES = {
     "Upsample",
 }
 # Operators whose outputs have as many elements as numbers decide, and how many of their inputs decide it.
-_COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
+COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
 # Operators whose outputs after the first are optional.
 _OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
@@ -50,7 +50,7 @@ def mended(model: ModelProto, source: str) -> ModelProto:
     SourceError
         If a node has no such way; it names the node.
     """
-    if not any(node.op_type in _NAMES or node.op_type in _COUNTING for node in model.graph.node):
+    if not any(node.op_type in _NAMES or node.op_type in COUNTING for node in model.graph.node):
         return model
     _drop_unread(model)
     shapes, types = _infer(model)
@@ -58,9 +58,9 @@ def mended(model: ModelProto, source: str) -> ModelProto:
     for node in model.graph.node:
         if node.op_type == "Conv":
             _check_span(node, shapes, source)
-        if node.op_type in _COUNTING:
+        if node.op_type in COUNTING:
             written = {name for each in model.graph.node for name in each.output}
-            before = [name for name in node.input[: _COUNTING[node.op_type]] if name in written]
+            before = [name for name in node.input[: COUNTING[node.op_type]] if name in written]
             options = f" ({' '.join(f'--cut {shlex.quote(name)}' for name in before)})" if before else ""
             raise SourceError(
                 f"{source}: the {node.op_type} node {node.name or node.output[0]!r} gives as many elements as its numbers decide; a"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 # The gates of each, and its activations if it names none.
-_GATES = {"GRU": 3, "LSTM": 4}
+GATES = {"GRU": 3, "LSTM": 4}
 _ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _INPUTS = {"GRU": 6, "LSTM": 8}
 # A network holds the operators of every step: more take minutes to compile.
@@ -48,7 +48,7 @@ def unrolled(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[
         raise ValueError("has weights that are not fixed")
     size = recurrent.shape[-1]
     if bias is None:
-        bias = np.zeros((directions, 2 * _GATES[node.op_type] * size), weights.dtype)
+        bias = np.zeros((directions, 2 * GATES[node.op_type] * size), weights.dtype)
     write = _Writer(node, model, data[0], data[1], size)
     finals = []
     rows = []

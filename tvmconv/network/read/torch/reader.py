@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 ALIGNMENT = 64  # bytes, of TVM's own arrays
-_CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS, **WRITES}
+CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS, **WRITES}
 
 
 class UnreadError(SourceError):
@@ -97,7 +97,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         super().__init__()
         self._node: Node | None = None
         self._fixed: dict[Node, Any] = {}
-        self.convert_map |= {name: self._ours(each) for name, each in _CONVERTERS.items()}
+        self.convert_map |= {name: self._ours(each) for name, each in CONVERTERS.items()}
         self.convert_map = {name: self._watched(each) for name, each in self.convert_map.items()}
 
     def prepare(self, program: ExportedProgram) -> None:
@@ -126,7 +126,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         if any(free_unbacked_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
             return "its sizes depend on numbers in tensors"
         # Of which the frontend makes constants. Ours say so themselves: attention is random with a dropout alone.
-        if name not in _CONVERTERS and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        if name not in CONVERTERS and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             return "it draws random numbers"
         if name == "topk.default" and node.args[1] == 0:
             return "the first 0 of a sort are, for Relax, all"
