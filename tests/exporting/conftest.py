@@ -59,10 +59,10 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_provider(None, tmp_path_factory.mktemp("asked") / "graphs.so")
 
 
-@pytest.fixture(scope="session")
-def spaces_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a bundle of every type, layout, rank and algorithm, with epilogues and edge cases."""
-    return compile_spaces(tmp_path_factory.mktemp("exporting") / "spaces.bundle", "host")
+@pytest.fixture(scope="session", params=[4, pytest.param(1, marks=pytest.mark.slow)])
+def spaces_bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a bundle of every type, layout, rank and algorithm, with epilogues and edge cases; or of some of them."""
+    return compile_spaces(tmp_path_factory.mktemp("exporting") / "spaces.bundle", "host", step=request.param)
 
 
 def compile_spaces(folder: Path, name: str, math: str = "default", step: int = 1) -> Path:

@@ -59,12 +59,13 @@ def bf16_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_emulator
-def test_every_kernel_gives_the_right_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [13, pytest.param(5, marks=pytest.mark.slow)])
+def test_every_kernel_gives_the_right_bits(step: int, tmp_path: Path) -> None:
     """In all the ways that a library has, with threads and workspaces; in one emulated process.
 
     But for transforms: without LLVM's optimizations they differ in what becomes a fused multiply-add.
     """
-    bundle = compile_spaces(tmp_path / "spaces.bundle", N1, "strict", step=5)
+    bundle = compile_spaces(tmp_path / "spaces.bundle", N1, "strict", step=step)
     library = export_c(bundle, tmp_path / "tested", "tested")
     expected: dict[int, tuple[Problem, np.ndarray]] = {}
     for number, signature in enumerate(sorted(each.signature for each in read_bundle(bundle).entries)):

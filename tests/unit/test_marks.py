@@ -80,7 +80,7 @@ def test_skipped_tests_and_files_are_counted_by_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(native() is not X86, reason="hides features of x86-64")
-@pytest.mark.parametrize("processes", [(), ("-n", "1")], ids=["here", "by xdist"])
+@pytest.mark.parametrize("processes", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)], ids=["here", "by xdist"])
 def test_a_run_as_another_cpu(processes: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "test_hidden.py").write_text(AS_ANOTHER)
     done = run(tmp_path, "--as-cpu", "x86-64-v3-no-bmi2", *processes)
@@ -99,8 +99,12 @@ def test_a_run_as_another_cpu(processes: tuple[str, ...], tmp_path: Path) -> Non
         ("cuda:sm_90", "is no CPU"),
     ],
 )
-def test_a_cpu_that_this_one_cannot_stand_for(name: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "test_never.py").write_text("def test_never():\n    assert False\n")
-    done = run(tmp_path, "--as-cpu", name)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "--as-cpu" in done.stderr and said in done.stderr, done.stderr
+def test_a_cpu_that_this_one_cannot_stand_for(
+    name: str, said: str, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = pytestconfig.pluginmanager.get_plugins()
+    conftest = next(each for each in loaded if getattr(each, "__file__", None) == str(CONFTEST))
+    monkeypatch.setattr(pytestconfig.option, "as_cpu", name)
+    with pytest.raises(pytest.UsageError, match=r"^--as-cpu") as refused:
+        conftest.pytest_configure(pytestconfig)
+    assert said in str(refused.value)
