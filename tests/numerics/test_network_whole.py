@@ -140,8 +140,14 @@ def test_a_network_compiles_to_one_library_that_is_right(
     assert [row["why"] for row in rows] == [""] * 8
     hardsigmoid = "hardsigmoid_0.2_0.5"
     assert epilogues(rows) == ["relu", "", "add-relu", "hardswish", hardsigmoid, "silu", "leaky_0.1", ""]
-    assert cli.main(["run", str(tmp_path / "network.so"), "--bench", "--seconds", "0.01", "--json"]) == 0
+    assert (
+        cli.main(["run", str(tmp_path / "network.so"), "--bench", "--seconds", "0.01", "--json", "--concurrency", "2"])
+        == 0
+    )
     facts = json.loads(capsys.readouterr().out)
+    whole = facts["seconds"]
+    assert 0 < whole["least"] <= whole["median"] <= whole["p90"] <= whole["p99"] and whole["calls"] >= 10
+    assert whole["throughput"] > 0
     assert {row["signature"] for row in rows} <= {each["name"] for each in facts["operators"] if each["ours"]}
     assert 0 < facts["others"] < 1
 
