@@ -99,8 +99,26 @@ class MissingExtraError(TvmconvError, ImportError):
 def missing_extra(extra: str, module: str) -> MissingExtraError:
     """Return the error for a command that needs `module`, which comes with tvmconv[`extra`]."""
     return MissingExtraError(
-        f"this needs the Python package {module!r}, which is not installed; install it with:  pip install 'tvmconv[{extra}]'"
+        f"this needs the Python package {module!r}, which is not installed; install it with:  pip install '{_origin()}[{extra}]'"
     )
+
+
+def _origin() -> str:
+    """Return what this package was installed from, for pip: a folder, a wheel's file, or its name in an index.
+
+    PEP 610 has the record of it.
+    """
+    import json
+    import os
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlparse
+
+    try:
+        url = str(json.loads(distribution("tvmconv").read_text("direct_url.json") or "{}").get("url", ""))
+    except (PackageNotFoundError, ValueError, AttributeError):
+        return "tvmconv"
+    path = unquote(urlparse(url).path)
+    return path if url.startswith("file:") and os.path.exists(path) else "tvmconv"
 
 
 def check_extra(extra: str, module: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ assert not {"tvm", "torch", "ml_dtypes", "rich"} & set(sys.modules)
 
 LOADED = """
 import importlib.util, json, sys
+import re
 import tvmconv
 registry = tvmconv.load(sys.argv[1])
 from tvmconv import fills, reference
@@ -161,5 +163,5 @@ def test_a_missing_extra_is_named(arguments: list[str], extra: str, bare: Path) 
     (bare / "model.onnx").write_bytes(b"")
     done = run(bare, *arguments)
     assert done.returncode == 3, done.stderr
-    assert f"pip install 'tvmconv[{extra}]'" in done.stderr and "Traceback" not in done.stderr
+    assert re.search(rf"pip install '\S*tvmconv\S*\[{extra}\]'", done.stderr) and "Traceback" not in done.stderr
     assert not (bare / "b").exists()

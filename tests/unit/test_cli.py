@@ -249,3 +249,21 @@ def test_a_warning_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == (
         "tvmconv tune: warning: line 1 is ignored\ntvmconv tune: warning: line 2 is ignored\n"
     )
+
+
+@pytest.mark.parametrize("command", ["build", "run", "explain", "sig"])
+def test_unknown_options_show_the_commands_usage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"build": ["a.onnx", "-o", "b"], "explain": ["a", "b"], "sig": ["a"]}.get(command, ["a.so"])
+    with pytest.raises(SystemExit):
+        cli.main([command, *given, "--nonsense"])
+    err = capsys.readouterr().err
+    assert f"usage: tvmconv {command} " in err and "--nonsense" in err
+
+
+@pytest.mark.parametrize("command", [["bench"], ["list"], ["verify"], ["report", "-o", "report.html"]])
+def test_files_that_are_no_bundle(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "network.so"
+    file.write_bytes(b"none")
+    assert cli.main([command[0], str(file), *command[1:]]) == 2
+    err = capsys.readouterr().err
+    assert "tvmconv run" in err or command == ["verify"]

@@ -91,6 +91,9 @@ def test_arm_features_by_linux_names() -> None:
         Target.parse("cortex-a53-no-neon")
     with pytest.raises(TargetError, match="x86-64 and aarch64; near it: neoverse-"):
         Target.parse("neoverse-n9")
+    for name in ("aarch64", "android", "x86_64-windows", "wasm32"):
+        with pytest.raises(TargetError, match=r"allowed under Linux: host; on x86-64 .* there is nothing for Windows"):
+            Target.parse(name)
 
 
 def test_a_missing_cross_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("--version", action="version", version=f"tvmconv {__version__}")
+    result.add_argument("-V", "--version", action="version", version=f"tvmconv {__version__}")
     subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=AnyOrder)
     for name in COMMANDS:
         import_module(f"{__name__}.{name.replace('-', '_')}").add_parser(subparsers)

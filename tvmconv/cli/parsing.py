@@ -23,9 +23,12 @@ class AnyOrder(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._within = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            namespace, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._within = False
+        if unknown:  # said here, the usage is the command's
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, unknown
 
 
 def add_command(

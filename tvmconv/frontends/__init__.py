@@ -163,7 +163,8 @@ def _signature(text: str) -> Problem:
         return parse_signature(text)
     kinds = f"a source is a file ({', '.join(FILES)}) or a signature (see: tvmconv sig --help)"
     if _exists(Path(text)):
-        raise SourceError(f"{text!r} exists, but is none that can be read: {kinds}")
+        kernels = "; a library's kernels: tvmconv explain LIBRARY.so" if text.endswith(".so") else ""
+        raise SourceError(f"{text!r} exists, but is none that can be read: {kinds}{kernels}")
     raise SourceError(f"{text!r} is no file and no signature: {kinds}{_nearest(Path(text))}")
 
 

@@ -144,6 +144,11 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
     manifest = folder / MANIFEST
     try:
         document = json.loads(_content(manifest))
+    except NotADirectoryError as error:
+        raise BundleError(
+            f"{folder} is not a bundle, which is a folder that tvmconv build makes; of a network's file, tvmconv run {folder} --bench"
+            f" gives the times, and tvmconv explain {folder} the kernels"
+        ) from error
     except OSError as error:
         raise BundleError(
             f"{folder} is not a bundle: cannot read {manifest} ({error.strerror}); make one with: tvmconv build SOURCE -o BUNDLE"

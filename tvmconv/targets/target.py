@@ -288,9 +288,13 @@ def _find_named(name: str) -> CpuTarget:
         import difflib
 
         known = set().union(*map(_llvm_cpus, isas))
-        near = ", ".join(difflib.get_close_matches(cpu, known, 4)) or "x86-64-v3, x86-64-v4, znver4, neoverse-n1"
+        near = difflib.get_close_matches(cpu, known, 4)
         raise TargetError(
-            f"target is {name!r}, which LLVM does not know for {' and '.join(each.name for each in isas)}; near it: {near}; or host"
+            f"target is {name!r}, which LLVM does not know for {' and '.join(each.name for each in isas)}"
+            f"{'; near it: ' * bool(near)}{', '.join(near)}; allowed under Linux: host; on x86-64 a level (x86-64-v3, the default for"
+            " other machines; x86-64-v4) or a CPU (haswell, znver4, sapphirerapids, ...); on 64-bit ARM a CPU (neoverse-n1, the"
+            " default there; neoverse-v1, cortex-a53, ...); cuda:sm_80 and later; there is nothing for Windows, macOS, Android and"
+            " WebAssembly"
         )
     has = sorted(_llvm_features(cpu, isa) & isa.used)
     if unknown := [feature for feature in missing if feature not in has]:
