@@ -111,8 +111,12 @@ def _origin() -> str:
     import json
     import os
     from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
     from urllib.parse import unquote, urlparse
 
+    checkout = Path(__file__).parents[1]
+    if (checkout / "pyproject.toml").exists():
+        return str(checkout)
     try:
         url = str(json.loads(distribution("tvmconv").read_text("direct_url.json") or "{}").get("url", ""))
     except (PackageNotFoundError, ValueError, AttributeError):

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tvmconv import errors
 from tvmconv.errors import missing_extra
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the package lie in no checkout."""
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "tvmconv/errors.py"))
 
 
 @pytest.mark.parametrize("name", ["tvmconv-0.1.0-py3-none-any.whl", "a checkout"])
@@ -34,3 +41,8 @@ def test_from_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed())
     assert str(missing_extra("onnx", "onnx")).endswith("pip install 'tvmconv[onnx]'")
+
+
+def test_from_a_checkout(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    assert str(missing_extra("onnx", "onnx")).endswith(f"pip install '{tmp_path}[onnx]'")
