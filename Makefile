@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 MODELS := rapidocr-onnxruntime==1.4.4
 DETECTOR := from importlib.util import find_spec; print(find_spec("rapidocr_onnxruntime").submodule_search_locations[0] + "/models/ch_PP-OCRv4_det_infer.onnx")
 
-.PHONY: help venv demo smoke test campaign lint format typecheck bench results further reported filters golden docs clean
+.PHONY: help venv demo demo-kernels smoke test campaign lint format typecheck bench results further reported filters golden docs clean
 
 help:
-	@echo "make demo       build, verify and time the convolutions of a text detector"
+	@echo "make demo       compile a text detector and race it with onnxruntime; make demo-kernels: its convolutions"
 	@echo "make smoke      run a test of each kind, in a minute"
 	@echo "make test       run the tests"
 	@echo "make campaign   try random and real convolutions for an hour (SECONDS=60: a minute)"
@@ -35,11 +35,16 @@ $(VENV)/installed: pyproject.toml
 
 demo: venv
 	$(BIN)/python -m pip install --quiet --no-deps $(MODELS)
+	$(BIN)/tvmconv compile "$$($(BIN)/python -c '$(DETECTOR)')" --shape x=1x3x640x640 -o demo.so
+	$(BIN)/tvmconv run demo.so --bench --seconds 3 --against "$$($(BIN)/python -c '$(DETECTOR)')"
+	@echo "demo.so is compiled. Its steps: $(BIN)/tvmconv run demo.so --bench; each kernel by itself: make demo-kernels"
+
+demo-kernels: venv
+	$(BIN)/python -m pip install --quiet --no-deps $(MODELS)
 	$(BIN)/tvmconv build "$$($(BIN)/python -c '$(DETECTOR)')" --shape x=1x3x640x640 --with-filters --output demo.bundle
 	$(BIN)/tvmconv verify demo.bundle
 	$(BIN)/tvmconv bench demo.bundle
 	$(BIN)/tvmconv report demo.bundle -o demo.html
-	@echo "demo.bundle is built. Its first layer, in $(BIN)/python: tvmconv.load('demo.bundle').node('p2o.Conv.0')"
 
 smoke: venv
 	$(BIN)/python -m pytest -m smoke -n auto --maxprocesses 2
@@ -125,5 +130,5 @@ docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 clean:
-	rm -rf $(VENV) build dist demo.bundle demo.html *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo.bundle demo.html demo.so *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -43,7 +43,7 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "export-onnxruntime",
         "Write kernels for the convolutions of ONNX models as a library that onnxruntime (1.23 or later) loads and runs them by: "
-        "onnxruntime.register_execution_provider_library(NAME, 'provider.so'). Each model is timed without it, with its "
+        "onnxruntime.register_execution_provider_library(NAME, os.path.abspath('provider.so')). Each model is timed without it, with its "
         "convolutions claimed alone, with what is between them, and as one network; the library claims what was the fastest. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
         EXAMPLE,
         run,

@@ -28,6 +28,7 @@ EXAMPLE = """\
   tvmconv run detector.so --input image.npz --output answers.npz
   tvmconv run detector.so --bench
   tvmconv run detector.so --bench --threads 1 --concurrency 4
+  tvmconv run detector.so --bench --against detector.onnx
 """
 
 
@@ -58,6 +59,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--concurrency", type=positive, default=1, metavar="N", help="callers at once with --bench (default 1)"
     )
+    parser.add_argument(
+        "--against",
+        metavar="MODEL.onnx",
+        help="with --bench: race onnxruntime with the model it was compiled from, in turns",
+    )
     add_json(parser)
 
 
@@ -65,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the outputs, or the times."""
     from ..runtime.networks.network import load_network
 
+    if not arguments.bench and (arguments.against or arguments.concurrency > 1):
+        raise InputError("--against and --concurrency are for --bench: give it, too")
     if arguments.bench and arguments.output:
         raise InputError("--bench gives times, and --output is for answers; leave one of them out")
     if arguments.output:
@@ -75,6 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     network = load_network(arguments.network)
     arrays = _arrays(network, read_inputs(arguments.inputs))
+    if arguments.against:
+        _race(arrays, arguments)
+        return 0
     if arguments.bench:
         _bench(network, arrays, arguments)
         return 0
@@ -150,6 +161,30 @@ def _bench(network: Network, arrays: dict[str, ndarray], arguments: argparse.Nam
         " is outside our kernels",
         file=sys.stderr,
     )
+
+
+def _race(arrays: dict[str, ndarray], arguments: argparse.Namespace) -> None:
+    from ..errors import check_extra
+    from ..measuring.beside import race
+    from ..runtime.processors import kernel_threads
+
+    check_extra("onnx", "onnxruntime")
+    threads = kernel_threads()
+    found = race(arguments.network, arguments.against, arrays, threads, arguments.seconds)
+    if arguments.json:
+        print_json(asdict(found) | {"threads": threads})
+        return
+    ours, theirs = found.contenders
+    rows = [
+        (what, f"{a:.{digits}f}", f"{b:.{digits}f}", f"{b / a:.2f}")
+        for what, a, b, digits in (
+            ("a call, ms", ours.seconds * 1e3, theirs.seconds * 1e3, 3),
+            ("start to first answer, s", ours.start, theirs.start, 2),
+            ("memory, MiB", ours.resident / 2**20, theirs.resident / 2**20, 0),
+        )
+    ]
+    print_table(("", ours.name, theirs.name, "ratio"), rows)
+    print(f"{threads} threads each; answers differ by {found.difference:.1e} (relative L2)", file=sys.stderr)
 
 
 def _write(outputs: dict[str, ndarray], path: str) -> None:

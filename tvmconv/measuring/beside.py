@@ -1,0 +1,141 @@
+"""Race a compiled network and onnxruntime with its model, in turns, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, last_line
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One library's numbers.
+
+    Parameters
+    ----------
+    name
+        The library.
+    seconds
+        The median of its calls.
+    start
+        Seconds from the start of its process to the first answer.
+    resident
+        Bytes of memory after that answer.
+    """
+
+    name: str
+    seconds: float
+    start: float
+    resident: int
+
+
+@dataclass(frozen=True)
+class Race:
+    """The contenders, the network first, and the largest relative difference (L2) of an output between them."""
+
+    contenders: tuple[Contender, ...]
+    difference: float
+
+
+class _Process:
+    """A process of `contender`, which has answered once."""
+
+    def __init__(self, name: str, file: str, inputs: Path, threads: int, outputs: Path) -> None:
+        module = f"{__package__}.contender"
+        command = [sys.executable, "-m", module, name, file, str(inputs), str(threads), str(outputs)]
+        begin = time.perf_counter()
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.name, self.outputs = name, outputs
+        self.resident = self._answer()["resident"]
+        self.start = time.perf_counter() - begin
+
+    def _answer(self) -> Any:
+        assert self._process.stdout and self._process.stderr
+        line = self._process.stdout.readline()
+        if not line:
+            why = self._process.stderr.read().strip().splitlines() or ["it ended"]
+            raise InputError(f"{self.name} cannot run this: {why[-1]}")
+        return json.loads(line)
+
+    def samples(self, seconds: float) -> list[float]:
+        """Return the seconds that calls took."""
+        assert self._process.stdin
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        return list(self._answer())
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seconds: float) -> Race:
+    """Race a network and onnxruntime.
+
+    Parameters
+    ----------
+    network, model
+        The files: of the network, and the ONNX model.
+    arrays
+        Inputs of both, by name.
+    threads
+        How many each has.
+    seconds
+        To spend on each, in `ROUNDS` turns.
+
+    Raises
+    ------
+    InputError
+        If one of them cannot answer, or they have other outputs.
+    """
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "inputs.npz"
+        try:
+            np.savez(inputs, allow_pickle=False, **arrays)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"onnxruntime takes no inputs of these types: {last_line(error)}") from error
+        processes: list[_Process] = []
+        try:
+            for name, file in (("tvmconv", network), ("onnxruntime", model)):
+                processes.append(_Process(name, file, inputs, threads, Path(folder) / f"{name}.npz"))
+            samples: list[list[float]] = [[], []]
+            for _ in range(ROUNDS):
+                for found, process in zip(samples, processes, strict=True):
+                    found += process.samples(seconds / ROUNDS)
+            ours, theirs = (dict(np.load(process.outputs)) for process in processes)
+        finally:
+            for process in processes:
+                process.close()
+    if missing := sorted(set(ours) ^ set(theirs)):
+        raise InputError(f"the network and the model differ in their outputs: {', '.join(missing)}")
+    contenders = (
+        Contender(process.name, statistics.median(found), process.start, process.resident)
+        for process, found in zip(processes, samples, strict=True)
+    )
+    return Race(tuple(contenders), max((_difference(ours[name], theirs[name]) for name in ours), default=0.0))
+
+
+def _difference(ours: Any, theirs: Any) -> float:
+    import numpy as np
+
+    if ours.shape != theirs.shape:
+        raise InputError(f"an output has the shape {ours.shape}, and onnxruntime's {theirs.shape}: is it the model?")
+    size = float(np.linalg.norm(theirs.astype(np.float64)))
+    apart = float(np.linalg.norm(ours.astype(np.float64) - theirs.astype(np.float64)))
+    return apart / size if size else apart
