@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,17 @@ def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
     """Return the relative L2 error."""
     exact = expected.astype(np.float64)
     return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
+
+
+def differing(answers: Mapping[str, npt.NDArray[Any]], expected: Sequence[npt.NDArray[Any]]) -> list[str]:
+    """Return in words which outputs of a network differ from what another library computed of the same inputs, and by how much."""
+    found = []
+    for (name, answer), right in zip(answers.items(), expected, strict=True):
+        if answer.shape != right.shape:
+            found.append(f"{name} has the shape {answer.shape} instead of {right.shape}")
+        elif (error := network_error(answer, right)) > NETWORK_ERROR:
+            found.append(f"{name} by {error:.2g}")
+    return found
 
 
 def network_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:

@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checks import MEMORIES
-from ..errors import InputError, SourceError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
+from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
+from .network_sources import check_source, read_source
 from .output import check_output, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, add_records, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from ..exporting.network_part import NetworkPart
+    from .network_sources import Source
     from .parsing import Subparsers
 
 FORMATS = ("plan", "c")
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
+  tvmconv compile resnet50.pt2 --output resnet50.so
   tvmconv compile detector.onnx --cut boxes --cut scores --output detector.so
   tvmconv compile resnet50.onnx --batch 8 --target x86-64-v3 --output resnet50.so
   tvmconv compile resnet50.onnx --format c --target neoverse-n1 --output resnet50
@@ -36,12 +37,14 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "compile",
-        "Compile a whole ONNX model into one library: its convolutions, and what follows them, by the kernels that tvmconv"
+        "Compile a whole model into one library: its convolutions, and what follows them, by the kernels that tvmconv"
         " build would give them, what lies between as few loops as possible.",
         EXAMPLE,
         run,
     )
-    parser.add_argument("model", metavar="MODEL.onnx", help="an ONNX file")
+    parser.add_argument(
+        "model", metavar="MODEL", help="an ONNX file (.onnx), or a program that torch.export.save wrote (.pt2)"
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -96,7 +99,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--require-comparison",
         action="store_true",
-        help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, or those of ONNX's reference evaluator; with"
+        help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, or PyTorch's; with"
         " --format c: if the test has none to compare with",
     )
     add_math(parser)
@@ -106,21 +109,15 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile; print the library's path, or what became of each convolution."""
-    from ..frontends.shapes import Bucket
-
     _check(arguments)
     from ..network.compile import export, export_part
     from ..network.passes import use_kernels
-    from ..network.read.onnx.compare import as_it_came
-    from ..network.read.onnx.reader import as_relax, fixed
     from ..network.report import report, rewrites
     from ..runtime.networks.file import read_file
     from ..tuning.records import records_of
 
-    bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
-    model = fixed(arguments.model, bucket, arguments.cut)
-    came = as_it_came(arguments.model, model, bucket, arguments.cut)
-    module = as_relax(model, arguments.model)
+    source = read_source(arguments)
+    module = source.module
     lacking = ""
     with progress_bar("compiling") as progress:
         module = use_kernels(
@@ -133,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
             memory=arguments.memory,
         )
     if arguments.format == "c":
-        lacking = _export_c(arguments, model, came, export_part(module, arguments.target))
+        lacking = _export_c(arguments, source, export_part(module, arguments.target))
     else:
         export(module, arguments.output, arguments.target)
     rows = report(module)
@@ -156,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(arguments.output)
     if arguments.format != "c":  # whose test does it
-        lacking = _compare(arguments, model, came)
+        lacking = _compare(arguments, source)
     if lacking and arguments.require_comparison:
         raise VerificationError(f"{lacking}; --require-comparison asks for it")
     if lacking:
@@ -166,8 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise what can be known before minutes are spent."""
-    if Path(arguments.model).suffix.lower() != ".onnx":
-        raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
+    check_source(arguments)
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
     check_extra("compile", "tvm")
@@ -180,38 +176,39 @@ def _check(arguments: argparse.Namespace) -> None:
         check_output(Path(arguments.output), mapped=True)
 
 
-def _export_c(arguments: argparse.Namespace, model: ModelProto, came: ModelProto, part: NetworkPart) -> str:
-    """Write the folder; its test is on random inputs, with onnxruntime's answers. Return why it has none."""
+def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) -> str:
+    """Write the folder; its test is on random inputs, with the answers of the model's library. Return why it has none."""
     from ..exporting.network_exporter import export_network
     from ..network.lower import check_target
-    from ..network.read.onnx.compare import answers
     from ..runtime.networks.tensors import random_arrays, tensors_of
 
     arrays = random_arrays(tensors_of(part.description, "inputs"))
     lacking = ""
     try:
-        examples = (list(arrays.values()), answers(model, arrays, came))
+        examples = (list(arrays.values()), source.answers(arrays))
     except InputError as error:
-        lacking = f"{arguments.output} was written without a test, so its answers are not compared with onnxruntime's: {error}"
+        lacking = f"{arguments.output} was written without a test, so its answers are not compared with {source.by}'s: {error}"
         examples = None
     isa = check_target(arguments.target).isa
     export_network(part, isa, Path(arguments.model).name, arguments.output, arguments.name, examples)
     return lacking
 
 
-def _compare(arguments: argparse.Namespace, model: ModelProto, came: ModelProto) -> str:
-    """Compare the library's answers with onnxruntime's; return why that cannot be."""
-    from ..network.read.onnx.compare import differences
+def _compare(arguments: argparse.Namespace, source: Source) -> str:
+    """Compare the library's answers with those of the model's library; return why that cannot be."""
+    from ..accuracy import differing
     from ..runtime.networks.network import load_network
 
     try:
-        found = differences(model, load_network(arguments.output), came)
+        network = load_network(arguments.output)
+        arrays = network.random_inputs()
+        found = differing(network(**arrays), source.answers(arrays))
     except (UnsupportedMachineError, InputError) as error:
-        return f"{arguments.output} was written, but its answers were not compared with onnxruntime's: {error}"
+        return f"{arguments.output} was written, but its answers were not compared with {source.by}'s: {error}"
     if found:
         raise VerificationError(
-            f"{arguments.output} was written, but on random inputs its answers are not onnxruntime's (relative L2 error):"
-            f" {', '.join(found)}. TVM's frontend may have an operator wrong, unless one of the network's jumps (top-k,"
+            f"{arguments.output} was written, but on random inputs its answers are not {source.by}'s (relative L2 error):"
+            f" {', '.join(found)}. An operator may be read wrongly, unless one of the network's jumps (top-k,"
             f" rounding); the convolutions alone can be built: tvmconv build {arguments.model}"
         )
     return ""

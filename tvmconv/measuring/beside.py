@@ -41,7 +41,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Race:
+class Contest:
     """The contenders, the network first, and the largest relative difference (L2) of an output between them."""
 
     contenders: tuple[Contender, ...]
@@ -83,7 +83,7 @@ class _Process:
         self._process.communicate()
 
 
-def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seconds: float) -> Race:
+def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seconds: float) -> Contest:
     """Race a network and onnxruntime.
 
     Parameters
@@ -128,7 +128,7 @@ def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seco
         Contender(process.name, statistics.median(found), process.start, process.resident)
         for process, found in zip(processes, samples, strict=True)
     )
-    return Race(tuple(contenders), max((_difference(ours[name], theirs[name]) for name in ours), default=0.0))
+    return Contest(tuple(contenders), max((_difference(ours[name], theirs[name]) for name in ours), default=0.0))
 
 
 def _difference(ours: Any, theirs: Any) -> float:

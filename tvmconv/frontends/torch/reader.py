@@ -57,17 +57,22 @@ class _Call:
     output: Any
 
 
+def load_program(source: str) -> torch.export.ExportedProgram:
+    """Return the program of a file; raise a SourceError if there is none."""
+    if not is_zipfile(source):  # of which PyTorch would log its own traceback, too
+        raise SourceError(f"{source} is no program of torch.export.save, or is truncated: it is no zip file")
+    try:
+        return torch.export.load(source)
+    except Exception as error:
+        raise SourceError(f"{source} is no program of torch.export.save: {_first_line(error)}") from error
+
+
 class ExportReader(Reader):
     """Reads one program."""
 
     def __init__(self, source: str, how: Reading) -> None:
         super().__init__(source, how)
-        if not is_zipfile(source):  # of which PyTorch would log its own traceback, too
-            raise SourceError(f"{source} is no program of torch.export.save, or is truncated: it is no zip file")
-        try:
-            self._program = torch.export.load(source)
-        except Exception as error:
-            raise SourceError(f"{source} is no program of torch.export.save: {_first_line(error)}") from error
+        self._program = load_program(source)
 
     def read(self, bucket: Bucket) -> tuple[list[Node], list[Skipped]]:
         """Return the convolutions at the shapes of a bucket, and those that are skipped.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_shapes
 
-from ....accuracy import NETWORK_ERROR, network_error
+from ....accuracy import differing
 from ....errors import InputError, SourceError, TvmconvWarning, last_line
 from ....frontends.onnx.graph import OURS, attributes_of, subgraphs, values_of
 from ....frontends.onnx.load import load
@@ -76,14 +76,7 @@ def differences(model: ModelProto, network: Network, came: ModelProto | None = N
         If neither onnxruntime nor ONNX's evaluator runs the model on the inputs, such as an index of what has one element.
     """
     arrays = network.random_inputs()
-    expected = answers(model, arrays, came)
-    found = []
-    for (name, answer), right in zip(network(**arrays).items(), expected, strict=True):
-        if answer.shape != right.shape:
-            found.append(f"{name} has the shape {answer.shape} instead of {right.shape}")
-        elif (error := network_error(answer, right)) > NETWORK_ERROR:
-            found.append(f"{name} by {error:.2g}")
-    return found
+    return differing(network(**arrays), answers(model, arrays, came))
 
 
 def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | None = None) -> list[Array]:

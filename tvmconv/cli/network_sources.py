@@ -1,0 +1,123 @@
+"""The models that `tvmconv compile` reads: ONNX files, and programs that `torch.export.save` wrote."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import InputError, SourceError, check_extra, last_line
+from ..frontends.shapes import Bucket
+
+if TYPE_CHECKING:
+    import tvm
+
+    from ..runtime.networks.tensors import Array
+
+FILES = (".onnx", ".pt2")
+
+
+class Source(Protocol):
+    """A model and who computes its answers.
+
+    Attributes
+    ----------
+    module
+        The model as a Relax module.
+    by
+        The library whose answers those of the network are compared with.
+    """
+
+    module: tvm.IRModule
+    by: str
+
+    def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
+        """Return that library's outputs of inputs by name; an InputError if it cannot run the model on them."""
+
+
+def read_source(arguments: argparse.Namespace) -> Source:
+    """Return the model that a command was given, at the shapes that it was given.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read, or its shapes are not fixed.
+    InputError
+        If an option is not for such a file.
+    MissingExtraError
+        If the reader is not installed.
+    """
+    suffix = Path(arguments.model).suffix.lower()
+    if suffix == ".pt2":
+        return _Program(arguments)
+    return _OnnxModel(arguments)
+
+
+def check_source(arguments: argparse.Namespace) -> None:
+    """Raise an error for a file or an option that cannot be, before minutes are spent."""
+    suffix = Path(arguments.model).suffix.lower()
+    if suffix not in FILES:
+        raise SourceError(
+            f"{arguments.model!r} is neither an ONNX file nor a program; tvmconv compile reads {', '.join(FILES)}"
+        )
+    if suffix == ".pt2" and (arguments.shape or arguments.dim or arguments.batch is not None or arguments.cut):
+        raise InputError(
+            "--shape, --dim, --batch and --cut are for ONNX files; a program of torch.export has the shapes and outputs that it was"
+            " exported with"
+        )
+
+
+class _OnnxModel:
+    by = "onnxruntime"
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from ..network.read.onnx.compare import as_it_came
+        from ..network.read.onnx.reader import as_relax, fixed
+
+        bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
+        self._model = fixed(arguments.model, bucket, arguments.cut)
+        self._came = as_it_came(arguments.model, self._model, bucket, arguments.cut)
+        self.module = as_relax(self._model, arguments.model)
+
+    def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
+        from ..network.read.onnx.compare import answers
+
+        return answers(self._model, arrays, self._came)
+
+
+class _Program:
+    by = "PyTorch"
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        check_extra("torch", "torch")
+        if sys.modules.get("torch", self) is None:  # kept from being imported by a command that was called in a process
+            del sys.modules["torch"]
+        from ..frontends.torch.reader import load_program
+        from ..network.read.torch.reader import read_torch
+
+        self._program = load_program(arguments.model)
+        self.module = read_torch(self._program)
+
+    def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
+        import torch
+        from torch.utils import _pytree as pytree
+
+        tensors = [
+            torch.from_numpy(each.view("int16")).view(torch.bfloat16)
+            if each.dtype.name == "bfloat16"
+            else torch.from_numpy(each)
+            for each in arrays.values()
+        ]
+        signature = self._program.graph_signature.user_inputs
+        if len(signature) != len(tensors):
+            raise InputError(f"the program takes {len(signature)} tensors, the network {len(tensors)}")
+        try:
+            args, kwargs = pytree.tree_unflatten(tensors, self._program.call_spec.in_spec)
+            with torch.no_grad():
+                found = self._program.module()(*args, **kwargs)
+        except Exception as error:
+            raise InputError(f"PyTorch cannot run it on random inputs: {last_line(error)}") from error
+        leaves = [each for each in pytree.tree_leaves(found) if isinstance(each, torch.Tensor)]
+        return [(each.float() if each.dtype == torch.bfloat16 else each).numpy() for each in leaves]
