@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("tvm")
 torch = pytest.importorskip("torch")
 from tvmconv.fills import numpy_dtype  # noqa: E402
-from tvmconv.linear.maps import Array, LinearMap, add, compose, identity  # noqa: E402
-from tvmconv.linear.rounding import lost, relative_error, rounds_more  # noqa: E402
+from tvmconv.network.algebra.maps import Array, LinearMap, add, compose, identity  # noqa: E402
+from tvmconv.network.algebra.rounding import lost, relative_error, rounds_more  # noqa: E402
 
 CHANNELS = 16
 # What is measured differs by so much: it is of some thousand numbers.

@@ -1,4 +1,4 @@
-"""A model with parallel branches, as its owner exported it: what builds and compilations of it compute, and say of its filters."""
+"""A model with parallel branches, as its owner exported it: what compilations of it compute, and say of its filters."""
 
 from __future__ import annotations
 
@@ -39,23 +39,6 @@ def answer(source: str) -> tuple[np.ndarray, np.ndarray]:
     data = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
     session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
     return data, session.run(None, {"x": data})[0]
-
-
-def test_a_bundle_with_filters(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["build", source, "--with-filters", "-o", str(tmp_path / "b")]) == 0
-    said = "3 branches, one kernel; 1.1 times fewer multiplications"
-    assert f"joined: wide: {said}" in capsys.readouterr().err
-    node = tvmconv.load(tmp_path / "b").node("wide")
-    data, expected = answer(source)
-    assert_near(node(data), expected, summed=16 * 10, layers=2)
-    assert (node.output, node.residual, node.joined) == ("y", None, said)
-
-
-@pytest.mark.parametrize("option", ["--no-fuse", "--math=strict"])
-def test_a_bundle_of_the_layers_as_they_are(option: str, source: str, tmp_path: Path) -> None:
-    assert cli.main(["build", source, "--with-filters", option, "-o", str(tmp_path / "b")]) == 0
-    registry = tvmconv.load(tmp_path / "b")
-    assert registry.node("narrow").output != registry.node("wide").output and not registry.node("wide").joined
 
 
 def test_a_network_says_it_where_it_is_explained(

@@ -66,7 +66,8 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
             raise SourceError(
                 "two models have the same file name, by which a bundle tells their nodes apart; rename one"
             )
-        kept = [node for node in bundle.nodes if not _is_replaced(node, nodes)]
+        convolutions = set(map(_convolution, nodes))
+        kept = [node for node in bundle.nodes if _convolution(node) not in convolutions]
         write_manifest(replace(bundle, nodes=(*kept, *nodes)))
         _remove_unused(path, {blob.file for node in (*kept, *nodes) for blob in node.blobs()})
     return size_of(nodes)
@@ -95,20 +96,8 @@ def _entry(bundle: Bundle, model: str, node: Node) -> NodeEntry | None:
     }
     bias = vectors.pop("bias", None)
     return NodeEntry(
-        node.name, model, signature, constants.output, blobs, bias, **vectors, residual=node.residual,
-        joined=node.joined, serves=node.serves if node.joined else (),
+        node.name, model, signature, constants.output, blobs, bias, **vectors, residual=node.residual
     )  # fmt: skip
-
-
-def _is_replaced(old: NodeEntry, new: Sequence[NodeEntry]) -> bool:
-    """Return whether a bundle's node is to go: one of the new nodes is the same, or one of both is joined from the other."""
-    for node in new:
-        if node.model != old.model:
-            continue
-        same_name = node.name == old.name and (_convolution(node) == _convolution(old) or node.joined != old.joined)
-        if same_name or old.name in node.serves or node.name in old.serves:
-            return True
-    return False
 
 
 def _convolution(node: NodeEntry) -> tuple[str, str, Problem]:

@@ -66,8 +66,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--with-filters",
         action="store_true",
         help="put the filters and biases of models into the bundle, packed, with normalizations that follow folded into"
-        " them, and what their epilogues take: load(BUNDLE).node(NAME)(data). Convolutions that add up or follow each other are joined"
-        " where that multiplies no more often, but with --no-fuse or --math strict",
+        " them, and what their epilogues take: load(BUNDLE).node(NAME)(data)",
     )
     parser.add_argument(
         "--no-fallback",
@@ -82,8 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Build; print the bundle's path."""
     from ..building.builder import build
 
-    joins = arguments.fuse and arguments.math != "strict"
-    models = read_models(arguments, constants=arguments.with_filters, join=joins)
+    models = read_models(arguments, constants=arguments.with_filters)
     problems = problems_of(models)
     targets = arguments.target or ["host"]
     if arguments.trials or arguments.seconds:

@@ -149,8 +149,6 @@ def _kernels(arguments: argparse.Namespace) -> int:
                 print(f"for {variant.target}, {skipped['algorithm']} was skipped: {skipped['reason']}")
     else:
         print(f"there is no kernel for {explanation.signature}")
-    for line in explanation.joined:
-        print(f"it computes {line}")
     for split in explanation.splits:
         if split.obstacle is not None:
             print(f"on {split.device}, {split.obstacle}")

@@ -94,7 +94,6 @@ def read_models(
     arguments: argparse.Namespace,
     sources: Sequence[str] | None = None,
     constants: bool = False,
-    join: bool = False,
     required: bool = True,
 ) -> list[Model]:
     """Read the sources that the arguments of :func:`add_sources` name, and tell on stderr what each model holds.
@@ -107,8 +106,6 @@ def read_models(
         The sources; None: ``arguments.sources``.
     constants
         Whether the filters that models fix are wanted.
-    join
-        Whether convolutions may be joined by these.
     required
         Whether there has to be a convolution to build.
 
@@ -135,7 +132,6 @@ def read_models(
             filter_format=arguments.filter_format,
             with_constants=constants,
             fuse=arguments.fuse,
-            join=join,
         )
         for source in sources
     ]
@@ -146,16 +142,8 @@ def read_models(
         if required and model.skipped and not any(each.nodes for each in models):
             raise SourceError(f"{model.source}: no kernel can be built: {reasons[0]}")
         if model.is_model:
-            print(
-                "\n  ".join(
-                    [
-                        f"{model.source}: {model.summary()}",
-                        *(f"skipped: {why}" for why in reasons),
-                        *dict.fromkeys(f"joined: {node.name}: {node.joined}" for node in model.nodes if node.joined),
-                    ]
-                ),
-                file=sys.stderr,
-            )
+            lines = [f"{model.source}: {model.summary()}", *(f"skipped: {why}" for why in reasons)]
+            print("\n  ".join(lines), file=sys.stderr)
     if required and not any(model.nodes for model in models):
         raise SourceError(f"no convolution in {', '.join(sources)}")
     return models

@@ -41,7 +41,6 @@ def read_model(
     filter_format: str | None = None,
     with_constants: bool = False,
     fuse: bool = True,
-    join: bool = False,
 ) -> Model:
     """Read the convolutions of a source; those that no kernel can be built for are listed with the reason.
 
@@ -68,10 +67,6 @@ def read_model(
         Whether nodes get the filters and biases that the model fixes.
     fuse
         Whether what follows a convolution of a model becomes its epilogue.
-    join
-        Whether convolutions of fixed filters that add up or follow each other are joined where that multiplies no more often, in
-        ONNX models and OpenVINO IR. Kernels for them need the filters of :attr:`Node.constants`, so it is for models read with
-        `with_constants`.
 
     Raises
     ------
@@ -95,9 +90,7 @@ def read_model(
     if suffix not in MODELS:
         nodes = [Node(place, problem) for place, problem in _read_problems(source, buckets)]
     else:
-        reader = _reader(
-            source, suffix, Reading(dtype, shapes_by, inputs or {}, with_constants, fuse, join and with_constants)
-        )
+        reader = _reader(source, suffix, Reading(dtype, shapes_by, inputs or {}, with_constants, fuse))
         for bucket in buckets:
             found, left_out = reader.read(bucket)
             nodes += found

@@ -53,8 +53,6 @@ class Node:
         became its epilogue.
     residual
         The name of the tensor that its epilogue adds, if it adds one.
-    joined
-        What it was joined of, in words; empty if it is a convolution of the model.
     """
 
     name: str
@@ -62,7 +60,6 @@ class Node:
     constants: Callable[[], Constants] | None = field(default=None, compare=False)
     serves: tuple[str, ...] = ()
     residual: str | None = None
-    joined: str = ""
 
     def __post_init__(self) -> None:
         if not self.serves:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .joining import Join
 from .model import Node, Skipped
 from .shapes import Bucket, Dims, Input, bind
 
@@ -30,8 +29,6 @@ class Reading:
         Whether nodes get the filters and biases that the model fixes.
     fuse
         Whether what follows a convolution becomes its epilogue.
-    join
-        Whether fixed convolutions are joined where that multiplies no more often.
     """
 
     dtype: str | None = None
@@ -39,7 +36,6 @@ class Reading:
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     with_constants: bool = False
     fuse: bool = True
-    join: bool = False
 
 
 class Reader(ABC):
@@ -52,9 +48,6 @@ class Reader(ABC):
         self._given = how.inputs
         self._with_constants = how.with_constants
         self._fuse = how.fuse
-        self._join = how.join
-        # By the names of the convolutions.
-        self._joins: dict[str, Join] = {}
 
     @abstractmethod
     def read(self, bucket: Bucket) -> tuple[list[Node], list[Skipped]]:
@@ -65,16 +58,6 @@ class Reader(ABC):
         SourceError
             If the bucket does not fit the source, or that cannot be read, or not be run though this is asked for.
         """
-
-    def _joined(self, name: str) -> str:
-        """Return what was done to a convolution by joining; nothing if it is the model's own."""
-        join = self._joins.get(name)
-        return "" if join is None else join.said
-
-    def _serves(self, name: str, following: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of the operations that a convolution stands for, of those after it `following`."""
-        join = self._joins.get(name)
-        return (*((name,) if join is None else join.serves), *following)
 
     def _bound(self, inputs: Sequence[Input], bucket: Bucket) -> dict[str, Dims | None]:
         """Return the inputs' shapes with what a bucket, or an array that was given, says of them.

@@ -17,7 +17,6 @@ from ..building.bench import BenchRow
 from ..isa.machine import model_name
 from ..measuring.peak import Peak
 from ..runtime.bundle import EMULATED, Bundle
-from ..runtime.explain import joins
 from ..runtime.selection import BACKENDS
 from ..version import __version__
 from .comparison import Comparison
@@ -110,9 +109,6 @@ def _sections(report: Page) -> list[tuple[str, str, str]]:
         limits = report.limits if any(BACKENDS[row.kind].has_peak for row in rows) else None
         sections.append(("roofline", "Roofline", draw_roofline(rows, limits, anchors) + _roofline_note(rows, limits)))
     sections.append(("table", "Kernels", _KERNELS_NOTE + draw_kernels(report.lines, report.limits, anchors)))
-    if joined := joins(report.bundle):
-        text = "".join(f"<li>{escape(line)}</li>" for line in joined)
-        sections.append(("joined", "Joined filters", f"{_JOINED_NOTE}<ul>{text}</ul>"))
     if report.comparison is not None:
         title = f"Against {escape(report.comparison.other)}"
         sections.append(("against", title, draw_comparison(report.comparison)))
@@ -124,7 +120,6 @@ def _sections(report: Page) -> list[tuple[str, str, str]]:
 _KERNELS_NOTE = (
     "<p class='muted'>A click on a header sorts. Times are medians of calls on the same arrays again and again.</p>"
 )
-_JOINED_NOTE = "<p class='muted'>Nodes of the models that one convolution with joined filters is in the place of.</p>"
 _CURVES_NOTE = (
     "<p class='muted'>The fastest schedule so far against the candidates tried, in their order. Dots are candidates;"
     " those more than four times as slow as the fastest are at the upper edge, and those without a time (they did not compile, were wrong,"

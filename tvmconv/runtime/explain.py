@@ -64,8 +64,6 @@ class Explanation:
         bundles are loaded with ``split_batch=True``, or why they do not.
     split_batch
         Whether these bundles were.
-    joined
-        A line for each of the bundles' nodes that these kernels compute, and that several nodes of a model were joined to.
     """
 
     signature: str
@@ -76,7 +74,6 @@ class Explanation:
     command: str | None = None
     splits: tuple[Split, ...] = ()
     split_batch: bool = False
-    joined: tuple[str, ...] = ()
 
     @property
     def found(self) -> bool:
@@ -106,8 +103,7 @@ def explain(
         if entry.signature == signature
     )
     if any(variant.taken for variant in variants):
-        joined = tuple(line for bundle in bundles for line in joins(bundle, signature))
-        return Explanation(signature, devices, variants, split_batch=split_batch, joined=joined)
+        return Explanation(signature, devices, variants, split_batch=split_batch)
     command = f"tvmconv build {signature} {_option(next(iter(tables)))}-o {shlex.quote(str(bundles[0].path))}"
     nearest = _nearest(signature, (candidate for table in tables.values() for candidate in table))
     if nearest is None:
@@ -117,15 +113,6 @@ def explain(
     pairs = ((field.name, getattr(problem, field.name), getattr(other, field.name)) for field in fields(Problem))
     differences = tuple(Difference(name, asked, has) for name, asked, has in pairs if asked != has)
     return Explanation(signature, devices, variants, nearest, differences, command, splits, split_batch)
-
-
-def joins(bundle: Bundle, signature: str | None = None) -> list[str]:
-    """Return a line for each node that several nodes of a model were joined to, of one signature or of all."""
-    return [
-        f"{node.name} of {node.model}: {node.joined}"
-        for node in bundle.nodes
-        if node.joined and signature in (None, node.signature)
-    ]
 
 
 def not_found(explanation: Explanation, device: Device = None) -> TvmconvError:

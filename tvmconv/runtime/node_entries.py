@@ -6,14 +6,12 @@ manifest.json may have, beside the entries::
      {"name": "/model.0/conv/Conv", "model": "detector.onnx", "signature": "conv2d-...", "output": "the tensor's name",
       "filters": {"the layout's name": {"file": "filters/0f...e1.bin", "sha256": "0f...e1", "bytes": 1728}, ...},
       "bias": null or {"file": "filters/77...02.bin", "sha256": "77...02", "bytes": 64},
-      "scale": null or a file of f32, "slope": null or a file of f32, "residual": null or the tensor's name,
-      "joined": "" or in words what several nodes became one by, "serves": [their names, or none]}, ...]
+      "scale": null or a file of f32, "slope": null or a file of f32, "residual": null or the tensor's name}, ...]
 
 A node occurs once for each signature: for each shape and type that it was built for. Its `filters` are what the kernels
 of its signature take, one for each layout; nodes and kernels of equal content share a file. Files are the elements alone,
 are named by their sha256, and are mapped into memory when a node is first called. `residual` is the tensor of the model
-that the epilogue adds. Manifests of before there were epilogues have no `scale`, `slope` and `residual`, those of before filters
-were joined no `joined` and `serves`.
+that the epilogue adds. Manifests of before there were epilogues have no `scale`, `slope` and `residual`.
 """
 
 from __future__ import annotations
@@ -49,8 +47,6 @@ class NodeEntry:
     scale: Blob | None = None
     slope: Blob | None = None
     residual: str | None = None
-    joined: str = ""
-    serves: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -100,13 +96,8 @@ def _parse_node(where: str, value: object) -> NodeEntry:
     }
     if residual is not None and not isinstance(residual, str):
         raise ValueError(f"{where}.residual must be a text, the name of a tensor, or null")
-    joined, serves = value.get("joined", ""), value.get("serves", [])
-    if not isinstance(joined, str) or not isinstance(serves, list) or not all(isinstance(each, str) for each in serves):
-        raise ValueError(f"{where}.joined must be a text, and {where}.serves a list of names")
     bias = vectors.pop("bias", None)
-    return NodeEntry(
-        name, model, signature, output, blobs, bias, **vectors, residual=residual, joined=joined, serves=tuple(serves)
-    )
+    return NodeEntry(name, model, signature, output, blobs, bias, **vectors, residual=residual)
 
 
 def _parse_blob(where: str, value: object) -> Blob:

@@ -63,14 +63,12 @@ class Node:
         The tensor of the model that a call computes.
     residual : str or None
         The tensor of the model that a call takes as `residual`; None if it takes none.
-    joined : str
-        What nodes of the model were joined to this one, in words; empty if it is one of the model's.
     """
 
     def __init__(self, registry: Kernels, entries: Sequence[tuple[Bundle, NodeEntry]]) -> None:
         first = entries[0][1]
         self.name, self.model = first.name, first.model
-        self.output, self.residual, self.joined = first.output, first.residual, first.joined
+        self.output, self.residual = first.output, first.residual
         self._registry = registry
         self._entries = [(bundle, entry, parse_signature(entry.signature)) for bundle, entry in entries]
         self.problems = tuple(problem for *_, problem in self._entries)
@@ -240,12 +238,6 @@ def find_node(registry: Kernels, name: str, model: str | None) -> Node:
         )
     if entries:
         return Node(registry, list(entries.values()))
-    for _, node in everything:
-        if name in node.serves and model in (None, node.model):
-            raise KernelNotFoundError(
-                f"the node {name!r} is a part of {node.name!r} ({node.joined}), which computes the tensor {node.output!r}: call"
-                " that, or build with --no-fuse"
-            )
     names = sorted({node.name for _, node in everything})
     close = get_close_matches(name, names, n=1)
     if not names:

@@ -29,7 +29,6 @@ from .graph import (
     used_names,
     with_inputs,
 )
-from .join import joined
 from .load import load
 from .observe import Observed, observe, observe_branches
 from .rules import node_problem
@@ -75,10 +74,6 @@ class OnnxReader(Reader):
         cause = ""
         try:
             inferred = _infer(model)
-            if self._join:
-                model, joins = joined(model, inferred, self._folder)
-                self._joins = {each.name: each for each in joins}
-                inferred = _infer(model)
         except SourceError as error:
             if self._shapes == "infer":
                 raise SourceError(f"{self._source}: {error}") from error
@@ -206,8 +201,8 @@ class OnnxReader(Reader):
                 ) from error
         constants = constants_of(place, chain, problem, tensors) if self._with_constants else None
         following = (node for node in map(tensors.maker, chain.nodes) if node is not None)
-        serves = self._serves(place.name, [node.name or node.output[0] for node in following])
-        return Node(place.name, chain.problem(problem), constants, serves, chain.residual, self._joined(place.name))
+        serves = (place.name, *(node.name or node.output[0] for node in following))
+        return Node(place.name, chain.problem(problem), constants, serves, chain.residual)
 
 
 class _UnknownShapeError(SourceError):

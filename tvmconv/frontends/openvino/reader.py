@@ -14,7 +14,6 @@ import numpy as np
 
 from ... import ops
 from ...errors import InvalidProblemError, SourceError, last_line, missing_extra
-from ...linear.maps import LinearMap
 from ...problem import Problem
 from ..following import Chain, follow
 from ..model import Constants, Node, Skipped
@@ -26,7 +25,6 @@ try:
 except ImportError:
     raise missing_extra("openvino", "openvino") from None
 from .effects import OpenvinoOperations, is_fixed, value_of
-from .join import join
 
 OP_TYPES = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
 _OTHER_OP_TYPES = {
@@ -55,8 +53,6 @@ class OpenvinoReader(Reader):
         inputs = [_declared(each) for each in model.inputs]
         bound = self._bound(inputs, bucket)
         self._reshape(model, bound)
-        if self._join:
-            self._joins = {each.name: each for each in join(model, self._map, _name)}
         found = [op for op in model.get_ordered_ops() if op.get_type_name() in (*OP_TYPES, *_OTHER_OP_TYPES)]
         convolutions = [op for op in found if op.get_type_name() in OP_TYPES]
         observed: dict[str, tuple[Shape, Shape, Shape]] = {}
@@ -122,21 +118,9 @@ class OpenvinoReader(Reader):
         constants = None
         if self._with_constants and fixed:
             constants = _constants(op, chain, problem, chain.last.get_friendly_name())
-        serves = self._serves(name, [each.get_friendly_name() for each in chain.nodes])
+        serves = (name, *(each.get_friendly_name() for each in chain.nodes))
         residual = None if chain.residual is None else chain.residual.get_friendly_name()
-        return Node(name, chain.problem(problem), constants, serves, residual, self._joined(name))
-
-    def _map(self, op: Any) -> LinearMap | None:
-        """Return what a convolution of a fixed filter computes; None if it has none, or is refused."""
-        shapes, element = _static(op), op.input_value(0).get_element_type().to_string()
-        if shapes is None or not is_fixed(op.input_value(1).get_node()) or element not in _DTYPES:
-            return None
-        try:
-            made = node_problem(op.get_type_name(), op.get_attributes(), *shapes, _DTYPES[element])
-        except InvalidProblemError:  # which is said of it where it is read
-            return None
-        filter_ = value_of(op.input_value(1)).reshape(made.filter_shape).astype(np.float64)
-        return LinearMap(filter_, None, made.strides, made.dilations, made.pads_begin, made.pads_end, made.groups)
+        return Node(name, chain.problem(problem), constants, serves, residual)
 
     def _follow(self, op: Any, channels: int, fixed: bool, taken: dict[str, str]) -> Chain:
         """Return what the kernel computes, the bias at the least."""

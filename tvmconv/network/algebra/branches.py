@@ -13,14 +13,14 @@ from typing import Any
 
 from tvm import relax
 
-from ...linear.maps import LinearMap, add, describe_gain
-from ...linear.rounding import rounds_more
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, part_cycles, pass_cycles
+from .maps import LinearMap, add, describe_gain
 from .reading import Level, is_rows, levels, pixels, written
+from .rounding import rounds_more
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...linear.maps import LinearMap, add, compose
-from ...linear.rounding import MOST, lost, relative_error, rounds_more
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, outputs, part_cycles, pass_cycles
+from .maps import LinearMap, add, compose
 from .reading import filters, levels, written
+from .rounding import MOST, lost, relative_error, rounds_more
 from .upsampling import Upsampled, find_upsampling, is_cheaper, repeating_cycles
 
 

@@ -8,10 +8,10 @@ from math import prod
 from ...algorithms.cpu.model.cost import lines
 from ...algorithms.table import applicable
 from ...errors import TvmconvError
-from ...linear.maps import LinearMap
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from ...targets.target import CpuTarget
+from .maps import LinearMap
 
 
 def part_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:

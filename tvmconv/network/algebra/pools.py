@@ -12,13 +12,13 @@ from typing import Any
 
 from tvm import relax
 
-from ...linear.maps import LinearMap
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.operators import AVERAGE_POOLS
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, part_cycles, pass_cycles
+from .maps import LinearMap
 from .reading import POOLS, levels, written
 
 

@@ -14,11 +14,11 @@ import numpy as np
 from tvm import relax
 
 from ...fills import numpy_dtype
-from ...linear.maps import Array, LinearMap, compose, identity
 from ..ir.constants import integers, static_shape
 from ..ir.graph import Graph, affine, along
 from ..ir.operators import AVERAGE_POOLS, CONVOLUTIONS
 from ..ir.problem_of import DTYPES, is_convolution
+from .maps import Array, LinearMap, compose, identity
 
 # Operators that are followed back from one: more than any block has, and a bound of the work on long chains.
 _MOST_LEVELS = 24

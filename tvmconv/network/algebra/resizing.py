@@ -12,12 +12,12 @@ from typing import Any
 
 from tvm import relax
 
-from ...linear.maps import LinearMap
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, pass_cycles
+from .maps import LinearMap
 from .reading import filters, written
 
 _METHODS = ("nearest_neighbor", "linear")

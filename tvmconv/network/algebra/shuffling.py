@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...linear.maps import Array, LinearMap
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from ..rewrite.pixel_shuffle import Order, pixel_shuffle
 from .costs import map_cycles, pass_cycles
+from .maps import Array, LinearMap
 from .reading import filters, shifted, written
 from .transposing import transpose, transposed_cycles
 

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...linear.maps import Array, LinearMap
 from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.operators import TRANSPOSED
 from ..ir.problem_of import DTYPES
 from .costs import problem_cycles
+from .maps import Array, LinearMap
 from .reading import fixed
 
 

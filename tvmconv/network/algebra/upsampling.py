@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...linear.maps import Array, LinearMap
-from ...linear.rounding import MOST, lost
 from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, outputs, pass_cycles
+from .maps import Array, LinearMap
 from .reading import filters, shifted
+from .rounding import MOST, lost
 from .transposing import transpose, transposed_cycles
 
 # Ratio to the estimate before: of 512 channels from 16x16, at 0.87 it took 1.11 of the time (Zen 4); at 0.67 and less, less.

@@ -15,7 +15,7 @@ from math import log
 
 import numpy as np
 
-from ..dtypes import numpy_dtype
+from ...dtypes import numpy_dtype
 from .maps import Array, LinearMap, of_constants
 
 # The error may grow by a quarter: of squares.

@@ -1,1 +1,0 @@
-"""Convolutions of fixed numbers as linear maps, which are added and composed: what frontends and networks join filters by."""
