@@ -43,6 +43,11 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
+def spelled_gelu(o: Any, y: Any) -> Any:
+    erf = o.erf(o.divide(y, np.float32(np.sqrt(2))))
+    return o.multiply(o.multiply(y, np.float32(0.5)), o.add(erf, np.float32(1)))
+
+
 # By what is fused: what a model computes of a convolution y of x, and of another tensor r; o are OpenVINO's operations.
 OPENVINO: list[tuple[str, Callable[[Any, Any, Any], Any]]] = [
     ("bias relu", lambda o, y, r: o.relu(o.add(y, o.constant(normal(1, 4, 1, 1))))),
@@ -50,6 +55,10 @@ OPENVINO: list[tuple[str, Callable[[Any, Any, Any], Any]]] = [
     ("add relu", lambda o, y, r: o.relu(o.add(r, y))),
     ("silu add", lambda o, y, r: o.add(o.swish(y), r)),
     ("silu", lambda o, y, r: o.multiply(o.sigmoid(y), y)),
+    ("hardswish", lambda o, y, r: o.divide(o.multiply(y, o.clamp(o.add(y, np.float32(3)), 0, 6)), np.float32(6))),
+    ("gelu add", lambda o, y, r: o.add(spelled_gelu(o, y), r)),
+    ("bias relu", lambda o, y, r: o.relu(o.divide(o.subtract(normal(1, 4, 1, 1), y), normal(4, 1, 1)))),
+    ("", lambda o, y, r: o.multiply(y, o.sigmoid(o.multiply(y, np.float32(1.702))))),
     ("hardswish", lambda o, y, r: o.hswish(y)),
     ("hardsigmoid", lambda o, y, r: o.hsigmoid(y)),
     ("hardsigmoid", lambda o, y, r: o.hard_sigmoid(y, np.float32(0.3), np.float32(0.4))),
@@ -146,6 +155,11 @@ PROGRAMS: list[tuple[str, Callable[[Any, Any, Any], Any]]] = [
     ("elu", lambda m, x, r: functional().elu(m.conv(x), 0.5)),
     ("gelu", lambda m, x, r: functional().gelu(m.conv(x))),
     ("gelu_tanh", lambda m, x, r: functional().gelu(m.conv(x), approximate="tanh")),
+    ("gelu", lambda m, x, r: (lambda y: 0.5 * y * (1 + (y / 2**0.5).erf()))(m.conv(x))),
+    ("silu", lambda m, x, r: (lambda y: y / (1 + (-y).exp()))(m.conv(x))),
+    ("relu", lambda m, x, r: m.relu((m.conv(x) - 1) / m.scale)),
+    ("clip", lambda m, x, r: m.conv(x).clamp(-2e4, 2e4)),
+    ("", lambda m, x, r: (lambda y: y * (1.702 * y).sigmoid())(m.conv(x))),
     ("", lambda m, x, r: m.conv(x) + r.double()),
     ("", lambda m, x, r: m.conv(x) + r.mean((2, 3), keepdim=True)),
     ("", lambda m, x, r: m.conv(x).add(r, alpha=2)),
@@ -154,8 +168,8 @@ PROGRAMS: list[tuple[str, Callable[[Any, Any, Any], Any]]] = [
 ]
 
 
-# Decomposed, a BatchNorm has three results, SiLU is a product, and others are too many operations to be followed.
-DECOMPOSED = [(*each, True) for each in PROGRAMS if each[0] in ("relu", "add relu", "silu")]
+# Decomposed, a BatchNorm has three results, and activations are several operations.
+DECOMPOSED = [(*each, True) for each in PROGRAMS if each[0] in ("relu", "add relu", "silu", "hardswish", "gelu")]
 
 
 @pytest.mark.parametrize(("expected", "forward", "decomposed"), [*((*each, False) for each in PROGRAMS), *DECOMPOSED])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from models import conv_model, model, save, value
@@ -14,15 +15,16 @@ from onnx import helper
 from tvm import relax
 
 from tvmconv import cli
+from tvmconv.dtypes import numpy_dtype
 from tvmconv.epilogue import STEPS, Step, format_epilogue
 from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
+from tvmconv.frontends.activations import POINTS, recognise
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.ir.problem_of import NotCoveredError, is_convolution
 from tvmconv.network.kernels.fuse_epilogue import EpilogueChain, follow
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
-from tvmconv.network.rewrite.recognise_activation import _POINTS, recognise
 from tvmconv.network.rewrite.simplify import simplify
 from tvmconv.reference import apply_step, compute
 
@@ -50,11 +52,11 @@ def chains_of(
             output = builder.emit_output(after(convolved))
         builder.emit_func_output(output)
     graph = Graph(simplify(builder.finalize())["main"])
-    sums: set[relax.Var] = set()
+    taken: dict[Any, Any] = {}
     calls = [
         variable for variable in graph.values if (call := graph.call(variable)) is not None and is_convolution(call)
     ]
-    return [follow(each, graph, sums) for each in calls]
+    return [follow(each, graph, taken) for each in calls]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,7 @@ def chains_of(
     [
         (nn.relu, "relu"),
         (lambda y: op.clip(y, 0, 6), "clip_0_6"),
+        (lambda y: op.clip(y, -2e4, 3e5), "clip_-20000_300000"),
         (lambda y: nn.leakyrelu(y, 0.2), "leaky_0.2"),
         (lambda y: nn.prelu(y, const(np.arange(6) / 8), 3), "prelu"),
         (lambda y: op.multiply(y, op.sigmoid(y)), "silu"),
@@ -102,9 +105,22 @@ def test_numbers_by_channel_go_into_filter_and_bias() -> None:
 )
 def test_every_activation_is_recognised_by_its_values(step: Step) -> None:
     with np.errstate(all="ignore"):
-        values = apply_step(step, _POINTS, {})
+        values = apply_step(step, POINTS, {})
     assert recognise(values) == step
-    assert recognise(values + 1e-3 * np.sin(_POINTS)) is None
+    assert recognise(values + 1e-3 * np.sin(POINTS)) is None
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("step", ["silu", "hardswish", "gelu", "gelu_tanh"])
+def test_numbers_of_formulas_may_be_rounded_but_factors_count(step: str, dtype: str) -> None:
+    with np.errstate(all="ignore"):
+        values = apply_step(Step(step), POINTS, {})
+        quick = apply_step(Step("silu"), 1.702 * POINTS, {}) / 1.702
+    sixth = float(np.array(1 / 6).astype(numpy_dtype(dtype)))
+    assert recognise(values * (6 * sixth), dtype) == Step(step) and recognise(values * (6 * sixth)) is None
+    below = 1 - float(ml_dtypes.finfo(numpy_dtype(dtype)).epsneg)
+    assert recognise(values * below, dtype) is None and recognise(POINTS * below, dtype) is None
+    assert recognise(quick, dtype) is None
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def ends(mod: tvm.IRModule) -> list[str]:
     for variable in graph.values:
         call = graph.call(variable)
         if call is not None and (is_convolution(call) or is_product(call)):
-            for reader in graph.readers(follow(variable, graph, set()).output):
+            for reader in graph.readers(follow(variable, graph, {}).output):
                 after = graph.call(reader)
                 found.append(
                     "" if reader is None else "tuple" if after is None else after.op.name.removeprefix("relax.")

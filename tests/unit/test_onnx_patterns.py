@@ -94,7 +94,7 @@ def test_patterns(name: str, tmp_path: Path) -> None:
     node = check(built(nodes), tmp_path)
     assert (epilogue(node), node.problem.bias) == (expected, bias)
     taken = len(nodes) - (name == "scale twice")  # an epilogue takes one such array
-    assert node.serves == ("conv", *(each.name for each in nodes[:taken]))
+    assert node.serves[0] == "conv" and {*node.serves[1:]} == {each.name for each in nodes[:taken]}
     assert node.constants is not None and node.constants().output == nodes[taken - 1].output[0]
 
 

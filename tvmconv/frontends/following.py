@@ -1,8 +1,9 @@
-"""Find the operations that follow a convolution in a model, and fuse them into its epilogue.
+"""Find the operations that follow a convolution in a model or a network, and fuse them into its epilogue.
 
 Starting at the convolution's output, operations are fused as long as each tensor is read by the next one alone. So nothing else
-that a kernel reads can depend on what it computes, and fused models have no cycles. A source says what each of its operations
-does (:class:`Source`).
+that a kernel reads can depend on what it computes, and fused models have no cycles. What multiplies or adds one number a channel goes
+into the filter and the bias, what comes after the first activation or sum is a step of the epilogue. A source says what each of its
+operations does (:class:`Source`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from ..epilogue import Step, parse_epilogue
 from ..errors import InvalidProblemError
 from ..problem import Problem
+from .activations import Operators, find_activation
 from .folding import fold
 from .model import Constants
 
@@ -37,11 +39,10 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Activation:
-    """A step; `slope` is what ``prelu`` takes."""
+class Slopes:
+    """A PReLU with a slope for each channel."""
 
-    step: Step
-    slope: Numbers | None = None
+    slope: Numbers
 
 
 @dataclass(frozen=True)
@@ -51,45 +52,17 @@ class Sum:
     other: Any
 
 
-Effect = Linear | Activation | Sum
-# Activations that are x times another activation of x.
-_GATED = {Step("sigmoid"): Step("silu"), Step("hardsigmoid", (1 / 6, 0.5)): Step("hardswish")}
+Effect = Linear | Slopes | Sum
 
 
-class Source(Protocol):
-    """A graph, whose operations compute one tensor each."""
-
-    def readers(self, op: Any) -> Sequence[Any]:
-        """Return the operations that read what one computes, each once; the graph's own output counts."""
+class Source(Operators, Protocol):
+    """A graph, whose operations compute one tensor each, with channels."""
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
         """Return what an operation does of what `read` computes, which has so many channels; None for all else."""
 
     def name(self, op: Any) -> str:
         """Return an operation's name, unlike those of others."""
-
-    def group(self, last: Any, channels: int) -> tuple[tuple[Any, ...], Activation] | None:
-        """Return several operations that compute an activation of what `last` computes; None: there are none.
-
-        Nothing else reads that, or what they compute before the last.
-        """
-
-
-class Gates(Source, Protocol):
-    """A graph whose activations are one operation, or two: a gate, and its product with what it is of."""
-
-    def is_product(self, op: Any, one: Any, other: Any) -> bool:
-        """Return whether an operation multiplies, element by element, the results of two others."""
-
-    def group(self, last: Any, channels: int) -> tuple[tuple[Any, ...], Activation] | None:
-        """Return a gate and its product."""
-        readers = self.readers(last)
-        for gate, product in (readers, reversed(readers)) if len(readers) == 2 else ():
-            effect = self.effect(gate, last, channels)
-            gated = _GATED.get(effect.step) if isinstance(effect, Activation) else None
-            if gated and len(self.readers(gate)) == 1 and self.is_product(product, last, gate):
-                return (gate, product), Activation(gated)
-        return None
 
 
 @dataclass(frozen=True)
@@ -124,8 +97,8 @@ class Chain:
         added = any(each.shift is not None for each in self.folded)
         return convolution.with_(bias=convolution.bias or added, epilogue=self.steps)
 
-    def constants(self, problem: Problem, filter_: np.ndarray, bias: np.ndarray | None, output: str) -> Constants:
-        """Return the arrays that the kernel takes, of the convolution's own filter and bias, in ONNX's layouts."""
+    def linear(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return the factor and the shift of each channel that are folded; None: there is none."""
         factor: np.ndarray | None = None
         shift: np.ndarray | None = None
         for each in self.folded:
@@ -134,10 +107,18 @@ class Chain:
                 factor, shift = by if factor is None else factor * by, None if shift is None else shift * by
             if each.shift is not None:
                 shift = each.shift() if shift is None else shift + each.shift()
-        groups = None if problem.op == "convolution" else problem.groups
-        filter_, bias = fold(filter_, bias, factor, shift, groups)
+        return factor, shift
+
+    def fold(
+        self, problem: Problem, filter_: np.ndarray, bias: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the filter and the bias that the kernel takes, of the convolution's own, in ONNX's layouts."""
+        return fold(filter_, bias, *self.linear(), None if problem.op == "convolution" else problem.groups)
+
+    def constants(self, problem: Problem, filter_: np.ndarray, bias: np.ndarray | None, output: str) -> Constants:
+        """Return the arrays that the kernel takes, of the convolution's own filter and bias, in ONNX's layouts."""
         vectors = {name: each().astype(np.float32) for name, each in self.arrays.items()}
-        return Constants(filter_, bias, output, **vectors)
+        return Constants(*self.fold(problem, filter_, bias), output, **vectors)
 
 
 def follow(
@@ -148,6 +129,7 @@ def follow(
     *,
     folds: bool,
     fuse: bool,
+    takes: bool | None = None,
     biased: bool = False,
 ) -> Chain:
     """Return what follows a convolution and is computed with it.
@@ -162,10 +144,13 @@ def follow(
         Whether its filter and its bias are fixed, so that others may go into them.
     fuse
         False: only what goes into the filter and the bias.
+    takes
+        Whether it may take fixed numbers of channels; by default if it folds.
     biased
         Whether numbers that are added to what it computes are its bias, even if nothing else is folded.
     """
     chain = Chain(start)
+    takes = folds if takes is None else takes
     nodes, effect = _next(source, start, channels, False)
     if biased and isinstance(effect, Linear) and effect.factor is None:
         chain = Chain(nodes[-1], nodes, (effect,))
@@ -176,7 +161,10 @@ def follow(
             effect = Sum(effect.other)
         if isinstance(effect, Sum) and taken.get(source.name(nodes[-1]), own) != own:
             return chain
-        longer = _extend(chain, effect, folds, fuse)
+        if isinstance(effect, Linear) and not chain.steps and (folds or (takes and effect.factor is None)):
+            longer: Chain | None = replace(chain, folded=(*chain.folded, effect))
+        else:
+            longer = _extend(chain, effect, takes) if fuse else None
         if longer is None:
             return chain
         if isinstance(effect, Sum):
@@ -184,37 +172,56 @@ def follow(
         chain = replace(longer, last=nodes[-1], nodes=(*chain.nodes, *nodes))
 
 
-def _next(source: Source, last: Any, channels: int, fuse: bool) -> tuple[tuple[Any, ...], Effect | None]:
+def _next(source: Source, last: Any, channels: int, fuse: bool) -> tuple[tuple[Any, ...], Effect | Step | None]:
     """Return the operations that alone read what the last one computes, and what they do."""
-    # Groups first: some begin with an operation that could be folded.
-    if fuse and (group := source.group(last, channels)):
-        return group
+    # Activations first: some begin with an operation that could be folded.
+    if fuse and (found := find_activation(source, last)):
+        return found
     readers = source.readers(last)
     return (tuple(readers), source.effect(readers[0], last, channels)) if len(readers) == 1 else ((), None)
 
 
-def _extend(chain: Chain, effect: Effect | None, folds: bool, fuse: bool) -> Chain | None:
-    """Return a chain that has an effect, too; None if no kernel goes on so."""
-    if isinstance(effect, Linear) and not chain.steps and folds:
-        return replace(chain, folded=(*chain.folded, effect))
-    if effect is None or not fuse:
-        return None
-    if isinstance(effect, Linear):
-        if effect.factor is None or effect.shift is not None or not folds:
-            return None
-        longer = replace(chain, steps=(*chain.steps, Step("scale")), arrays={**chain.arrays, "scale": effect.factor})
+def _extend(chain: Chain, effect: Effect | Step | None, takes: bool) -> Chain | None:
+    """Return a chain whose epilogue has an effect, too; None if no kernel goes on so."""
+    arrays, residual = chain.arrays, chain.residual
+    if isinstance(effect, Linear) and effect.factor is not None and effect.shift is None and takes:
+        step, arrays = Step("scale"), {**arrays, "scale": effect.factor}
+    elif isinstance(effect, Slopes) and takes:
+        step, arrays = Step("prelu"), {**arrays, "slope": effect.slope}
     elif isinstance(effect, Sum):
-        longer = replace(chain, steps=(*chain.steps, Step("add")), residual=effect.other)
+        step, residual = Step("add"), effect.other
+    elif isinstance(effect, Step):
+        step = effect
     else:
-        slope = {} if effect.slope is None else {"slope": effect.slope}
-        if slope and not folds:
-            return None
-        longer = replace(chain, steps=(*chain.steps, effect.step), arrays={**chain.arrays, **slope})
+        return None
     try:
-        parse_epilogue(longer.steps)
+        steps = parse_epilogue((*chain.steps, step))
     except InvalidProblemError:
         return None
-    return longer
+    return replace(chain, steps=steps, arrays=arrays, residual=residual)
+
+
+def affine(name: str, numbers: Numbers, is_first: bool, other: Any = None) -> Linear | None:
+    """Return what an operator on data and fixed numbers of channels does; None: it is not linear, or divides by zero.
+
+    Parameters
+    ----------
+    name
+        The operator, by its name in :data:`tvmconv.frontends.activations.FUNCTIONS`.
+    is_first
+        Whether the data is the first of both.
+    other
+        As of :class:`Linear`.
+    """
+    if name == "add":
+        return Linear(None, numbers, other)
+    if name == "subtract":
+        return Linear(None, lambda: -numbers()) if is_first else Linear(lambda: -np.ones_like(numbers()), numbers)
+    if name == "multiply":
+        return Linear(numbers, None)
+    if name == "divide" and is_first and numbers().all():
+        return Linear(lambda: 1 / numbers(), None)
+    return None
 
 
 def is_per_channel(shape: Sequence[int], channels: int, rank: int) -> bool:

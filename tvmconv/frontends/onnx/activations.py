@@ -39,7 +39,7 @@ def activation(node: NodeProto, tensors: Tensors, rank: int) -> Step | None:
         return Step(_GELU[approximate]) if approximate in _GELU else None
     if kind == "Clip":
         bounds = clip_bounds(node, tensors)
-        return None if bounds is None else Step("clip", bounds)
+        return None if bounds is None or bounds[0] > bounds[1] else Step("clip", bounds)
     if kind == "PRelu":
         slope = tensors.number(node.input[1], rank)
         return None if slope is None else Step("leaky", (slope,))

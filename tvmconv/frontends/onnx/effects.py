@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,19 +11,21 @@ import onnx
 
 from ...epilogue import Step
 from ...problem import Problem
-from ..following import Activation, Chain, Effect, Linear, Source, Sum, by_channel, is_per_channel
+from ..following import Chain, Effect, Linear, Slopes, Source, Sum, affine, by_channel, is_per_channel
 from ..model import Constants
 from .activations import activation, attribute
-from .graph import OURS, Place
-from .groups import find_group
+from .graph import DTYPES, OURS, Place
 from .tensors import Tensors
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-# Tolerance of a formula's numbers, by the type that a model writes them in: some units in the last place.
-_TOLERANCES = {onnx.TensorProto.FLOAT16: 2e-3, onnx.TensorProto.BFLOAT16: 1.6e-2}
-_TOLERANCE = 1e-6
+# Nodes by the names of what they compute of each element; a conversion is the same.
+_ARITHMETIC = {"Add": "add", "Sum": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide"}
+_FUNCTIONS = _ARITHMETIC | {
+    "Pow": "power", "Neg": "negative", "Max": "maximum", "Min": "minimum", "Exp": "exp", "Erf": "erf", "Identity": "same",
+    "Cast": "same",
+}  # fmt: skip
 _EPSILON = 1e-5  # the default of ONNX's BatchNormalization
 
 
@@ -51,40 +54,56 @@ class OnnxOperations(Source):
         """Return the tensor."""
         return str(op)
 
-    def group(self, last: Any, channels: int) -> tuple[tuple[Any, ...], Activation] | None:
-        """Return an activation of several nodes."""
-        tolerance = _TOLERANCES.get(self._type, _TOLERANCE)
-        found = find_group(last, self._tensors, len(self._shape), tolerance)
-        return None if found is None else (tuple(node.output[0] for node in found[0]), Activation(found[1]))
+    def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
+        """Return what a node computes, element by element, and its operands."""
+        node, tensors, rank = self._tensors.maker(op), self._tensors, len(self._shape)
+        if node is None or node.domain not in OURS or not node.input or len(node.output) != 1:
+            return None
+        if (step := activation(node, tensors, rank)) is not None:
+            return step, node.input[:1]
+        name = _FUNCTIONS.get(node.op_type)
+        if name is None or (node.op_type == "Cast" and op not in self._scope):
+            return None
+        return name, [each if (number := tensors.number(each, rank)) is None else number for each in node.input]
+
+    def is_alike(self, op: Any, other: Any) -> bool:
+        """Return whether two tensors have one type; they have one shape, where numbers alone lie between."""
+        return self.dtype(op) == self.dtype(other)
+
+    def dtype(self, op: Any) -> str:
+        """Return a tensor's type; where it is not known, that of the convolution."""
+        value = self._scope.get(op)
+        return DTYPES.get(self._type if value is None else value.elem_type, "")
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
         """Return what a node does of a tensor that it reads once, None for what no kernel does."""
         node, tensors = self._tensors.maker(op), self._tensors
         if node is None or node.domain not in OURS or list(node.input).count(read) != 1:
             return None
-        if node.op_type in ("Add", "Mul", "Sum") and len(node.input) == 2:
-            return self._arithmetic(node, other_input(node, read), channels)
+        if node.op_type in _ARITHMETIC and len(node.input) == 2:
+            return self._arithmetic(node, read, channels)
         if node.input[0] != read:
             return None
         if node.op_type == "BatchNormalization":
             if not self._is_inference(node):
                 return None
             return Linear(lambda: normalization(node, tensors)[0], lambda: normalization(node, tensors)[1])
-        step = activation(node, tensors, len(self._shape))
-        if step is None and node.op_type == "PRelu" and self._is_per_channel(node.input[1]):
-            return Activation(Step("prelu"), lambda: by_channel(tensors.value(node.input[1]), channels))
-        return None if step is None else Activation(step)
+        if node.op_type == "PRelu" and self._is_per_channel(node.input[1]):
+            return Slopes(lambda: by_channel(tensors.value(node.input[1]), channels))
+        return None
 
-    def _arithmetic(self, node: NodeProto, other: str, channels: int) -> Effect | None:
+    def _arithmetic(self, node: NodeProto, read: str, channels: int) -> Effect | None:
+        is_first = node.input[0] == read
+        other = node.input[1 if is_first else 0]
         value = self._scope.get(other)
         alike = value is not None and value.shape == self._shape and value.elem_type == self._type
-        if node.op_type != "Sum" and self._is_per_channel(other):
+        if self._is_per_channel(other):
+            numbers = partial(self._numbers, other, channels)
+            return affine(_ARITHMETIC[node.op_type], numbers, is_first, other if alike else None)
+        return Sum(other) if alike and _ARITHMETIC[node.op_type] == "add" else None
 
-            def numbers() -> np.ndarray:
-                return by_channel(self._tensors.value(other), channels)
-
-            return Linear(numbers, None) if node.op_type == "Mul" else Linear(None, numbers, other if alike else None)
-        return Sum(other) if alike and node.op_type != "Mul" else None
+    def _numbers(self, name: str, channels: int) -> np.ndarray:
+        return by_channel(self._tensors.value(name), channels)
 
     def _is_inference(self, node: NodeProto) -> bool:
         """Return whether a BatchNormalization has four fixed numbers for each channel."""
@@ -118,11 +137,6 @@ def constants_of(place: Place, chain: Chain, problem: Problem, tensors: Tensors)
 def has_fixed_filter(place: Place, tensors: Tensors) -> bool:
     """Return whether the filter of a convolution, and its bias if it has one, are fixed."""
     return all(tensors.is_fixed(name) for name in place.node.input[1:3] if name)
-
-
-def other_input(node: NodeProto, name: str) -> str:
-    """Return the input of a node of two that is not `name`."""
-    return str(node.input[1] if node.input[0] == name else node.input[0])
 
 
 def normalization(node: NodeProto, tensors: Tensors) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 import openvino
 
 from ...epilogue import Step
-from ..following import Activation, Effect, Gates, Linear, Sum, per_channel
+from ..following import Effect, Slopes, Source, Sum, affine, per_channel
 
 _STEPS = {
     "Relu": Step("relu"),
@@ -18,51 +18,77 @@ _STEPS = {
     "HSwish": Step("hardswish"),
     "HSigmoid": Step("hardsigmoid", (1 / 6, 0.5)),
 }
+_ARITHMETIC = {each: each.lower() for each in ("Add", "Subtract", "Multiply", "Divide")}
+_FUNCTIONS = _ARITHMETIC | {
+    "Power": "power", "Negative": "negative", "Maximum": "maximum", "Minimum": "minimum", "Exp": "exp", "Erf": "erf",
+    "Convert": "same",
+}  # fmt: skip
+DTYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
 _GELU = {"erf": Step("gelu"), "tanh": Step("gelu_tanh")}
 
 
-class OpenvinoOperations(Gates):
+class OpenvinoOperations(Source):
     """The graph of a model, as :func:`~tvmconv.frontends.following.follow` reads it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
 
     def readers(self, op: Any) -> Sequence[Any]:
         """Return the operations that read what one computes."""
-        return list({self.name(each.get_node()): each.get_node() for each in op.output(0).get_target_inputs()}.values())
+        return list(dict.fromkeys(self._one(each.get_node()) for each in op.output(0).get_target_inputs()))
 
     def name(self, op: Any) -> str:
         """Return an operation's name."""
         return str(op.get_friendly_name())
 
-    def is_product(self, op: Any, one: Any, other: Any) -> bool:
-        """Return whether an operation multiplies the results of two others."""
-        read = {self.name(value.get_node()) for value in op.input_values()}
-        return op.get_type_name() == "Multiply" and read == {self.name(one), self.name(other)}
+    def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
+        """Return what an operation computes, element by element, and its operands."""
+        values = op.input_values()
+        if (step := _step(op)) is not None:
+            return step, [self._one(values[0].get_node())]
+        name = _FUNCTIONS.get(op.get_type_name())
+        if name is None:
+            return None
+        numbers = map(_number, values)
+        return name, [
+            self._one(value.get_node()) if each is None else each for value, each in zip(values, numbers, strict=True)
+        ]
+
+    def is_alike(self, op: Any, other: Any) -> bool:
+        """Return whether what two operations compute is of one type and shape."""
+        shapes = [each.get_output_partial_shape(0) for each in (op, other)]
+        return bool(self.dtype(op) == self.dtype(other) and shapes[0] == shapes[1])
+
+    def dtype(self, op: Any) -> str:
+        """Return the type of what an operation computes."""
+        return DTYPES.get(op.get_output_element_type(0).to_string(), "")
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
         """Return what an operation does of what `read` computes, None for what no kernel does."""
-        if op.get_type_name() in ("Add", "Multiply"):
+        if op.get_type_name() in _ARITHMETIC:
             return self._arithmetic(op, read, channels)
-        if not op.input_values() or self.name(op.input_value(0).get_node()) != self.name(read):
+        if op.get_type_name() != "PRelu" or self.name(op.input_value(0).get_node()) != self.name(read):
             return None
-        if op.get_type_name() == "PRelu":
-            return _prelu(op.input_value(1), channels, len(read.get_output_partial_shape(0)))
-        step = _step(op)
-        return None if step is None else Activation(step)
+        return _prelu(op.input_value(1), channels, len(read.get_output_partial_shape(0)))
+
+    def _one(self, op: Any) -> Any:
+        """Return an operation as the one object that stands for it."""
+        return self._known.setdefault(self.name(op), op)
 
     def _arithmetic(self, op: Any, read: Any, channels: int) -> Effect | None:
         names = [self.name(value.get_node()) for value in op.input_values()]
-        other = op.input_value(1 - names.index(self.name(read)))
-        mine = op.input_value(names.index(self.name(read)))
+        place = names.index(self.name(read))
+        mine, other = op.input_value(place), op.input_value(1 - place)
         if names[0] == names[1]:
             return None
+        name = _ARITHMETIC[op.get_type_name()]
         if is_fixed(other.get_node()):
             numbers = per_channel(value_of(other), channels, len(mine.get_partial_shape()))
-            if numbers is None:
-                return None
-            return Linear(None, lambda: numbers) if op.get_type_name() == "Add" else Linear(lambda: numbers, None)
+            return None if numbers is None else affine(name, lambda: numbers, place == 0)
         shape = mine.get_partial_shape()
         alike = shape.is_static and shape == other.get_partial_shape()
         alike = alike and mine.get_element_type() == other.get_element_type()
-        return Sum(other.get_node()) if alike and op.get_type_name() == "Add" else None
+        return Sum(other.get_node()) if alike and name == "add" else None
 
 
 def _step(op: Any) -> Step | None:
@@ -81,6 +107,9 @@ def _step(op: Any) -> Step | None:
         if kind == "Swish":
             return Step("silu") if numbers in ([], [1.0]) else None
         return None if None in numbers else Step("hardsigmoid", tuple(numbers))  # type: ignore[arg-type]
+    if kind == "PRelu":
+        slope = _number(op.input_value(1))
+        return None if slope is None else Step("leaky", (slope,))
     return None
 
 
@@ -88,12 +117,10 @@ def _prelu(slope: Any, channels: int, rank: int) -> Effect | None:
     if not is_fixed(slope.get_node()):
         return None
     numbers = value_of(slope)
-    if numbers.size == 1:
-        return Activation(Step("leaky", (float(numbers.reshape(-1)[0]),)))
     if numbers.shape == (channels,):  # these are the channels', whatever the last axis is
         numbers = numbers.reshape(channels, *(1,) * (rank - 2))
     slopes = per_channel(numbers, channels, rank)
-    return None if slopes is None else Activation(Step("prelu"), lambda: slopes)
+    return None if slopes is None else Slopes(lambda: slopes)
 
 
 def _number(value: Any) -> float | None:

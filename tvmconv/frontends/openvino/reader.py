@@ -24,7 +24,7 @@ try:
     import openvino
 except ImportError:
     raise missing_extra("openvino", "openvino") from None
-from .effects import OpenvinoOperations, is_fixed, value_of
+from .effects import DTYPES, OpenvinoOperations, is_fixed, value_of
 
 OP_TYPES = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
 _OTHER_OP_TYPES = {
@@ -34,7 +34,6 @@ _OTHER_OP_TYPES = {
     "Loop": "the convolutions inside it are not read",
     "TensorIterator": "the convolutions inside it are not read",
 }
-_DTYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
 _SUFFIX = "/WithoutBiases"  # what OpenVINO's reader of ONNX adds to the name of a node that it splits
 
 
@@ -105,7 +104,7 @@ class OpenvinoReader(Reader):
 
     def _node(self, name: str, op: Any, data: Shape, taps: Shape, output: Shape, taken: dict[str, str]) -> Node:
         element = op.input_value(0).get_element_type().to_string()
-        dtype = _DTYPES.get(element, self._dtype)
+        dtype = DTYPES.get(element, self._dtype)
         if dtype is None:
             raise SourceError(f"it computes in {element}; choose a type that kernels have with --dtype")
         problem = node_problem(op.get_type_name(), op.get_attributes(), data, taps, output, dtype)

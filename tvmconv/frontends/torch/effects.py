@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...epilogue import Step
-from ..following import Activation, Effect, Gates, Linear, Sum, per_channel
+from ..following import Effect, Linear, Slopes, Source, Sum, affine, per_channel
 from .nodes import arguments
 
 # By an operation's name: the step, and the arguments that are its numbers.
@@ -29,10 +29,18 @@ _STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
 _FIXED = {"relu6": Step("clip", (0.0, 6.0)), "hardsigmoid": Step("hardsigmoid", (1 / 6, 0.5))}
 _GELU = {"none": Step("gelu"), "tanh": Step("gelu_tanh")}
 _NORMS = ("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
+# By an operation's name: what it computes of each element.
+_ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}
+_FUNCTIONS = _ARITHMETIC | {
+    "pow": "power", "neg": "negative", "maximum": "maximum", "minimum": "minimum", "exp": "exp", "erf": "erf",
+    "to": "same", "_to_copy": "same", "clone": "same",
+}  # fmt: skip
+DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+_PRELUS = ("prelu", "_prelu_kernel")
 Tensors = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
-class Operations(Gates):
+class Operations(Source):
     """The graph of a program, as :func:`~tvmconv.frontends.following.follow` reads it.
 
     Parameters
@@ -56,9 +64,28 @@ class Operations(Gates):
         """Return a node's name."""
         return str(op.name)
 
-    def is_product(self, op: Any, one: Any, other: Any) -> bool:
-        """Whether a node multiplies what two others compute."""
-        return _kind(op) == "mul" and set(op.args) == {one, other} and op.args[0] is not op.args[1]
+    def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
+        """Return what a node computes, element by element, and its operands; None, too, if it writes to what others read."""
+        kind = _kind(op)
+        if not kind or op.name not in self._tensors or (_writes(op) and len(op.args[0].users) > 1):
+            return None
+        if (step := self._step(kind, op)) is not None:
+            return step, op.args[:1]
+        name = _FUNCTIONS.get(kind)
+        if name == "same":
+            return name, op.args[:1]
+        given = arguments(op)
+        if name is None or given.get("alpha", 1) != 1 or given.get("rounding_mode") is not None:
+            return None
+        return name, [each if (number := self._number(each)) is None else number for each in op.args]
+
+    def is_alike(self, op: Any, other: Any) -> bool:
+        """Return whether what two nodes compute is of one type and shape."""
+        return self._tensors.get(op.name) == self._tensors.get(other.name)
+
+    def dtype(self, op: Any) -> str:
+        """Return the type of what a node computes."""
+        return DTYPES.get(self._tensors[op.name][1], "")
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
         """Return what a node does of what `read` computes, None for what no kernel does."""
@@ -68,7 +95,7 @@ class Operations(Gates):
             normed = str(read.target) in _NORMS and op.args[1] == 0
             return Linear(None, None) if normed else None
         kind = _kind(op)
-        if kind in ("add", "mul"):
+        if kind in _ARITHMETIC:
             return self._arithmetic(op, read, channels)
         if not op.args or op.args[0] is not read:
             return None
@@ -76,30 +103,30 @@ class Operations(Gates):
         sizes = (1, channels) if len(self._tensors[read.name][0]) == self._rank else (1,)
         if str(op.target) in _NORMS:
             return self._norm(arguments(op)) if len(sizes) > 1 else None
-        if kind in ("prelu", "_prelu_kernel"):
-            slope = self._value(op.args[1])
-            return None if slope is None or slope.size not in sizes else _prelu(slope, channels)
-        step = _step(kind, op)
-        return None if step is None else Activation(step)
+        if kind not in _PRELUS:
+            return None
+        slope = self._value(op.args[1])
+        if slope is None or slope.size not in sizes:
+            return None
+        return Slopes(lambda: slope.reshape(channels).astype(np.float64))
 
     def _arithmetic(self, op: Any, read: Any, channels: int) -> Effect | None:
         one, other = op.args[:2]
-        if other is read:
+        is_first, name, given = one is read, _ARITHMETIC[_kind(op)], arguments(op)
+        if not is_first:
             one, other = other, one
             if _writes(op):
                 return None  # to what it reads beside
-        if one is not read or other is read or arguments(op).get("alpha", 1) != 1:
+        if one is not read or other is read or given.get("alpha", 1) != 1 or given.get("rounding_mode") is not None:
             return None
         if self._tensors.get(op.name) != self._tensors[read.name]:
             return None  # of another shape or type
         numbers = np.array(other) if isinstance(other, (int, float)) else self._value(other)
         if numbers is not None:
             vector = per_channel(numbers, channels, self._rank)
-            if vector is None:
-                return None
-            return Linear(None, lambda: vector) if _kind(op) == "add" else Linear(lambda: vector, None)
+            return None if vector is None else affine(name, lambda: vector, is_first)
         alike = isinstance(other, torch.fx.Node) and self._tensors.get(other.name) == self._tensors[read.name]
-        return Sum(other) if alike and _kind(op) == "add" else None
+        return Sum(other) if alike and name == "add" else None
 
     def _norm(self, given: Mapping[str, Any]) -> Effect | None:
         """Return what a BatchNorm with fixed statistics does."""
@@ -115,6 +142,28 @@ class Operations(Gates):
                     return None
                 factor, shift = (factor * value, shift * value) if name == "weight" else (factor, shift + value)
         return Linear(lambda: factor, lambda: shift)
+
+    def _step(self, kind: str, op: Any) -> Step | None:
+        """Return what an activation with fixed numbers does."""
+        if kind in _FIXED:
+            return _FIXED[kind]
+        if kind in _PRELUS:
+            slope = self._number(op.args[1])
+            return None if slope is None else Step("leaky", (slope,))
+        given = arguments(op)
+        if kind == "gelu":
+            return _GELU.get(given["approximate"])
+        if kind not in _STEPS or any(given.get(name, 1) != 1 for name in ("scale", "input_scale")):
+            return None
+        name, names = _STEPS[kind]
+        none = {"min": -inf, "max": inf}
+        numbers = [none[each] if given[each] is None else given[each] for each in names]
+        return Step(name, tuple(map(float, numbers))) if all(isinstance(n, (int, float)) for n in numbers) else None
+
+    def _number(self, value: Any) -> float | None:
+        """Return a number, or that of a tensor of one; None for all else."""
+        numbers = np.array(value) if isinstance(value, (int, float)) else self._value(value)
+        return None if numbers is None or numbers.size != 1 else float(numbers.reshape(()))
 
     def _value(self, node: Any) -> np.ndarray | None:
         """Return a tensor of the program, in f32 or f64; None for what is computed."""
@@ -133,24 +182,3 @@ def _kind(op: Any) -> str:
 
 def _writes(op: Any) -> bool:
     return str(op.target).split(".")[1].endswith("_")
-
-
-def _step(kind: str, op: Any) -> Step | None:
-    """Return what an activation with fixed numbers does."""
-    if kind in _FIXED:
-        return _FIXED[kind]
-    given = arguments(op)
-    if kind == "gelu":
-        return _GELU.get(given["approximate"])
-    if kind not in _STEPS or any(given.get(name, 1) != 1 for name in ("scale", "input_scale")):
-        return None
-    name, names = _STEPS[kind]
-    none = {"min": -inf, "max": inf}
-    numbers = [none[each] if given[each] is None else given[each] for each in names]
-    return Step(name, tuple(map(float, numbers))) if all(isinstance(n, (int, float)) for n in numbers) else None
-
-
-def _prelu(slope: np.ndarray, channels: int) -> Effect:
-    if slope.size == 1:
-        return Activation(Step("leaky", (float(slope.reshape(-1)[0]),)))
-    return Activation(Step("prelu"), lambda: slope.reshape(channels).astype(np.float64))

@@ -28,10 +28,9 @@ except ImportError:
     raise missing_extra("torch", "torch") from None
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .effects import Operations, Tensors
+from .effects import DTYPES, Operations, Tensors
 from .fixed import fold
 
-_DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 # The arguments after data, filter and bias, by the names of ATen's schemas.
 _CONV = ("stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
@@ -137,7 +136,7 @@ class ExportReader(Reader):
 
     def _node(self, name: str, node: Any, call: _Call, module: Any, tensors: Tensors, taken: dict[str, str]) -> Node:
         data, taps, bias = (call.arguments[each] for each in ("input", "weight", "bias"))
-        dtype = _DTYPES.get(data.dtype, self._dtype)
+        dtype = DTYPES.get(data.dtype, self._dtype)
         if dtype is None:
             raise SourceError(f"it computes in {data.dtype}; choose a type that kernels have with --dtype")
         batch = (1,) * (taps.ndim - data.ndim)  # of an image alone

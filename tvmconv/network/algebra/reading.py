@@ -14,8 +14,9 @@ import numpy as np
 from tvm import relax
 
 from ...fills import numpy_dtype
+from ...frontends.following import affine
 from ..ir.constants import integers, static_shape
-from ..ir.graph import Graph, affine, along
+from ..ir.graph import Graph, along
 from ..ir.operators import AVERAGE_POOLS, CONVOLUTIONS
 from ..ir.problem_of import DTYPES, is_convolution
 from .maps import Array, LinearMap, compose, identity
@@ -215,10 +216,12 @@ def _by_channel(call: relax.Call, graph: Graph, rows: bool) -> tuple[Any, Linear
         return None
     axis = len(shape) - 1 if rows else 1
     vector = along(array, len(shape), axis, shape[axis])
-    numbers = None if vector is None else affine(call.op.name, vector, first)
-    if numbers is None:
+    found = None if vector is None else affine(call.op.name.removeprefix("relax."), lambda: vector, first)
+    if found is None:
         return None
-    return data, identity(shape[axis], 1 if rows else len(shape) - 2).scaled(*numbers)
+    factor = np.ones(shape[axis]) if found.factor is None else found.factor()
+    shift = np.zeros(shape[axis]) if found.shift is None else found.shift()
+    return data, identity(shape[axis], 1 if rows else len(shape) - 2).scaled(factor, shift)
 
 
 def written(map_: LinearMap, source: Any, emit: Callable[[Any], Any], rows: bool) -> Any:

@@ -134,25 +134,3 @@ def along(array: npt.NDArray[Any] | None, rank: int, axis: int, channels: int) -
 def by_channel(array: npt.NDArray[Any] | None, problem: Problem, channels: int) -> npt.NDArray[np.float64] | None:
     """Return the numbers of an array that has one for each channel of a problem's data, or one for all; None: it has not."""
     return along(array, problem.rank + 2, channel_axis(problem), channels)
-
-
-def affine(
-    operator: str, vector: npt.NDArray[np.float64], is_first: bool
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
-    """Return the factor and the shift of each channel by an operator of data and fixed numbers; None: it is none such.
-
-    Parameters
-    ----------
-    is_first
-        Whether the data is the first of both, which a quotient asks for.
-    """
-    ones, zeros = np.ones_like(vector), np.zeros_like(vector)
-    if operator == "relax.multiply":
-        return vector, zeros
-    if operator == "relax.divide":
-        return (1 / vector, zeros) if is_first and vector.all() else None
-    if operator == "relax.add":
-        return ones, vector
-    if operator == "relax.subtract":
-        return (ones, -vector) if is_first else (-ones, vector)
-    return None

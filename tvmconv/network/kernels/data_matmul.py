@@ -18,7 +18,7 @@ from ...problem import Problem
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES, pointwise
-from .fuse_epilogue import Followed, follow_steps
+from .fuse_epilogue import Followed, Taken, follow_steps
 
 Shape = tuple[int, ...]
 
@@ -36,13 +36,13 @@ class DataProduct(Followed):
     filter: Any
 
 
-def data_product(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> DataProduct | None:
+def data_product(variable: relax.Var, graph: Graph, taken: Taken) -> DataProduct | None:
     """Return the product of two tensors that a variable is bound to, and what follows it; None: it is none that a kernel computes.
 
     Parameters
     ----------
-    sums
-        As of `chains.follow`.
+    taken
+        As of `follow`.
     """
     call = graph.call(variable, "relax.matmul")
     if call is None or any(graph.array(each) is not None for each in call.args):
@@ -66,7 +66,7 @@ def data_product(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Dat
         return None
     data, filter_ = call.args if problem.data_format == "NXC" else reversed(call.args)
     found = DataProduct(name=variable.name, data=data, problem=problem, output=variable, filter=filter_)
-    follow_steps(found, graph, sums)
+    follow_steps(found, graph, taken)
     return found
 
 

@@ -1,12 +1,11 @@
 """Fuse the operators that follow a convolution in a Relax function into its epilogue.
 
-From the convolution's output on, operators are taken while each value is read by the next alone, so nobody else misses it.
-What multiplies or adds one number a channel goes into the filter and the bias, what comes after the first activation or
-sum is a step of the epilogue.
+Models and networks are followed by one walk (`tvmconv.frontends.following`).
 """
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from ...epilogue import Step
-from ...errors import InvalidProblemError
-from ...frontends.folding import fold
+from ...frontends.following import Chain, Effect, Linear, Slopes, Source, Sum, affine
+from ...frontends.following import follow as walk
 from ...problem import Problem
 from ..ir.constants import static_shape
-from ..ir.graph import Graph, affine, by_channel, channel_axis, scalar
+from ..ir.elementwise import RelaxOperators
+from ..ir.graph import Graph, by_channel, channel_axis
 from ..ir.problem_of import NotCoveredError, filter_of, problem_of
-from ..rewrite.recognise_activation import find_activation
 
 Vector = npt.NDArray[np.float64]
 
@@ -70,13 +68,16 @@ class EpilogueChain(Followed):
     constant: npt.NDArray[Any]
 
 
-def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> EpilogueChain:
+Taken = MutableMapping[Any, Any]
+
+
+def follow(variable: relax.Var, graph: Graph, taken: Taken) -> EpilogueChain:
     """Return the convolution that a variable is bound to, and what follows it.
 
     Parameters
     ----------
-    sums
-        The sums that are part of other chains; those of this one are added.
+    taken
+        As of :func:`tvmconv.frontends.following.follow`.
 
     Raises
     ------
@@ -97,125 +98,76 @@ def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> EpilogueC
         filter=filter_of(call, array),
         constant=array,
     )
-    walk = _Walk(chain, graph, sums)
-    # Activations first: some begin with an operator that could be folded.
-    while walk.activation() or walk.normalization() or walk.by_channel() or walk.slope() or walk.sum():
-        pass
+    found = _follow(chain, graph, taken, folds=True)
+    chain.filter, bias = found.fold(problem, chain.filter, None)
+    if bias is not None and bias.any():
+        chain.vectors["bias"] = bias
+    chain.problem = chain.problem.with_(bias="bias" in chain.vectors)
     return chain
 
 
-def follow_steps(chain: Followed, graph: Graph, sums: set[relax.Var]) -> None:
+def follow_steps(chain: Followed, graph: Graph, taken: Taken) -> None:
     """Take what follows a kernel whose filter is not fixed, so that nothing goes into it."""
-    walk = _Walk(chain, graph, sums)
-    while walk.activation() or walk.by_channel() or walk.sum():
-        pass
+    found = _follow(chain, graph, taken, folds=False)
+    if (shift := found.linear()[1]) is not None:
+        chain.vectors["bias"] = shift
 
 
-class _Walk:
-    """Each method takes what comes next, if that is of its kind."""
+def _follow(chain: Followed, graph: Graph, taken: Taken, folds: bool) -> Chain:
+    """Give a chain all that follows it but what goes into its filter and its bias."""
+    source, channels = _RelaxOperations(graph, chain.problem), chain.problem.out_channels
+    found = walk(source, chain.output, channels, taken, folds=folds, fuse=True, takes=True)
+    chain.problem, chain.output, chain.residual = found.problem(chain.problem), found.last, found.residual
+    chain.vectors |= {name: each() for name, each in found.arrays.items()}
+    return found
 
-    def __init__(self, chain: Followed, graph: Graph, sums: set[relax.Var]) -> None:
-        self.chain, self._graph, self._sums = chain, graph, sums
-        self._channel_axis = channel_axis(chain.problem)
 
-    def activation(self) -> bool:
-        """Take operators that compute an activation."""
-        found = find_activation(self.chain.output, self._graph)
-        return found is not None and self._step(found[1], found[0])
+class _RelaxOperations(RelaxOperators, Source):
+    """The function that a convolution or a product is in; of a product the problem has all rows on one axis."""
 
-    def normalization(self) -> bool:
-        """Take a batch normalization by fixed numbers."""
-        reader, call = self._next("relax.nn.batch_norm")
-        if call is None or reader is None or self.chain.problem.epilogue:
-            return False
-        taken = self._graph.readers(reader)
-        item = taken[0] if len(taken) == 1 else None
-        found = None if item is None else self._graph.normalization(self._graph.values.get(item))
-        # Of a product the problem has all rows on one axis.
-        rank, own = call.args[0].ty.ndim, self.chain.problem.rank + 2
-        axis = self._channel_axis - own if self._channel_axis == own - 1 else self._channel_axis
-        if found is None or found.axis != axis % rank:
-            return False
-        self._fold(found.factor, found.shift, item)
-        return True
+    def __init__(self, graph: Graph, problem: Problem) -> None:
+        super().__init__(graph)
+        self._problem, self._axis = problem, channel_axis(problem)
 
-    def by_channel(self) -> bool:
-        """Take an operator of one fixed number, or one a channel."""
-        reader, call = self._next()
-        if call is None or len(call.args) != 2:
-            return False
-        is_first = call.args[0].same_as(self.chain.output)
-        problem = self.chain.problem
-        vector = by_channel(self._graph.array(call.args[1 if is_first else 0]), problem, problem.out_channels)
-        numbers = None if vector is None else affine(call.op.name, vector, is_first)
-        if numbers is None:
-            return False
-        factor, shift = numbers
-        if not self.chain.problem.epilogue and isinstance(self.chain, EpilogueChain):
-            self._fold(factor, shift, reader)
-            return True
-        if not self.chain.problem.epilogue and (factor == 1).all():
-            self._add(shift, reader)
-            return True
-        if shift.any():
-            return False
-        return self._step(Step("scale"), reader, scale=factor)
+    def name(self, op: Any) -> Any:
+        """Return the variable."""
+        return op
 
-    def slope(self) -> bool:
-        """Take a PReLU of fixed slopes."""
-        reader, call = self._next("relax.nn.prelu")
-        array = None if call is None else self._graph.array(call.args[1])
-        number = scalar(array)
-        if number is not None:
-            return self._step(Step("leaky", (number,)), reader)
-        if call is None or array is None or int(call.attrs.axis) % (self.chain.problem.rank + 2) != self._channel_axis:
-            return False
-        return self._step(Step("prelu"), reader, slope=array.astype(np.float64).reshape(-1))
-
-    def sum(self) -> bool:
-        """Take the addition of another tensor of the output's shape."""
-        reader, call = self._next("relax.add")
-        if reader is None or call is None or reader in self._sums:
-            return False
-        other = call.args[1] if call.args[0].same_as(self.chain.output) else call.args[0]
-        # Of a product the problem has all rows on one axis.
-        shape = static_shape(self.chain.output.ty)
+    def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
+        """Return what an operator does of a variable, None for what no kernel does."""
+        if isinstance(item := self._graph.values.get(op), relax.TupleGetItem):
+            return None if self._graph.normalization(item) is None else Linear(None, None)
+        call = self._graph.call(op)
+        if call is None or sum(read.same_as(each) for each in call.args) != 1:
+            return None
+        if call.op.name == "relax.nn.batch_norm":
+            return self._normalization(op, call)
+        if call.op.name == "relax.nn.prelu":
+            return self._slopes(call)
+        if len(call.args) != 2:
+            return None
+        is_first = call.args[0].same_as(read)
+        other = call.args[1 if is_first else 0]
+        vector = by_channel(self._graph.array(other), self._problem, channels)
+        if vector is not None:
+            return affine(call.op.name.removeprefix("relax."), lambda: vector, is_first)
+        shape = static_shape(read.ty)
         same = shape is not None and static_shape(other.ty) == shape and other.ty.dtype == call.ty.dtype
-        if not same or not isinstance(other, relax.Var) or not self._step(Step("add"), reader):
-            return False
-        self.chain.residual = other
-        self._sums.add(reader)
-        return True
+        return Sum(other) if call.op.name == "relax.add" and same and isinstance(other, relax.Var) else None
 
-    def _next(self, name: str = "") -> tuple[relax.Var | None, relax.Call | None]:
-        """Return the one reader of the output, and its call; None if there is another, or it is a call of something else."""
-        readers = self._graph.readers(self.chain.output)
-        reader = readers[0] if len(readers) == 1 else None
-        return reader, self._graph.call(reader, name)
+    def _normalization(self, op: relax.Var, call: relax.Call) -> Effect | None:
+        """Return what a batch normalization by fixed numbers does, of which one answer is read."""
+        taken = self.readers(op)
+        found = self._graph.normalization(self._graph.values.get(taken[0])) if len(taken) == 1 else None
+        rank, own = call.args[0].ty.ndim, self._problem.rank + 2
+        axis = self._axis - own if self._axis == own - 1 else self._axis
+        if found is None or found.axis != axis % rank:
+            return None
+        return Linear(lambda: found.factor, lambda: found.shift)
 
-    def _fold(self, factor: Vector, shift: Vector, output: Any) -> None:
-        """Put ``sum * factor + shift`` into the filter and the bias."""
-        chain, problem = self.chain, self.chain.problem
-        assert isinstance(chain, EpilogueChain)
-        groups = None if problem.op == "convolution" else problem.groups
-        chain.filter, bias = fold(chain.filter, chain.vectors.get("bias"), factor, shift, groups)
-        if bias is not None and (problem.bias or shift.any()):
-            chain.vectors["bias"] = bias
-            chain.problem = problem.with_(bias=True)
-        chain.output = output
-
-    def _add(self, shift: Vector, output: Any) -> None:
-        """Put ``sum + shift`` into the bias."""
-        self.chain.vectors["bias"] = self.chain.vectors.get("bias", 0) + shift
-        self.chain.problem = self.chain.problem.with_(bias=True)
-        self.chain.output = output
-
-    def _step(self, step: Step, output: Any, **vectors: Vector) -> bool:
-        """Add a step to the epilogue, if it can have another; say whether."""
-        try:
-            self.chain.problem = self.chain.problem.with_(epilogue=(*self.chain.problem.epilogue, step))
-        except InvalidProblemError:
-            return False  # it has such a step, whose array it takes, already
-        self.chain.vectors |= vectors
-        self.chain.output = output
-        return True
+    def _slopes(self, call: relax.Call) -> Effect | None:
+        """Return what a PReLU of fixed slopes does."""
+        array = self._graph.array(call.args[1])
+        if array is None or int(call.attrs.axis) % (self._problem.rank + 2) != self._axis:
+            return None
+        return Slopes(lambda: array.astype(np.float64).reshape(-1))

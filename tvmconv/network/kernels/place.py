@@ -14,7 +14,7 @@ from ..options import Options
 from .build import build_kernels
 from .data_matmul import DataProduct, data_product
 from .fold_input_shift import take_shift
-from .fuse_epilogue import EpilogueChain, Followed, follow
+from .fuse_epilogue import EpilogueChain, Followed, Taken, follow
 from .replace import KernelReplacing, Row
 from .weight_budget import room_for
 
@@ -53,7 +53,7 @@ def chains_of(name: str, function: relax.Function) -> tuple[dict[relax.Var, Foll
     chains: dict[relax.Var, Followed] = {}
     refused: list[Row] = []
     attended = products_of_attention(graph)
-    sums: set[relax.Var] = set()
+    taken: Taken = {}
     # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
     for variable in reversed(graph.values):
         call = graph.call(variable)
@@ -62,9 +62,9 @@ def chains_of(name: str, function: relax.Function) -> tuple[dict[relax.Var, Foll
         chain: Followed | None
         try:
             if is_convolution(call) or (is_product(call) and graph.array(call.args[1]) is not None):
-                chain = follow(variable, graph, sums)
+                chain = follow(variable, graph, taken)
             else:
-                chain = data_product(variable, graph, sums)
+                chain = data_product(variable, graph, taken)
         except NotCoveredError as error:
             refused.append(Row(f"{name}.{variable.name}", why=str(error)))
             continue
