@@ -195,23 +195,3 @@ for signature in signatures:
 print(len(signatures))
 """
     assert int(run_python(script, bundle)) >= 4
-
-
-@pytest.mark.parametrize("dtype", DATA_TYPES)
-def test_addresses_give_the_answer_of_arrays(dtype: str, registry: tvmconv.Registry) -> None:
-    problem = small_problem(dtype, True)
-    kernel = registry[problem]
-    arrays, expected = fills.exact_case(problem)
-    packed = kernel.pack(arrays.filter)
-    addressed = kernel.addressed()
-
-    def call(threads: int) -> np.ndarray:
-        output = np.zeros_like(expected)
-        addressed(threads, *(array.ctypes.data for array in (arrays.data, packed.array, arrays.bias, output)))
-        return output
-
-    with ThreadPoolExecutor(4) as pool:
-        for output in pool.map(call, [1, 2, 3, 4] * 8):
-            np.testing.assert_array_equal(output, expected)
-    with pytest.raises(ValueError, match="zip"):
-        addressed(1, arrays.data.ctypes.data)

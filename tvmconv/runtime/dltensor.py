@@ -6,11 +6,11 @@ import ctypes
 from typing import Any
 
 # DLDeviceType.
-CPU, CUDA = 1, 2
+CUDA = 2
 # Alignment of pointers that a GPU kernel's code may assume: its widest loads are of 16 bytes.
 ALIGNMENT = 16
 # DLDataTypeCode.
-INTEGER, UNSIGNED, FLOAT, BFLOAT = 0, 1, 2, 4
+UNSIGNED, FLOAT, BFLOAT = 1, 2, 4
 # The same by a problem's type.
 CODES = {"f32": FLOAT, "f16": FLOAT, "bf16": BFLOAT}
 

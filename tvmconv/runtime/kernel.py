@@ -11,7 +11,6 @@ import numpy as np
 
 from ..errors import InputError
 from ..signature import parse_signature
-from .addressed import AddressedKernel
 from .arrays import KERNEL_TYPES, aligned_copy, check_operands, kernel_input, kernel_output, of_torch, result
 from .bundle import Bundle, Entry
 from .library import BeforeUse, load_function
@@ -199,29 +198,6 @@ class Kernel:
                 f"the packed filter has {content.nbytes} bytes; {self._layout} has {dtype.itemsize * prod(shape)}"
             )
         return PackedFilter(self._layout, content.view(dtype).reshape(shape))
-
-    def addressed(self, packed: bool = True) -> AddressedKernel:
-        """Return what computes this kernel with the addresses of arrays, all of them unchecked.
-
-        Parameters
-        ----------
-        packed
-            Whether the filter is one that :meth:`pack` returned, not a plain one.
-
-        Raises
-        ------
-        BundleError
-            If the library is missing, altered, or cannot be loaded.
-        VerificationError
-            As for a call.
-        """
-        symbol = self._packed_symbol if packed else self.info.symbol
-        self._load(symbol)
-        arrays = {name: (shape, KERNEL_TYPES[dtype]) for name, (shape, dtype) in self.problem.operands.items()}
-        arrays |= {"filter": self._packed} if packed else {}
-        arrays |= {"output": (self._output_shape, self._output_type)}
-        names = (symbol + _WITH_OPENMP, symbol + _WITH_THREADS)
-        return AddressedKernel(str(self._bundle.library(self.info)), names, tuple(arrays.values()))
 
     def _elements(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
         """Return the elements of a packed filter, if they are laid out as this kernel wants them."""
