@@ -1,0 +1,147 @@
+"""How evenly 2 to 64 threads share the kernels of a target, by the loops of their default plans: nothing is compiled or timed.
+
+    python -m benchmarks.many_cores --target znver3 --target znver5 [SUITE ...]
+
+Efficiency is ideal: the work of a kernel by that of as many threads as there are, all as busy as the busiest. A task weighs the
+elements that it stores, the tasks of a loop are alike, loops follow each other, and the filter is prepacked. Threads, caches and
+memory take no time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from tvm import tirx
+
+from tvmconv.algorithms.table import MATHS
+from tvmconv.cli.output import print_table, progress_bar
+from tvmconv.errors import TvmconvError
+from tvmconv.lowering.common.entry_points import SYMBOL, EntryPoints
+from tvmconv.lowering.common.rewrites import find_all
+from tvmconv.lowering.compiler import default_choice
+from tvmconv.lowering.cpu.functions import functions_of
+from tvmconv.lowering.cpu.kernels import lower_choice
+from tvmconv.problem import DTYPES, Problem
+from tvmconv.runtime.packed import PACKED_SYMBOL
+from tvmconv.signature import format_signature
+from tvmconv.targets.target import CpuTarget, Target
+
+from .compare import FILTER_FORMATS, NETWORKS, read_suites
+
+THREADS = (2, 4, 8, 16, 32, 64)
+POOR = 0.4  # efficiency that no layer is to have
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A parallel loop: its tasks, and the elements that they store together."""
+
+    tasks: int
+    stores: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A problem's kernel for prepacked filters: its algorithm, and its parallel loops in order."""
+
+    problem: Problem
+    algorithm: str
+    loops: tuple[Loop, ...]
+
+    def efficiency(self, threads: int) -> float:
+        """Return the share of so many threads' time in which they work."""
+        work = sum(loop.stores for loop in self.loops)
+        busiest = sum(loop.stores / loop.tasks * -(-loop.tasks // threads) for loop in self.loops)
+        return work / (threads * busiest)
+
+
+def layer(problem: Problem, target: CpuTarget, math: str = "default") -> Layer:
+    """Return a problem's kernel by its default plan."""
+    choice = default_choice(problem, target, math)
+    functions = functions_of(lower_choice(problem, target, choice, EntryPoints.PACKED).module)
+    body = functions[PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL].body
+    loops = (loop for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL)
+    return Layer(problem, choice.algorithm, tuple(Loop(int(loop.extent), _stores(loop)) for loop in loops))
+
+
+def _stores(statement: object, times: int = 1) -> int:
+    """Return how many elements a statement stores, both branches of a condition included; loops without a fixed extent count once."""
+    if isinstance(statement, tirx.For):
+        return _stores(
+            statement.body, times * (int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1)
+        )
+    if isinstance(statement, tirx.BufferStore):
+        return times  # loops over lanes are vectorized later
+    if isinstance(statement, tirx.SeqStmt):
+        return sum(_stores(each, times) for each in statement.seq)
+    if isinstance(statement, tirx.IfThenElse):
+        branches = (statement.then_case, statement.else_case)
+        return sum(_stores(each, times) for each in branches if each is not None)
+    return _stores(statement.body, times) if hasattr(statement, "body") else 0
+
+
+def summary(layers: Sequence[Layer]) -> list[list[str]]:
+    """Return a row of cells for each number of threads: mean and least efficiency, and how many layers have a poor one."""
+    rows = []
+    for threads in THREADS:
+        found = [each.efficiency(threads) for each in layers]
+        poor = sum(each < POOR for each in found)
+        rows.append([str(threads), f"{geometric_mean(found):.2f}", f"{min(found):.2f}", str(poor)])
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the efficiency of the suites that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_cores", description=__doc__)
+    parser.add_argument("sources", nargs="*", metavar="SUITE", help="as of benchmarks.compare; default: all suites")
+    parser.add_argument("--target", action="append", help="may be repeated; default: znver3 and znver5")
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="default %(default)s")
+    parser.add_argument("--layout", choices=FILTER_FORMATS, default="nxc", help="NXC/XIO or NCX/OIX, default nxc")
+    parser.add_argument("--math", choices=MATHS, default="default", help="default %(default)s")
+    parser.add_argument("--list", type=int, metavar="N", help="also print the N layers that 16 threads share worst")
+    arguments = parser.parse_args(argv)
+    try:
+        suites = read_suites(arguments.sources or NETWORKS, arguments.dtype, arguments.layout)
+        problems = list(dict.fromkeys(problem for suite in suites.values() for problem in suite))
+        for name in arguments.target or ("znver3", "znver5"):
+            target = Target.parse(name)
+            if not isinstance(target, CpuTarget):
+                parser.error(f"--target {name} is no CPU")
+            with progress_bar("planning") as progress:
+                layers = []
+                for done, problem in enumerate(problems):
+                    progress(done, len(problems), format_signature(problem))
+                    layers.append(layer(problem, target, arguments.math))
+            print_layers(name, [each for each in layers if each.loops], len(problems), arguments.list or 0)
+    except TvmconvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def print_layers(name: str, layers: Sequence[Layer], problems: int, listed: int) -> None:
+    """Print a target's summary, and the layers that 16 threads share worst."""
+    print(f"{name}: {problems} layers, {problems - len(layers)} of them of no parallel loop")
+    if not layers:
+        return
+    print_table(["threads", "mean efficiency", "least", f"layers below {POOR}"], summary(layers))
+    worst = sorted(layers, key=lambda each: (each.efficiency(16), each.efficiency(64)))[:listed]
+    rows = [
+        [
+            format_signature(each.problem),
+            each.algorithm,
+            " ".join(f"{loop.tasks}:{loop.stores}" for loop in each.loops),
+            *(f"{each.efficiency(threads):.2f}" for threads in (16, 64)),
+        ]
+        for each in worst
+    ]
+    if rows:
+        print_table(["signature", "algorithm", "tasks:stores", "16 threads", "64 threads"], rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
