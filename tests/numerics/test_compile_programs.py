@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
 
-from near import assert_near
+from near import assert_near  # noqa: E402
 
-from tvmconv import cli, load_network
+from tvmconv import cli, load_network  # noqa: E402
 
 SHAPE = (1, 3, 10, 12)
 

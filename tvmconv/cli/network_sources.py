@@ -82,6 +82,7 @@ class _OnnxModel:
         self.module = as_relax(self._model, arguments.model)
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
+        """Return onnxruntime's outputs, or the reference evaluator's."""
         from ..network.read.onnx.compare import answers
 
         return answers(self._model, arrays, self._came)
@@ -101,6 +102,7 @@ class _Program:
         self.module = read_torch(self._program)
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
+        """Return PyTorch's outputs; bf16 as f32, which NumPy's arrays lack."""
         import torch
         from torch.utils import _pytree as pytree
 
