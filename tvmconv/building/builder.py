@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, w
 from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
 from ..signature import format_signature
+from ..support.cache import open_cache
 from ..support.files import LEFT
 from ..support.folders import follow_link, link_or_copy, lock, move_into_place, staging
 from ..support.progress import Progress
@@ -39,6 +41,7 @@ from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records, records_of
 from ..version import __version__
+from .cache import keep, take
 from .decision.decide import decide
 from .decision.rank import is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
@@ -227,14 +230,20 @@ def tune_for(
 
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:
-    """Run the jobs, each in one of `jobs` processes, and return what they came to."""
+    """Return what the jobs came to: as the cache has it, or run, each in one of `jobs` processes."""
     from .decision.slow import slow  # imports TVM, as whoever compiles does
 
     cores = len(os.sched_getaffinity(0))
     jobs = jobs or cores
     done: list[Outcome] = []
-    for job, outcome in run_all(attempt, work, jobs, max(cores // jobs, 1), first_right):
+    known = open_cache()
+    found, left = take(known, work) if known else ([], work)
+    new = (outcome for _, outcome in run_all(attempt, left, jobs, max(cores // jobs, 1), first_right))
+    for outcome in chain(found, new):
+        job = outcome.job
         done.append(outcome)
+        if known and len(done) > len(found):
+            keep(known, outcome)
         for skipped in outcome.skipped:
             warnings.warn(
                 f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
@@ -244,6 +253,8 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
             warnings.warn(f"{job}: slow: {reason}; {why} says why", TvmconvWarning, stacklevel=3)
         if progress is not None:
             progress(len(done), len(work), str(job))
+    if known and left:
+        known.trim()
     return done
 
 

@@ -123,10 +123,10 @@ def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
     skipped: list[dict[str, str]] = []
     errors: list[TvmconvError] = []
     folder = Path(job.folder)
-    file = f"{job.target.folder}/{_file_name(format_signature(job.problem))}"
+    file = file_of(job)
     for count, way in enumerate(job.decision.ways):
         # A process that loaded a library would take another of the same name for it.
-        trial = Attempt(job, way, f"{file}.{count}.so")
+        trial = Attempt(job, way, f"{file.removesuffix('.so')}.{count}.so")
         try:
             built = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
@@ -136,12 +136,17 @@ def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
             errors.append(error)
             continue
         if built is not None:
-            os.replace(folder / trial.file, folder / f"{file}.so")
-            entry = replace(built.entry, file=f"{file}.so", skipped=tuple(skipped))
+            os.replace(folder / trial.file, folder / file)
+            entry = replace(built.entry, file=file, skipped=tuple(skipped))
             return Outcome(job, replace(built, entry=entry), tuple(skipped))
     if all(isinstance(error, ToolchainError) for error in errors):
         raise errors[0]  # no schedule's fault
     return Outcome(job, None, tuple(skipped))
+
+
+def file_of(job: Job) -> str:
+    """Return the library of a job's kernel, within its folder."""
+    return f"{job.target.folder}/{_file_name(format_signature(job.problem))}.so"
 
 
 def _file_name(signature: str) -> str:

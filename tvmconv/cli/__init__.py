@@ -26,6 +26,7 @@ from ..errors import (
     UnsupportedMachineError,
     VerificationError,
 )
+from ..support.cache import VARIABLE
 from ..version import __version__
 from .parsing import AnyOrder
 
@@ -45,6 +46,7 @@ COMMANDS = (
     "explain",
     "inspect",
     "sig",
+    "cache",
     "env",
 )
 
@@ -80,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use but to read these.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     arguments = parser().parse_args(argv)
+    if getattr(arguments, "no_cache", False):
+        os.environ[VARIABLE] = ""  # of processes that this one starts, too
     try:
         with warnings.catch_warnings():
             _show_warnings(arguments.command)

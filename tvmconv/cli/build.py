@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import BuildError
 from ..runtime.bundle import MANIFEST
 from .output import progress_bar
-from .parsing import add_command, add_math, add_records, positive, positive_seconds, unsigned
+from .parsing import add_command, add_math, add_no_cache, add_records, positive, positive_seconds, unsigned
 from .sources import add_sources, network_of, problems_of, read_models
 from .tune import peak_of, progress_line
 
@@ -55,6 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
     )
+    add_no_cache(parser)
     add_math(parser)
     add_records(parser)
     parser.add_argument(

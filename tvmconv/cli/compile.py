@@ -13,7 +13,7 @@ from ..checks import MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
 from .network_sources import check_source, read_source
 from .output import check_output, print_json, progress_bar
-from .parsing import add_command, add_json, add_math, add_records, unsigned
+from .parsing import add_command, add_json, add_math, add_no_cache, add_records, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, or PyTorch's; with"
         " --format c: if the test has none to compare with",
     )
+    add_no_cache(parser)
     add_math(parser)
     add_records(parser)
     add_json(parser)

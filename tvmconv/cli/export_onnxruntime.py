@@ -14,7 +14,7 @@ from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
 from ..support.files import check_file
 from .output import progress_bar
-from .parsing import add_command, add_math, add_records, positive
+from .parsing import add_command, add_math, add_no_cache, add_records, positive
 from .provider_networks import from_to, networks_of, of_session, with_shapes
 from .sources import add_sources, problems_of, read_inputs, read_models
 
@@ -57,6 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; of a bundle, by default all of its own;"
         " may be given several times",
     )
+    add_no_cache(parser)
     add_math(parser)
     add_records(parser)
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")

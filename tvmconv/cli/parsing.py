@@ -63,6 +63,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
+def add_no_cache(parser: argparse.ArgumentParser) -> None:
+    """Add ``--no-cache``."""
+    parser.add_argument(
+        "--no-cache", action="store_true", help="build every kernel, also those that the cache has (see: tvmconv cache)"
+    )
+
+
 def add_math(parser: argparse.ArgumentParser) -> None:
     """Add ``--math``."""
     parser.add_argument(

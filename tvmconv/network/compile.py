@@ -77,7 +77,8 @@ def _planned(
         kernels = {name: function.attrs for name, function in every.items() if name not in graphs}
         workspaces = {name: int(attrs.get(WORKSPACE, 0)) for name, attrs in kernels.items() if attrs}
         planned = plan(graphs, MAIN, workspaces)
-        functions = {name: lowered[name] for name in {step.function for step in planned.steps} - OWN}
+        called = dict.fromkeys(step.function for step in planned.steps)  # no set: the same order in each process
+        functions = {name: lowered[name] for name in called if name not in OWN}
         _check(functions)
         planned.steps, functions = prefetch_next(planned, functions, known)
         return planned, functions, description, known

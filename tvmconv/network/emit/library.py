@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tempfile
-import uuid
+import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -72,7 +74,7 @@ def write(
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    identity = uuid.uuid4().hex
+    identity = _identity(plan, description)
     with whole_file(path, mapped=True) as library:
         work = library.parent
         objects = _objects(plan, functions, target, identity, work)
@@ -84,7 +86,7 @@ def part(
     plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], description: Mapping[str, Any], target: CpuTarget
 ) -> NetworkPart:
     """Return a network for another library to take in; parameters and errors are those of :func:`write`."""
-    identity = uuid.uuid4().hex
+    identity = _identity(plan, description)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
         objects = (
@@ -93,6 +95,14 @@ def part(
         )
         linked = link_relocatable(work, objects, ENTRIES, target.isa)
     return NetworkPart(linked, tuple(_weights(plan)), {**description, **_measures(plan)}, identity)
+
+
+def _identity(plan: NetworkPlan, description: Mapping[str, Any]) -> str:
+    """Return 32 letters by which a plan finds its weights among those of other networks in a file: the same for equal ones."""
+    digest = hashlib.sha256(json.dumps({**description, **_measures(plan)}, sort_keys=True).encode())
+    for offset, array in _weights(plan):
+        digest.update(f"{offset} {array.nbytes} {zlib.crc32(array.tobytes())}\n".encode())
+    return digest.hexdigest()[:32]
 
 
 def _objects(

@@ -23,5 +23,7 @@ def room_for(chains: Iterable[EpilogueChain], mod: tvm.IRModule, given: int) -> 
     chains = list(chains)
     of_chains = {content(chain.constant) for chain in chains}
     others = sum(size for key, size in constant_sizes(mod).items() if key not in of_chains)
-    filters = Counter(problem for problem, _ in {(chain.problem, content(chain.filter)) for chain in chains})
+    filters = Counter(
+        problem for problem, _ in dict.fromkeys((chain.problem, content(chain.filter)) for chain in chains)
+    )
     return Room(MOST_TIMES * given - others, MOST_LOSS, filters)

@@ -1,0 +1,109 @@
+"""Files kept from process to process: safe, whole, bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tvmconv import cli
+from tvmconv.errors import TvmconvWarning
+from tvmconv.support.cache import VARIABLE, Cache, open_cache, place
+
+KEY, OTHER = "ab" * 32, "cd" * 32
+
+
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    found = open_cache()
+    assert found is not None
+    return found
+
+
+def test_what_is_written_is_read(known: Cache) -> None:
+    assert known.read(KEY) is None
+    known.write(KEY, b"content")
+    known.write(OTHER, b"")
+    assert known.read(KEY) == b"content" and known.read(OTHER) == b""
+    assert {each.key for each in known.files()} == {KEY, OTHER}
+    assert os.stat(known.folder).st_mode & 0o777 == 0o700
+    assert known.clear() == 2 and known.files() == []
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content + b"x", lambda content: b""])
+def test_damage_is_told_and_made_good(known: Cache, damage) -> None:  # type: ignore[no-untyped-def]
+    known.write(KEY, b"content")
+    path = known.folder / KEY[:2] / KEY[2:]
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.warns(TvmconvWarning, match="is damaged"):
+        assert known.read(KEY) is None
+    known.write(KEY, b"content")
+    assert known.read(KEY) == b"content"
+
+
+def test_the_oldest_go(known: Cache) -> None:
+    for number in range(5):
+        key = f"{number:02}" * 32
+        known.write(key, bytes(100))
+        os.utime(known.folder / key[:2] / key[2:], (number, number))
+    known.read("00" * 32)  # used again
+    known.trim(3 * 132)
+    assert {each.key[:2] for each in known.files()} == {"00", "03", "04"}
+
+
+def test_folders_that_are_not_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv(VARIABLE, str(folder))
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.warns(TvmconvWarning, match="may be written to by others"):
+        assert open_cache() is None
+    folder.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    if folder.stat().st_uid:
+        with pytest.warns(TvmconvWarning, match="belongs to another user"):
+            assert open_cache() is None
+    monkeypatch.undo()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
+    (tmp_path / "file").touch()
+    with pytest.warns(TvmconvWarning, match="cannot be made"):
+        assert open_cache() is None
+
+
+def test_what_cannot_be_written_is_read(known: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    known.write(KEY, b"content")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tvmconv.support.cache.write_whole", refuse)
+    monkeypatch.setattr(os, "utime", refuse)
+    known.write(OTHER, b"content")
+    assert known.read(KEY) == b"content" and known.read(OTHER) is None
+
+
+def test_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    assert place() is None and open_cache() is None
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert place() == tmp_path / "tvmconv"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert place() == Path.home() / ".cache/tvmconv"
+
+
+def test_the_command(known: Cache, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    known.write(KEY, b"content")
+    assert cli.main(["cache", "--path"]) == 0
+    assert capsys.readouterr().out == f"{known.folder}\n"
+    assert cli.main(["cache", "--json"]) == 0
+    assert [each["key"] for each in json.loads(capsys.readouterr().out)] == [KEY]
+    assert cli.main(["cache"]) == 0
+    assert KEY[:16] in capsys.readouterr().out
+    assert cli.main(["cache", "--clear"]) == 0 and known.files() == []
+    monkeypatch.setenv(VARIABLE, "")
+    assert cli.main(["cache"]) == 2
+    assert "there is no cache" in capsys.readouterr().err

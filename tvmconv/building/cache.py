@@ -1,0 +1,112 @@
+"""Kernels that were built before: by all that decides their code, what a build of them came to.
+
+A kernel that was verified on one model of CPU is verified again on another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict, fields, is_dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..isa.machine import model_name
+from ..runtime.bundle import Entry
+from ..signature import format_signature
+from ..support.cache import Cache
+from ..targets.target import CpuTarget
+from .fallbacks import BuiltKernel, Job, Outcome, file_of
+
+# Raised when files of the cache are written in another way.
+_FORMAT = 1
+_PACKAGE = Path(__file__).parents[1]
+_ENDINGS = {".py", ".c", ".h", ".cuh", ".json", ".toml"}
+
+
+def key_of(job: Job) -> str:
+    """Return the digest of what decides a job's outcome."""
+    decision, target = job.decision, job.target
+    facts = {
+        "format": _FORMAT,
+        "package": _sources(),
+        "versions": [version("apache-tvm"), version("apache-tvm-ffi")],
+        "problem": format_signature(job.problem),
+        "target": repr(target),
+        "costs": _plain(target.costs) if isinstance(target, CpuTarget) else None,
+        "math": decision.math,
+        "ways": _plain(decision.ways),
+        "checked on": model_name() if job.check else None,
+        "entry points": job.entry_points.value,
+        "functions": job.keep_functions,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def take(known: Cache, jobs: Iterable[Job]) -> tuple[list[Outcome], list[Job]]:
+    """Return the outcomes that are known, their libraries put into the jobs' folders, and the jobs that are left."""
+    outcomes, left = [], []
+    for job in jobs:
+        content = known.read(key_of(job))
+        if content is None:
+            left.append(job)
+        else:
+            outcomes.append(_unpack(job, content))
+    return outcomes, left
+
+
+def keep(known: Cache, outcome: Outcome) -> None:
+    """Keep what a job came to, if that is a kernel."""
+    if outcome.built is not None:
+        known.write(key_of(outcome.job), _pack(outcome.job, outcome.built))
+
+
+def _pack(job: Job, built: BuiltKernel) -> bytes:
+    """Return a kernel as a line of its entry, the compressed functions' length, these, and the library."""
+    library = (Path(job.folder) / built.entry.file).read_bytes()
+    functions = zlib.compress((built.functions or "").encode(), 1)
+    head = json.dumps({"entry": asdict(built.entry), "functions": len(functions)}).encode()
+    return head + b"\n" + functions + library
+
+
+def _unpack(job: Job, content: bytes) -> Outcome:
+    head, _, rest = content.partition(b"\n")
+    known = json.loads(head)
+    entry = Entry(**{**known["entry"], "skipped": tuple(known["entry"]["skipped"])})
+    functions, library = rest[: known["functions"]], rest[known["functions"] :]
+    path = Path(job.folder) / file_of(job)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(library)
+    built = BuiltKernel(entry, zlib.decompress(functions).decode() or None)
+    return Outcome(job, built, entry.skipped)
+
+
+@cache
+def _sources() -> str:
+    """Return a digest of the package's sources, so that no kernel outlives a change to them."""
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(_PACKAGE, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix in _ENDINGS:
+                digest.update(f"{path.relative_to(_PACKAGE)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it, the same in each process."""
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(str, value))
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

@@ -1,0 +1,70 @@
+"""`tvmconv cache`: what is kept of builds for later ones."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ..errors import TvmconvError
+from ..support.cache import VARIABLE, open_cache, place
+from .output import print_json, print_table
+from .parsing import add_command, add_json
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+EXAMPLE = """\
+  tvmconv cache
+  tvmconv cache --clear
+  TVMCONV_CACHE=/opt/kernels tvmconv compile resnet50.onnx -o resnet50.so
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "cache",
+        "List the kernels that earlier builds left, which build, compile, optimize and export-onnxruntime take where all that"
+        f" decides their code is the same. They lie in ${VARIABLE}, or tvmconv in the user's folder of caches; {VARIABLE}= keeps"
+        " none.",
+        EXAMPLE,
+        run,
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--path", action="store_true", help="print the folder instead")
+    group.add_argument("--clear", action="store_true", help="remove all of them")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List, remove, or say where they are."""
+    folder = place()
+    if folder is None:
+        raise TvmconvError(
+            f"there is no cache: {VARIABLE} is empty, or this user has no home; set {VARIABLE} to a folder"
+        )
+    if arguments.path:
+        print_json({"path": str(folder)}) if arguments.json else print(folder)
+        return 0
+    known = open_cache()
+    if known is None:  # said why
+        return 1
+    if arguments.clear:
+        count = known.clear()
+        print_json({"removed": count}) if arguments.json else print(f"removed: {count}", file=sys.stderr)
+        return 0
+    files = known.files()
+    if arguments.json:
+        print_json([asdict(each) for each in files])
+        return 0
+    rows = [
+        (each.key[:16], f"{each.bytes / 1e3:.0f}", datetime.fromtimestamp(each.read).isoformat(" ", "seconds"))
+        for each in files
+    ]
+    print_table(("key", "kB", "last used"), rows)
+    print(f"{folder}: {len(files)} kernels, {sum(each.bytes for each in files) / 1e6:.1f} MB", file=sys.stderr)
+    return 0
