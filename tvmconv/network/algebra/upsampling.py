@@ -21,7 +21,7 @@ from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, outputs, pass_cycles
 from .maps import Array, LinearMap
-from .reading import filters, shifted
+from .reading import add_shift, filters
 from .rounding import MOST, lost
 from .transposing import transpose, transposed_cycles
 
@@ -90,7 +90,7 @@ class Upsampled:
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
-        return shifted(transpose(self, visit, emit), self.map.bias, emit)
+        return add_shift(transpose(self, visit, emit), self.map.bias, emit)
 
 
 def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsampled]]:

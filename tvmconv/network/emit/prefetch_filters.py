@@ -21,7 +21,7 @@ from ...lowering.cpu.rewrites.prefetching import L2, fetching, loops_down_to, pr
 from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
 from ..kernels.build import CODE, LOWERED
-from .memory_plan import Array, NetworkPlan, Region, Step
+from .memory_plan import Array, NetworkPlan, PlanStep, Region
 
 # Smaller filters are not prefetched: what that spares is no more than what it takes.
 LEAST_BYTES = 100_000
@@ -35,7 +35,7 @@ _FRACTION = 16  # bits of a step's share of lines
 
 def prefetch_next(
     plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget
-) -> tuple[list[Step], dict[str, tirx.PrimFunc]]:
+) -> tuple[list[PlanStep], dict[str, tirx.PrimFunc]]:
     """Return a plan's steps, and the functions that they call, of which kernels prefetch the next large filter where L3 does not keep all weights."""
     steps, called = list(plan.steps), dict(functions)
     if target.keeps(sum(each.size for each in plan.weights)):

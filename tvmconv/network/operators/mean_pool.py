@@ -12,7 +12,7 @@ from tvm import relax
 
 from ..ir.constants import static_shape
 from .max_pool import HALF, all_meet, axes_for_function, axes_of, by_function, channels_of, in_f32
-from .separable import TYPES, Axis, Kind, Windows, made
+from .separable import TYPES, Axis, WindowKind, Windows, call_windows
 
 FUNCTION = "tvmconv_network_mean_pool"
 
@@ -52,7 +52,7 @@ def _channels_first(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     windows = [
         Windows.of_pool(axis, end if attrs.count_include_pad else None) for axis, end in zip(axes, ends, strict=True)
     ]
-    return made(builder, call.args[0], shape, windows, Kind.MEAN, "mean_pool")
+    return call_windows(builder, call.args[0], shape, windows, WindowKind.MEAN, "mean_pool")
 
 
 def _goes_beyond(axis: Axis, end: int) -> bool:

@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 
 from ..schedule.stages import KEPT
 from .elementwise import Legalize
-from .softmax import halved
+from .softmax import combine_halves
 
 # Elements of a row that are scanned as one vector.
 _BLOCK = 16
@@ -57,7 +57,7 @@ def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legali
                 there = data(*row, place)
                 inside = there if extent % _BLOCK == 0 else tirx.if_then_else(place < extent, there, none)
                 terms.append(tirx.Select(lane > step if exclusive else lane >= step, inside, none))
-            return halved(terms, combine)
+            return combine_halves(terms, combine)
 
         def whole(*at: Any) -> Any:
             *row, block = at

@@ -17,7 +17,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
-from ..ir.mutator import each_function, tidied
+from ..ir.mutator import each_function, tidy
 from ..ir.operators import BINARY
 
 # Each part is read by an operator of its own; of more a tensor that is cut in parts may be read faster.
@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 
 def unstack(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module without the stacks that can be left out."""
-    return tidied(each_function(mod, _Unstacking, with_bindings=True))
+    return tidy(each_function(mod, _Unstacking, with_bindings=True))
 
 
 @mutator
