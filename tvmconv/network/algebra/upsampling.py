@@ -25,8 +25,8 @@ from .reading import add_shift, filters
 from .rounding import MOST, lost
 from .transposing import transpose, transposed_cycles
 
-# Ratio to the estimate before: of 512 channels from 16x16, at 0.87 it took 1.11 of the time (Zen 4); at 0.67 and less, less.
-_AT_MOST = 4, 5  # of the estimate before
+# Most of the estimate before: estimates of both are off by about the rest (`python -m benchmarks.algebra`).
+_AT_MOST = 4, 5
 
 
 @dataclass(frozen=True)

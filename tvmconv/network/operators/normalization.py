@@ -1,9 +1,8 @@
 """Normalizations of layers, groups and instances, and by the root mean square, as tensor expressions.
 
 TVM's (0.27) take the variance as the mean square less the square of the mean, in f32: of numbers about 100 with a deviation
-of 1 a normalization of instances was off by 20. They add up a row one number after the other, and went through all channels
-for each of a group's: 158 ms of 32 channels of 96x96, where these take 0.1 (one core of a Zen 3). Here the mean is taken off
-before squares are added, and a row is added up in 16 parts, which are vectors.
+of 1 a normalization of instances was off by 20. They add up a row one number after the other, and go through all channels
+for each of a group's. Here the mean is taken off before squares are added, and a row is added up in 16 parts, which are vectors.
 """
 
 from __future__ import annotations

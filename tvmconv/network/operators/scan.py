@@ -1,7 +1,7 @@
 """Cumulative sums and products as tensor expressions, for TVM's own calls its runtime.
 
 Each round adds to every element that which lies 1, 2, 4 ... before it (Hillis and Steele), so rounds are loops like any other. Rows
-are scanned by blocks first, which are vectors: by rounds 500 of 768 f32 took 511 us, so 70 (two threads of a Zen 5).
+are scanned by blocks first, which are vectors.
 """
 
 from __future__ import annotations

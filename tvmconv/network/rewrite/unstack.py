@@ -2,8 +2,7 @@
 
 The ONNX frontend writes the greatest, the sum or the mean of several tensors so, of which it broadcasts each. A selective kernel
 stacks the outputs of its convolutions, sums them, and sums their products with a factor for each; a split attention cuts the channels
-of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory: skresnet18 spent 2.2 ms of 13 on
-that (two threads of a Zen 4).
+of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory.
 """
 
 from __future__ import annotations
