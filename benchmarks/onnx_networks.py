@@ -72,7 +72,7 @@ def make_ready(name: str, folder: Path, layout: str | None) -> None:
     if (folder / "network.so").exists():
         return
     from tvmconv.network.compile import build
-    from tvmconv.network.read.onnx.reader import fixed, read_onnx
+    from tvmconv.network.read.onnx.reader import fix_shapes, read_onnx
 
     if name in NETWORKS:
         source = str(folder / "exported.onnx")
@@ -86,7 +86,7 @@ def make_ready(name: str, folder: Path, layout: str | None) -> None:
             raise SourceError(f"the package {package} is not installed: pip install --no-deps {package}")
         source = str(Path(found.submodule_search_locations[0]) / file)
     bucket = Bucket({"": shape})
-    (folder / "model.onnx").write_bytes(fixed(source, bucket).SerializeToString())
+    (folder / "model.onnx").write_bytes(fix_shapes(source, bucket).SerializeToString())
     np.save(folder / "input.npy", np.random.default_rng(0).standard_normal(shape).astype(np.float32))
     build(read_onnx(source, bucket), folder / "network.so", layout=layout)
 

@@ -15,7 +15,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 from tvmconv import reference
 from tvmconv.epilogue import format_epilogue
-from tvmconv.frontends import Node, read_model
+from tvmconv.frontends import SourceNode, read_model
 
 CHANNELS = 6
 ROOT = float(np.sqrt(2 / np.pi))
@@ -79,7 +79,7 @@ def run(path: str, outputs: Sequence[str]) -> dict[str, np.ndarray]:
     return feeds | dict(zip(outputs, session.run(list(outputs), feeds), strict=True))
 
 
-def check(made: onnx.ModelProto, folder: Path, name: str = "conv") -> Node:
+def check(made: onnx.ModelProto, folder: Path, name: str = "conv") -> SourceNode:
     """Compare what a node computes, by its constants and the reference, with the tensor of the model that it names."""
     path = save(made, folder)
     nodes = read_model(path, with_constants=True).nodes
@@ -100,5 +100,5 @@ def check(made: onnx.ModelProto, folder: Path, name: str = "conv") -> Node:
     return node
 
 
-def epilogue(node: Node) -> str:
+def epilogue(node: SourceNode) -> str:
     return format_epilogue(node.problem.epilogue)

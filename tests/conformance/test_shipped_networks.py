@@ -12,7 +12,7 @@ from tvmconv.epilogue import format_epilogue
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.compile import export
 from tvmconv.network.passes import use_kernels
-from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.network.read.onnx.reader import fix_shapes, read_onnx
 from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 from tvmconv.signature import parse_signature
@@ -36,7 +36,9 @@ def test_a_shipped_network_compiled_whole_is_right(name: str, tmp_path: Path, mo
     export(module, tmp_path / "network.so")
     network = load_network(tmp_path / "network.so")
     data = np.random.default_rng(0).standard_normal(network.inputs[0].shape).astype(np.float32)
-    session = onnxruntime.InferenceSession(fixed(path, bucket).SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        fix_shapes(path, bucket).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     expected = session.run(None, {network.inputs[0].name: data})
     for answer, right in zip(network(**{network.inputs[0].name: data}).values(), expected, strict=True):
         assert np.abs(answer - right).max() <= 1e-5 * np.abs(right).max() + 1e-6

@@ -28,7 +28,7 @@ from tvmconv.isa import native
 from tvmconv.measuring.timing import Timing
 from tvmconv.network.compile import export_part
 from tvmconv.network.passes import use_kernels
-from tvmconv.network.read.onnx.partition import Part, read_parts
+from tvmconv.network.read.onnx.partition import ModelPart, read_parts
 from tvmconv.onnxruntime.racing import graph_of, race
 
 pytestmark = pytest.mark.usefixtures("warnings_are_said")
@@ -193,7 +193,7 @@ KINDS: dict[str, tuple[Callable[[], onnx.ModelProto], list[tuple[str, str]]]] = 
 }
 
 
-def compiled(path: str, parts: Sequence[Part], asked: Path, **given: Any) -> dict[int, list[NetworkPart]]:
+def compiled(path: str, parts: Sequence[ModelPart], asked: Path, **given: Any) -> dict[int, list[NetworkPart]]:
     return {
         graph_of(path, asked, inputs=each.inputs, outputs=each.outputs, **given): [
             export_part(use_kernels(each.module, math="strict"))

@@ -14,7 +14,7 @@ from linear_graphs import Drawing, agree  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tvmconv.network.algebra import join_filters  # noqa: E402
-from tvmconv.network.algebra.reading import fixed  # noqa: E402
+from tvmconv.network.algebra.reading import make_constant  # noqa: E402
 from tvmconv.network.ir.constants import constant, constant_bytes  # noqa: E402
 from tvmconv.network.ir.graph import Graph  # noqa: E402
 from tvmconv.network.passes import use_kernels  # noqa: E402
@@ -83,7 +83,7 @@ RNG = np.random.default_rng(0)
 
 def numbers(*shape: int, dtype: str = "float32") -> Any:
     array = RNG.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]))
-    return fixed(array, dtype)
+    return make_constant(array, dtype)
 
 
 def block(builder: relax.BlockBuilder, data: Any) -> Any:
@@ -196,7 +196,7 @@ def repeated(builder: relax.BlockBuilder, data: Any) -> Any:
 
 
 def normalized(builder: relax.BlockBuilder, data: Any, channels: int, dtype: str = "float32") -> Any:
-    numbers = [fixed(RNG.uniform(0.5, 2, channels), dtype) for _ in range(4)]
+    numbers = [make_constant(RNG.uniform(0.5, 2, channels), dtype) for _ in range(4)]
     return builder.emit(relax.TupleGetItem(builder.emit(relax.op.nn.batch_norm(data, *numbers, 1, training=False)), 0))
 
 
@@ -353,7 +353,7 @@ def test_branches_of_halves_are_joined(dtype: str) -> None:
 
 def test_a_filter_that_would_lose_to_rounding_stays_two() -> None:
     def make(builder: relax.BlockBuilder, data: Any) -> Any:
-        small = fixed(np.asarray(constant(numbers(16, 16, 3, 3)), np.float64) * 1e-3, "bfloat16")
+        small = make_constant(np.asarray(constant(numbers(16, 16, 3, 3)), np.float64) * 1e-3, "bfloat16")
         wide = builder.emit(relax.op.nn.conv2d(data, small, padding=(1, 1)))
         return builder.emit(relax.op.add(wide, data))
 

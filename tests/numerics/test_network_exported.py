@@ -17,7 +17,7 @@ from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.passes import use_kernels
-from tvmconv.network.read.onnx.reader import as_relax, fixed, read_onnx
+from tvmconv.network.read.onnx.reader import as_relax, fix_shapes, read_onnx
 from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 
@@ -50,7 +50,7 @@ def exported(
 
 def differences(source: str, folder: Path, cut: Sequence[str] = ()) -> list[str]:
     """Return what differs between a compiled model and onnxruntime."""
-    proto = fixed(source, cut=cut)
+    proto = fix_shapes(source, cut=cut)
     build(as_relax(proto, source), folder / "network.so")
     return compared.differences(proto, load_network(folder / "network.so"))
 
@@ -86,7 +86,7 @@ def test_a_shuffle_of_channels_needs_no_other_layout(beyond: int, tmp_path: Path
     constants += [constant("from", [0]), constant("to", [beyond]), constant("axis", [1])]
     source = exported(nodes, tmp_path, *constants)
     assert differences(source, tmp_path) == []
-    module = use_kernels(as_relax(fixed(source), source))
+    module = use_kernels(as_relax(fix_shapes(source), source))
     graph = Graph(module["main"])
     moved = [each for each in graph.values if graph.call(each, "relax.permute_dims") is not None]
     assert len(moved) == 3  # of the input, in the shuffle, and of the output
@@ -103,7 +103,7 @@ def test_a_pixel_shuffle_moves_pixels_once(before: str, mode: str, tmp_path: Pat
     constants += [constant("b", RNG.standard_normal((1, 8, 1, 1), np.float32))] if before == "Add" else []
     source = exported(nodes, tmp_path, *constants)
     assert differences(source, tmp_path) == []
-    graph = Graph(use_kernels(as_relax(fixed(source), source))["main"])
+    graph = Graph(use_kernels(as_relax(fix_shapes(source), source))["main"])
     moved = [each for each in graph.values if graph.call(each, "relax.permute_dims") is not None]
     assert len(moved) <= 3  # of the input, in the shuffle, and of the output
 

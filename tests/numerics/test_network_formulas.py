@@ -13,7 +13,7 @@ from tvm import relax
 from tvmconv.network.compile import export
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.passes import use_kernels
-from tvmconv.network.read.onnx.reader import as_relax, fixed
+from tvmconv.network.read.onnx.reader import as_relax, fix_shapes
 from tvmconv.network.rewrite.recognise_normalization import find_normalization
 from tvmconv.runtime.networks.network import load_network
 
@@ -76,7 +76,7 @@ def test_normalizations_by_their_formulas(tmp_path: Path, monkeypatch: pytest.Mo
     source = save(
         model(nodes, [value("x", [1, 3, 6, 5])], [value(name, None) for name in outputs], weights, opset=13), tmp_path
     )
-    proto = fixed(source)
+    proto = fix_shapes(source)
     module = use_kernels(as_relax(proto, source))
     export(module, tmp_path / "network.so")
     assert compared.differences(proto, load_network(tmp_path / "network.so")) == []

@@ -18,7 +18,7 @@ from tvm.ir import Expr
 from tests.relax_modules import relax_module
 from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.network.compile import build
-from tvmconv.network.lower import check_target, scheduled
+from tvmconv.network.lower import check_target, schedule_functions
 from tvmconv.network.operators.bound_fusion import MOST
 from tvmconv.network.passes import use_kernels
 from tvmconv.runtime.networks.network import load_network
@@ -84,7 +84,7 @@ def measured(step: Any, count: int, whole: bool = True) -> tuple[int, int, int]:
     sys.setprofile(note if whole else None)
     try:
         rewritten = use_kernels(module, layout="NCX") if whole else module
-        lowered = scheduled(rewritten, check_target("host"))
+        lowered = schedule_functions(rewritten, check_target("host"))
     finally:
         sys.setprofile(None)
     functions = {name: each for name, each in lowered.functions_items() if isinstance(each, tirx.PrimFunc)}

@@ -19,7 +19,7 @@ from tests.numerics.test_network import module
 from tvmconv.lowering.common.elementary_arithmetic import is_elementary
 from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.network.compile import build
-from tvmconv.network.lower import check_target, scheduled
+from tvmconv.network.lower import check_target, schedule_functions
 from tvmconv.network.passes import use_kernels
 from tvmconv.runtime.networks.network import load_network
 
@@ -37,7 +37,7 @@ def powers(builder: Any, data: Any) -> Any:
 def test_powers_are_products(tmp_path: Path) -> None:
     array = np.random.default_rng(0).uniform(0.5, 3, (2, 5, 48)).astype(bfloat16)
     mod = module(powers, [array.shape], "bfloat16")
-    functions = scheduled(use_kernels(mod), check_target("host"))
+    functions = schedule_functions(use_kernels(mod), check_target("host"))
     others = [each for variable, each in functions.functions_items() if variable.name_hint != "main"]
     assert others and not any(is_elementary(call) for each in others for call in find_all(each.body, Call))
     build(mod, tmp_path / "network.so")

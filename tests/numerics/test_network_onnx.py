@@ -17,7 +17,7 @@ from tvmconv.errors import SourceError
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.compile import build
 from tvmconv.network.passes import use_kernels
-from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.network.read.onnx.reader import fix_shapes, read_onnx
 from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import Network, load_network
 
@@ -56,14 +56,14 @@ def test_what_the_frontend_reads_wrongly_is_right(tmp_path: Path, monkeypatch: p
         numbers("scales", 0.5, 3),
     ]  # fmt: skip
     source = save(model(nodes, [value("x", [1, 3, 8, 10])], weights=weights, opset=21), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_upsample(mode: str, tmp_path: Path) -> None:
     node = helper.make_node("Upsample", ["x", "scales"], ["y"], mode=mode)
     source = save(model([node], [value("x", [1, 3, 5, 7])], weights=[numbers("scales", 1, 1, 2, 3)], opset=9), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_resize_by_a_scale_that_makes_no_whole_size(
     ]
     weights = [weight("w", 8, 3, 3, 3), weight("v", 4, 8, 1, 1), numbers("scales", 1, 1, *scales)]
     source = save(model(nodes, [value("x", [1, 3, 9, 12])], weights=weights, opset=19), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 def test_a_resize_by_gathers_is_one_operator_and_says_nothing(
@@ -125,7 +125,7 @@ def test_resized_channels_and_an_exponent_that_is_an_integer(tmp_path: Path) -> 
     nodes = [node("Resize", ["x", "", "scales"], ["r"], mode="nearest"), node("Pow", ["r", "two"], ["y"])]
     weights = [numbers("scales", 1, 2, 1, 3), numpy_helper.from_array(np.array([2]), "two")]
     source = save(model(nodes, [value("x", [1, 3, 5, 7])], weights=weights, opset=13), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_forms_of_resize(
     node = helper.make_node(op, inputs, ["y"], **attributes)
     weights = [numbers("scales", *(1, 1, 1.5, 1.3, 0.7)[: len(shape)])]
     source = save(model([node], [value("x", shape)], weights=weights[: len(inputs) - 1], opset=opset), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_regions(transformation: str, tmp_path: Path) -> None:
     regions = numpy_helper.from_array(np.array([[0.5, 1, 5, 4.5], [1, 0, 7, 6]], np.float32), "regions")
     weights = [regions, numpy_helper.from_array(np.array([0, 0]), "images")]
     source = save(model([node], [value("x", [1, 3, 8, 8])], weights=weights, opset=16), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
     node.attribute.append(helper.make_attribute("mode", "max"))
     with pytest.raises(SourceError, match="the RoiAlign node 'roi' takes the greatest of weighted elements"):
         read_onnx(save(model([node], [value("x", [1, 3, 8, 8])], weights=weights, opset=16), tmp_path))
@@ -203,21 +203,21 @@ def test_a_quantized_filter_is_prepacked(tmp_path: Path, monkeypatch: pytest.Mon
     source = save(model(nodes, [value("x", [1, 3, 8, 8])], weights=weights), tmp_path)
     (row,) = report(use_kernels(read_onnx(source)))
     assert row.why == ""
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 @pytest.mark.parametrize("axis", [1, 3])
 def test_a_sum_of_exponentials(axis: int, tmp_path: Path) -> None:
     node = helper.make_node("ReduceLogSumExp", ["x"], ["y"], axes=[axis])
     source = save(model([node], [value("x", [1, 3, 8, 8])], opset=13), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 def test_a_resize_with_empty_scales(tmp_path: Path) -> None:
     node = helper.make_node("Resize", ["x", "scales", "scales", "sizes"], ["y"], mode="linear")
     weights = [numbers("scales"), numpy_helper.from_array(np.array([1, 3, 9, 4]), "sizes")]
     source = save(model([node], [value("x", [1, 3, 7, 7])], weights=weights, opset=11), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
@@ -226,14 +226,14 @@ def test_resize_of_opset_10(mode: str, scales: tuple[float, float], tmp_path: Pa
     node = helper.make_node("Resize", ["x", "scales"], ["y"], mode=mode)
     weights = [numbers("scales", 1, 1, *scales)]
     source = save(model([node], [value("x", [1, 3, 6, 8])], weights=weights, opset=10), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 @pytest.mark.parametrize("axes", [{"axes": [2, 3]}, {}])
 def test_slice_of_opset_9(axes: dict[str, Any], tmp_path: Path) -> None:
     node = helper.make_node("Slice", ["x"], ["y"], starts=[1, 0], ends=[9, -1], **axes)
     source = save(model([node], [value("x", [2, 3, 6, 8])], opset=9), tmp_path)
-    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), loaded(source, tmp_path)) == []
 
 
 def test_an_extent_of_0(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_function_is_compared_with_the_file_as_it_came(tmp_path: Path) -> None
     text = """<ir_version: 10, opset_import: ["": 18, "my": 1]> graph (float[4] x) => (float[4] y) { y = my.f (x) }
     <domain: "my", opset_import: ["": 18]> f <a: float = 0.3>(x) => (y) { y = LeakyRelu <alpha: float = @a>(x) }"""
     source = save(onnx.parser.parse_model(text), tmp_path)
-    made = fixed(source)
+    made = fix_shapes(source)
     assert compared.differences(made, loaded(source, tmp_path), compared.as_it_came(source, made)) == []
     del made.graph.node[0].attribute[:]
     onnx.save(made, tmp_path / "lost.onnx")

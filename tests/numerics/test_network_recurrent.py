@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
 from tvmconv.network.passes import use_kernels
-from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.network.read.onnx.reader import fix_shapes, read_onnx
 from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 
@@ -53,7 +53,7 @@ def test_recurrent_nodes_are_written_step_by_step(kind: str, direction: str, tmp
     module = use_kernels(read_onnx(source))
     assert not any(row.why for row in report(module))
     build(read_onnx(source), tmp_path / "network.so")
-    assert compared.differences(fixed(source), load_network(tmp_path / "network.so")) == []
+    assert compared.differences(fix_shapes(source), load_network(tmp_path / "network.so")) == []
 
 
 def test_recurrent_nodes_of_many_steps_are_refused(tmp_path: Path) -> None:

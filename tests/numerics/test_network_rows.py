@@ -16,7 +16,7 @@ from tvm import relax
 
 from tests.numerics.test_network import module
 from tests.numerics.test_network_transposes import called
-from tvmconv.network.lower import scheduled
+from tvmconv.network.lower import schedule_functions
 from tvmconv.targets.target import Target
 
 op = relax.op
@@ -51,7 +51,7 @@ def from_further_on(builder: Any, a: Any, b: Any) -> Any:
 )
 def test_rows_of_an_odd_number(make: Any, vectors: bool, right: Any, tmp_path: Path) -> None:
     arrays = [np.random.default_rng(seed).integers(-9, 10, SHAPE).astype(np.float32) for seed in (0, 1)]
-    functions = scheduled(module(make, [SHAPE, SHAPE]), Target.parse("x86-64-v4"))
+    functions = schedule_functions(module(make, [SHAPE, SHAPE]), Target.parse("x86-64-v4"))
     text = "".join(str(each) for each in functions.functions.values() if isinstance(each, tvm.tirx.PrimFunc))
     assert ("T.vectorized" in text) == vectors
     (answer,) = called(make, arrays, "host", tmp_path)

@@ -15,7 +15,7 @@ from torch_models import All, Residual, networks, settled  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.epilogue import format_epilogue  # noqa: E402
 from tvmconv.network.compile import export  # noqa: E402
-from tvmconv.network.kernels.replace import Row  # noqa: E402
+from tvmconv.network.kernels.replace import ConvolutionRow  # noqa: E402
 from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
 from tvmconv.network.report import report  # noqa: E402
@@ -40,7 +40,7 @@ class Few(nn.Module):
         return [torch.softmax(self.linear(self.norm(x)), 1), x.max(1)[0]]
 
 
-def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[Row]:
+def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[ConvolutionRow]:
     """Compile a network in a type, compare its answers with PyTorch's in f32, and return the report."""
     with torch.no_grad():
         expected = network(*given)

@@ -19,7 +19,7 @@ from tvmconv.frontends import read_model
 from tvmconv.frontends.onnx import weights
 from tvmconv.network.read.onnx import compare as compared
 from tvmconv.network.read.onnx.partition import read_parts
-from tvmconv.network.read.onnx.reader import fixed as read_fixed
+from tvmconv.network.read.onnx.reader import fix_shapes as read_fixed
 from tvmconv.onnxruntime.sessions import open_model
 from tvmconv.runtime.networks.network import load_network
 

@@ -36,7 +36,7 @@ def models(bundle: Path) -> dict[str, tuple[nn.Module, nn.Module]]:
         for name in ("fresh", "served"):
             model = Model().eval().requires_grad_(False)
             found[name] = (model, tvmconv.torch.optimize(model, data, bundle, progress=None))
-            patch.setattr(computed, "exported", None)
+            patch.setattr(computed, "export", None)
     return found
 
 

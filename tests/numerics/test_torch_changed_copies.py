@@ -108,7 +108,7 @@ def test_copies_notice_changes_of_before_and_after(small: Any) -> None:
 def test_a_changed_model_is_compiled_once(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, fast, data = small(changed="compile")
     built: list[int] = []
-    real, begun, go_on = computed.computed, threading.Event(), threading.Event()
+    real, begun, go_on = computed.compute_model, threading.Event(), threading.Event()
 
     def counted(*args: Any) -> Any:
         built.append(1)
@@ -116,7 +116,7 @@ def test_a_changed_model_is_compiled_once(small: Any, monkeypatch: pytest.Monkey
         assert go_on.wait(60)
         return real(*args)
 
-    monkeypatch.setattr("tvmconv.torch.replacing.computed", counted)
+    monkeypatch.setattr("tvmconv.torch.replacing.compute_model", counted)
     for each in (model, fast):
         each.scale = 2.0
     answers: list[Any] = []

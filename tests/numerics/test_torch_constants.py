@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import tvmconv.torch  # noqa: E402
 from tvmconv.frontends.torch.fixed import TYPES  # noqa: E402
 from tvmconv.network.read.torch.constants import constants  # noqa: E402
-from tvmconv.network.read.torch.reader import _Importer  # noqa: E402
+from tvmconv.network.read.torch.reader import _ProgramImporter  # noqa: E402
 
 LAYOUTS = {
     "contiguous": lambda each: each.contiguous(),
@@ -36,7 +36,7 @@ def test_numbers_are_read_in_every_layout(dtype: Any, layout: str) -> None:
     tensor = LAYOUTS[layout](torch.randint(0, 2 if dtype is torch.bool else 100, (2, 4, 6, 7)).to(dtype))
     expected = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
     wide = expected.double().numpy()
-    for given in (_Importer._convert_pytorch_tensor_to_tvm(tensor), constants(tensor).value):
+    for given in (_ProgramImporter._convert_pytorch_tensor_to_tvm(tensor), constants(tensor).value):
         assert str(given.dtype) == str(dtype).removeprefix("torch.")
         np.testing.assert_array_equal(given.numpy().astype(np.float64), wide)
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.network.read.torch.decompose import decomposed  # noqa: E402
+from tvmconv.network.read.torch.decompose import decompose  # noqa: E402
 
 
 class Function(nn.Module):
@@ -78,7 +78,7 @@ def sizes(function: Callable[[Any], Any], *data: Any) -> int:
     """Compare a program with its model; return how many numbers of it depend on numbers."""
     model = Function(function)
     with torch.no_grad():
-        program = decomposed(torch.export.export(model, (data[0],), strict=False))
+        program = decompose(torch.export.export(model, (data[0],), strict=False))
         for each in data:
             torch.testing.assert_close(program.module()(each), model(each), rtol=0, atol=0, equal_nan=True)
     return sum(node.target is torch.ops.aten.sym_size.int for node in program.graph.nodes)

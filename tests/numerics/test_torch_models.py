@@ -17,9 +17,9 @@ from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.errors import InputError, SourceError  # noqa: E402
-from tvmconv.torch.exporting import exported  # noqa: E402
+from tvmconv.torch.exporting import export  # noqa: E402
 from tvmconv.torch.flat import Flat  # noqa: E402
-from tvmconv.torch.unchanged import unchanged  # noqa: E402
+from tvmconv.torch.unchanged import put_back  # noqa: E402
 
 # Products of one output, at most: 3 channels by 3x3 taps.
 SUMMED = 27
@@ -119,7 +119,7 @@ def test_code_that_writes_is_the_models() -> None:
     assert len(begun.kept) == 3 and not model.kept
     assert {row.layer for row in report} == {"conv"}
     assert "its code writes to " in report.refused[""]
-    with unchanged(fast) as written:
+    with put_back(fast) as written:
         fast(data)
     assert {"calls", "plain", "kept", "last"} <= set(written) and len(fast.kept) == 2
 
@@ -302,7 +302,7 @@ def test_the_line_that_ended_an_export() -> None:
     with pytest.raises(
         SourceError, match=r"test_torch_models\.py\", line \d+, in forward, return data if data\.sum\(\) > 0"
     ):
-        exported(Flat(Deciding().eval(), (torch.rand(2),), {}))
+        export(Flat(Deciding().eval(), (torch.rand(2),), {}))
 
 
 class Cancelling(nn.Module):

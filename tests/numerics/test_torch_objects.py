@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.errors import SourceError  # noqa: E402
-from tvmconv.torch.exporting import exported  # noqa: E402
+from tvmconv.torch.exporting import export  # noqa: E402
 from tvmconv.torch.flat import Flat  # noqa: E402
 
 
@@ -116,4 +116,4 @@ class Slotted:
 @pytest.mark.parametrize("made", [Ring, Slotted, lambda data: {data}, lambda data: lambda: data])
 def test_answers_that_are_no_such_objects_are_refused(made: Any) -> None:
     with pytest.raises(SourceError, match=r"takes or gives a .*; allowed: tensors, numbers, text and None"):
-        exported(Flat(Numbers(made).eval(), (torch.randn(2),), {}))
+        export(Flat(Numbers(made).eval(), (torch.randn(2),), {}))

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.network.read.torch.decompose import decomposed  # noqa: E402
+from tvmconv.network.read.torch.decompose import decompose  # noqa: E402
 
 
 class Quantized(nn.Module):
@@ -40,7 +40,7 @@ def test_a_network_of_fake_quantized_numbers(tmp_path: Path) -> None:
     model, x = Quantized().eval(), torch.randn(1, 3, 6, 5)
     x[0, 0, 0] = torch.tensor([float("nan"), float("inf"), 0.05, -0.05, 0.15])  # halves are rounded to even steps
     with torch.no_grad():
-        program = decomposed(torch.export.export(model, (x,), strict=False))
+        program = decompose(torch.export.export(model, (x,), strict=False))
         for answer, right in zip(program.module()(x), model(x), strict=True):
             torch.testing.assert_close(answer, right, rtol=0, atol=0)
     assert not [node for node in program.graph.nodes if "fake_quant" in str(node.target)]

@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.errors import SourceError  # noqa: E402
-from tvmconv.torch.exporting import exported  # noqa: E402
+from tvmconv.torch.exporting import export  # noqa: E402
 from tvmconv.torch.flat import Flat  # noqa: E402
 
 Forward = Callable[[Any, Any], Any]
@@ -162,7 +162,7 @@ def test_each_way_is_read_and_leaves_the_model(calls: int) -> None:
         model(x)
     before = copy.deepcopy(model.state_dict())
     flat = Flat(model, (x,), {})
-    program = exported(flat)
+    program = export(flat)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     with torch.no_grad():
         for each in (x, torch.randn_like(x)):
@@ -221,7 +221,7 @@ def grown(m: Any, x: Any) -> Any:
 def test_what_is_another_in_each_call_is_refused(way: Forward, message: str) -> None:
     torch.manual_seed(0)
     with pytest.raises(SourceError, match=message):
-        exported(Flat(Branches(way).eval(), (torch.randn(1, 4, 6, 6),), {}))
+        export(Flat(Branches(way).eval(), (torch.randn(1, 4, 6, 6),), {}))
 
 
 @torch.no_grad()

@@ -15,9 +15,9 @@ from torch import nn  # noqa: E402
 from torch_models import Residual, settled  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.network.read.torch.decompose import decomposed  # noqa: E402
+from tvmconv.network.read.torch.decompose import decompose  # noqa: E402
 from tvmconv.torch import slices  # noqa: E402
-from tvmconv.torch.exporting import exported  # noqa: E402
+from tvmconv.torch.exporting import export  # noqa: E402
 from tvmconv.torch.flat import Flat  # noqa: E402
 from tvmconv.torch.pieces import flat_graph  # noqa: E402
 
@@ -46,7 +46,7 @@ class Stack(nn.Module):
 
 def head(model: nn.Module, data: Any) -> tuple[str, int] | None:
     """Return the first operator that is computed all at once, and how many images are computed at a time before."""
-    graph = flat_graph(decomposed(exported(Flat(model.eval(), (data,), {}))))
+    graph = flat_graph(decompose(export(Flat(model.eval(), (data,), {}))))
     found = slices.head_of(graph)
     calls = [node for node in graph.graph.nodes if node.op == "call_function"]
     if found is None:

@@ -19,7 +19,7 @@ from torch_models import settled  # noqa: E402
 import tvmconv.torch  # noqa: E402
 from tvmconv.torch import computed, slices  # noqa: E402
 from tvmconv.torch.flat import Flat  # noqa: E402
-from tvmconv.torch.watched import watched  # noqa: E402
+from tvmconv.torch.watched import watch  # noqa: E402
 
 TABLE = torch.ones(8)
 
@@ -41,7 +41,7 @@ class Layer(nn.Module):
 
 def key(model: nn.Module, *args: Any, **kwargs: Any) -> str:
     args = args if args or kwargs else (torch.ones(1, 3, 8, 8),)
-    return watched(Flat(model.eval(), args, kwargs))
+    return watch(Flat(model.eval(), args, kwargs))
 
 
 def test_what_computes_the_same_has_one_key() -> None:
@@ -73,7 +73,7 @@ def _changed(change: Callable[[Layer], Any]) -> Layer:
         lambda: key(Layer(), torch.ones(2, 3, 8, 8)),
         lambda: key(Layer(), torch.ones(2, 3, 8, 8).to(memory_format=torch.channels_last)),
         lambda: key(Layer(), x=torch.ones(1, 3, 8, 8)),
-        lambda: watched(Flat(Layer().eval(), (torch.ones(1, 3, 8, 8),), {}), "strict"),
+        lambda: watch(Flat(Layer().eval(), (torch.ones(1, 3, 8, 8),), {}), "strict"),
     ],
 )
 def test_what_computes_something_else_has_another(other: Callable[[], str]) -> None:
@@ -124,7 +124,7 @@ class Several(nn.Module):
 def test_what_is_found_again_is_not_exported(lies: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, data = Several().eval(), torch.rand(1, 3, 8, 8).contiguous(memory_format=lies)
     first = tvmconv.torch.optimize(model, data, tmp_path / "bundle", progress=None)
-    monkeypatch.setattr(computed, "exported", None)
+    monkeypatch.setattr(computed, "export", None)
     second = tvmconv.torch.optimize(model, data, tmp_path / "bundle", progress=None)
     assert list(tvmconv.torch.report(second)) == list(tvmconv.torch.report(first))
     data = torch.rand(1, 3, 8, 8).contiguous(memory_format=lies)
@@ -148,7 +148,7 @@ def test_slices_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     model = settled(nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 512, 3)))
     data = torch.rand(4, 8, 32, 32)
     tvmconv.torch.optimize(model, data, tmp_path / "bundle", progress=None)
-    monkeypatch.setattr(computed, "exported", None)
+    monkeypatch.setattr(computed, "export", None)
     fast = tvmconv.torch.optimize(model, data, tmp_path / "bundle", progress=None)
     assert len(tvmconv.torch.networks(fast)) == 2
     data = torch.rand(4, 8, 32, 32)

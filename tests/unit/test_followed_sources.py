@@ -11,7 +11,7 @@ import pytest
 from near import assert_near
 
 from tvmconv import reference
-from tvmconv.frontends import Node, read_model
+from tvmconv.frontends import SourceNode, read_model
 
 SHAPE = (2, 4, 6, 5)
 
@@ -20,7 +20,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-def computed(node: Node, data: np.ndarray, residual: np.ndarray) -> np.ndarray:
+def computed(node: SourceNode, data: np.ndarray, residual: np.ndarray) -> np.ndarray:
     """Return what the kernel of a node computes with the model's constants."""
     assert node.constants is not None
     given = node.constants()
@@ -28,7 +28,7 @@ def computed(node: Node, data: np.ndarray, residual: np.ndarray) -> np.ndarray:
     return reference.compute(node.problem, data, given.filter, given.bias, given.scale, given.slope, added)
 
 
-def epilogue(node: Node) -> str:
+def epilogue(node: SourceNode) -> str:
     steps = "-".join(step.name for step in node.problem.epilogue)
     return f"bias {steps}".strip() if node.problem.bias else steps
 

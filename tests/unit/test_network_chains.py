@@ -144,7 +144,7 @@ def test_what_tvm_cannot_compile_is_one_clear_line(
     def stumble(*_: object, **__: object) -> None:
         raise RuntimeError("a pass\nstumbled")
 
-    monkeypatch.setattr("tvmconv.network.compile.scheduled", stumble)
+    monkeypatch.setattr("tvmconv.network.compile.schedule_functions", stumble)
     small = model([helper.make_node("Conv", ["x", "w"], ["y"])], [value("x", [1, 3, 4, 4]), value("w", [4, 3, 3, 3])])
     assert cli.main(["compile", save(small, tmp_path), "-o", str(tmp_path / "small.so")]) == 1
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("tvmconv compile: "))

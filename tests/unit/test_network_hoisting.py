@@ -16,7 +16,7 @@ from tvmconv.accuracy import rounding
 from tvmconv.network.ir.graph import Graph
 from tvmconv.network.ir.problem_of import is_convolution, is_product
 from tvmconv.network.kernels.fuse_epilogue import follow
-from tvmconv.network.rewrite.batch_norm_to_affine import as_maps
+from tvmconv.network.rewrite.batch_norm_to_affine import replace_batch_norms
 from tvmconv.network.rewrite.hoist_affine import hoist
 from tvmconv.targets.target import Target
 
@@ -130,7 +130,7 @@ def test_what_cannot_move_stays(make: Any) -> None:
 @pytest.mark.parametrize("axis", [1, 3])
 def test_a_batch_normalization_is_two_operators(axis: int) -> None:
     mod = module(lambda emit, x: normalized(emit, x, axis))
-    mapped = as_maps(mod)
+    mapped = replace_batch_norms(mod)
     graph = Graph(mapped["main"])
     names = [call.op.name for each in graph.values if (call := graph.call(each)) is not None]
     assert names == ["relax.multiply", "relax.add"]

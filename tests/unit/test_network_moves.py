@@ -13,7 +13,7 @@ from relax_modules import relax_module
 from tvm import relax
 
 from tvmconv.network.ir.graph import Graph
-from tvmconv.network.ir.mutator import tidied
+from tvmconv.network.ir.mutator import tidy
 from tvmconv.network.rewrite.sink_reshapes import sink
 
 op = relax.op
@@ -168,6 +168,6 @@ def test_random_moves_stay_exact_and_are_not_more(seed: int) -> None:
     mod = module(make)
     changed = sink(mod)
     np.testing.assert_array_equal(computed(changed, integers(*SHAPE)), computed(mod, integers(*SHAPE)))
-    before, after = (Counter(operators(each)) for each in (tidied(mod), changed))
+    before, after = (Counter(operators(each)) for each in (tidy(mod), changed))
     assert after["permute_dims"] <= before["permute_dims"]
     assert all(after[name] <= before[name] for name in ("matmul", "add", "nn.relu", "negative"))

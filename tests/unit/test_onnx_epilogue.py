@@ -13,7 +13,7 @@ from models import model, save, value, weight
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from tvmconv.errors import SourceError
-from tvmconv.frontends import Node, read_model
+from tvmconv.frontends import SourceNode, read_model
 
 
 def residual(*after: NodeProto, shape: Sequence[int] = (2, CHANNELS, 5, 6), **options: Any) -> onnx.ModelProto:
@@ -71,7 +71,7 @@ def test_a_sum_that_is_broadcast_or_of_unknown_shape_is_left(shape: Sequence[int
     assert epilogue(check_plain(residual(make("Relu", "d", "y"), shape=shape), tmp_path)) == ""
 
 
-def check_plain(made: onnx.ModelProto, folder: Path) -> Node:
+def check_plain(made: onnx.ModelProto, folder: Path) -> SourceNode:
     """Return the node conv, of which nothing was fused."""
     nodes = read_model(save(made, folder), shapes_by="infer").nodes
     (node,) = (each for each in nodes if each.name == "conv")
@@ -161,7 +161,7 @@ def test_a_filter_that_is_given(tmp_path: Path) -> None:
     conv = helper.make_node("Conv", ["x", "given"], ["c"], name="conv")
     weights = [numpy_helper.from_array(fixed()[name], name) for name in ("vector", "slopes")]
 
-    def read(*nodes: NodeProto) -> Node:
+    def read(*nodes: NodeProto) -> SourceNode:
         (node,) = read_model(save(model([conv, *nodes], inputs, weights=weights), tmp_path), with_constants=True).nodes
         assert node.constants is None and not node.problem.bias
         return node

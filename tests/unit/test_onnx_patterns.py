@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from followed import built, check, epilogue, fixed, make
 from models import model, save, value
@@ -103,6 +104,37 @@ def test_other_ranks(rank: int, tmp_path: Path) -> None:
     nodes = [make("Add", "c vector", "n"), make("PRelu", "n slopes", "o"), make("Mul", "o factors", "y")]
     node = check(built(nodes, rank), tmp_path)
     assert (epilogue(node), node.problem.bias) == ("prelu-scale", True)
+
+
+def drawn(rng: np.random.Generator) -> list[onnx.NodeProto]:
+    """Return nodes that compute y of c, each of two of the tensors before it or of one and a number."""
+    names, nodes = ["c"], []
+    for number in range(rng.integers(1, 6)):
+        op = rng.choice(
+            ["Add", "Sub", "Mul", "Div", "Max", "Min", "Relu", "Sigmoid", "Tanh", "Erf", "Clip", "HardSigmoid", "Neg"]
+        )
+        one = names[-1] if rng.random() < 0.8 else rng.choice(names)
+        other = (
+            rng.choice(names)
+            if rng.random() < 0.3
+            else rng.choice(["half", "one", "three", "six", "root", "vector", "minus"])
+        )
+        inputs = {"Clip": f"{one} zero {rng.choice(['one', 'six', 'most'])}"}.get(op, one)
+        if op in ("Add", "Sub", "Mul", "Div", "Max", "Min"):
+            inputs = f"{one} {other}" if rng.random() < 0.7 or op == "Div" else f"{other} {one}"
+        names.append(f"t{number}")
+        nodes.append(make(str(op), inputs, names[-1]))
+    nodes[-1].output[0] = "y"
+    return nodes
+
+
+def test_drawn_formulas(tmp_path: Path) -> None:
+    """Whatever is fused computes what onnxruntime does."""
+    fused = 0
+    for seed in range(80):
+        print("seed", seed)
+        fused += len(check(built(drawn(np.random.default_rng(seed))), tmp_path).serves) > 1
+    assert fused > 30
 
 
 def test_attributes_of_old_models(tmp_path: Path) -> None:

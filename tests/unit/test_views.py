@@ -12,7 +12,7 @@ from tvm import relax
 
 from tests.relax_modules import relax_module
 from tvmconv.network.ir.graph import Graph
-from tvmconv.network.ir.views import View, align, joined_rows, merged, sources
+from tvmconv.network.ir.views import View, align, joined_rows, merge_rows, sources
 
 SHAPE = (2, 12, 3, 10)
 
@@ -80,5 +80,5 @@ def test_rows_are_joined_where_they_meet() -> None:
         (2, {"a": 6, "b": 12, "c": 0}),
         (6, {"a": 1, "b": 2, "c": 5}),
     ]
-    assert merged([(extent, {"c": strides["c"]}) for extent, strides in joined]) == [(4, {"c": 0}), (6, {"c": 5})]
+    assert merge_rows([(extent, {"c": strides["c"]}) for extent, strides in joined]) == [(4, {"c": 0}), (6, {"c": 5})]
     assert joined_rows([[(24, {"a": 1})], [(4, {"a": 7})]], "a") is None

@@ -15,37 +15,17 @@ NEVER = re.compile(
 )
 PARTICIPLE = re.compile(r"_*([a-z]+ed|[a-z]+en|built|cut|found|held|kept|laid|lent|made|said|seen|sent|told)")
 VERBS = {"_open", "flatten", "unsigned", "widen", "_widen"}
-# Packages that are not clean yet, and files that others are changing now.
-LEFT = [
-    "tvmconv/schedules",  # a link to schedules
-    "tvmconv/torch",
-    "tvmconv/cli/output.py",
-    "tvmconv/frontends/onnx/weights.py",
-    "tvmconv/frontends/torch/effects.py",
-    "tvmconv/frontends/torch/memory.py",
-    "tvmconv/network/read/onnx/compare.py",
-    "tvmconv/network/read/onnx/partition.py",
-    "tvmconv/runtime/networks",
-]
-# Packages whose functions are not all verbs yet, and whose classes have names of others.
-UNNAMED = ["tvmconv/frontends", "tvmconv/network"]
 
 
 def sources(*endings: str) -> Iterator[Path]:
-    """Yield the files of the packages, but for those that are left."""
+    """Yield the files of the packages, one of which has a link to the other."""
     for package in ("schedules", "tvmconv"):
         for path in sorted((ROOT / package).rglob("*")):
-            if path.suffix in endings and not is_in(path, LEFT):
+            if path.suffix in endings and not path.is_relative_to(ROOT / "tvmconv" / "schedules"):
                 yield path
 
 
-def is_in(path: Path, places: list[str]) -> bool:
-    """Return whether a file is one of some places, or in one of them."""
-    return any(path.is_relative_to(ROOT / each) for each in places)
-
-
 TREES = {path: ast.parse(path.read_text()) for path in sources(".py")}
-NAMED = {path: tree for path, tree in TREES.items() if not is_in(path, UNNAMED)}
 
 
 def python_texts(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -83,7 +63,7 @@ def test_first_word_is_a_verb_or_a_noun() -> None:
 def test_functions_are_no_participles() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
-        for path, tree in NAMED.items()
+        for path, tree in TREES.items()
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and PARTICIPLE.fullmatch(node.name) and node.name not in VERBS
     ]
@@ -92,7 +72,7 @@ def test_functions_are_no_participles() -> None:
 
 def test_one_class_has_a_name() -> None:
     places = defaultdict(list)
-    for path, tree in NAMED.items():
+    for path, tree in TREES.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")

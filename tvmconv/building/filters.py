@@ -13,7 +13,7 @@ import numpy as np
 from ..checks import as_path
 from ..errors import SourceError
 from ..fills import numpy_dtype
-from ..frontends.model import Constants, Model, Node
+from ..frontends.model import Constants, Model, SourceNode
 from ..problem import Problem
 from ..runtime.bundle import Bundle, read_bundle, write_manifest
 from ..runtime.emulation import kernel_here
@@ -73,7 +73,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
     return size_of(nodes)
 
 
-def _entry(bundle: Bundle, model: str, node: Node) -> NodeEntry | None:
+def _entry(bundle: Bundle, model: str, node: SourceNode) -> NodeEntry | None:
     signature = format_signature(node.problem)
     entries = [e for e in bundle.entries if e.signature == signature and BACKENDS[bundle.targets[e.target].kind].packs]
     if node.constants is None or not entries:

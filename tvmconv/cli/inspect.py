@@ -86,14 +86,14 @@ def _print_network(arguments: argparse.Namespace) -> int:
     """Print the passes of networks, or a model's graph after one of them."""
     from ..network import passes
     from ..network.options import Options
-    from ..network.read.onnx.reader import as_relax, fixed
+    from ..network.read.onnx.reader import as_relax, fix_shapes
     from ..tuning.records import records_of
 
     if arguments.stage == "passes":
         print(passes.listing())
         return 0
     passes.check_pass(arguments.stage)
-    module = as_relax(fixed(arguments.signature), arguments.signature)
+    module = as_relax(fix_shapes(arguments.signature), arguments.signature)
     options = Options(arguments.target, records_of(arguments.records))
     print(passes.run(module, options, arguments.stage).script(show_meta=False))
     return 0

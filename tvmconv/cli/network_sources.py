@@ -51,7 +51,7 @@ def read_source(arguments: argparse.Namespace) -> Source:
     """
     suffix = Path(arguments.model).suffix.lower()
     if suffix == ".pt2":
-        return _Program(arguments)
+        return _SavedProgram(arguments)
     return _OnnxModel(arguments)
 
 
@@ -74,10 +74,10 @@ class _OnnxModel:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from ..network.read.onnx.compare import as_it_came
-        from ..network.read.onnx.reader import as_relax, fixed
+        from ..network.read.onnx.reader import as_relax, fix_shapes
 
         bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
-        self._model = fixed(arguments.model, bucket, arguments.cut)
+        self._model = fix_shapes(arguments.model, bucket, arguments.cut)
         self._came = as_it_came(arguments.model, self._model, bucket, arguments.cut)
         self.module = as_relax(self._model, arguments.model)
 
@@ -88,7 +88,7 @@ class _OnnxModel:
         return answers(self._model, arrays, self._came)
 
 
-class _Program:
+class _SavedProgram:
     by = "PyTorch"
 
     def __init__(self, arguments: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from ..runtime.bundle import EMULATED
 from ..support.files import check_file
 from ..support.progress import Progress
 
-# What tables say of an entry's `verified`.
+# Words of tables for an entry's `verified`.
 VERIFIED = {True: "yes", EMULATED: "emulated", False: "wrong", None: "never"}
 
 

@@ -31,7 +31,7 @@ _SLOT = "__TVMBackend"
 
 
 @dataclass(frozen=True)
-class Options:
+class ArchiveOptions:
     """Options of a library's build.
 
     Attributes
@@ -90,7 +90,7 @@ def check_tools(isa: Isa) -> None:
         find_tool(tool, isa)
 
 
-def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder: Path) -> None:
+def build_library(plan: Plan, blobs: Blobs, options: ArchiveOptions, work: Path, folder: Path) -> None:
     """Write ``libNAME.a``, and the shared library if it is asked for, into `folder`.
 
     Parameters
@@ -122,7 +122,7 @@ def write_sources(plan: Plan, sources: Iterable[Path], work: Path) -> None:
             (work / source.name).write_text(source.read_text().replace("tvmconv_name", plan.name))
 
 
-def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:
+def _members(plan: Plan, blobs: Blobs, options: ArchiveOptions) -> list[_Member]:
     def c_file(name: str, *flags: str) -> _Member:
         return _Member(name, lambda work, output: _compile(plan, f"{name}.c", output, work, (*options.flags, *flags)))
 
@@ -212,7 +212,7 @@ def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags:
     run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *parts, "-o", output), work, plan.isa)
 
 
-def _link_shared(plan: Plan, options: Options, objects: Iterable[str], work: Path, folder: Path) -> None:
+def _link_shared(plan: Plan, options: ArchiveOptions, objects: Iterable[str], work: Path, folder: Path) -> None:
     """Link the shared library of an archive's objects: what the header declares is visible."""
     for name in objects:
         make_visible(

@@ -17,7 +17,7 @@ from ..runtime.bundle import read_bundle
 from ..support.folders import follow_link, lock, move_into_place, staging
 from ..version import __version__
 from . import FILTERS, THREADS
-from .archive import Options, build_library, check_header, check_tools
+from .archive import ArchiveOptions, build_library, check_header, check_tools
 from .filters import Blobs
 from .header import header
 from .names import check_name, library_name
@@ -96,7 +96,7 @@ def export_c(
         raise InputError(
             f"filters is 'file', but {source.path} has no filters; build it with: tvmconv build MODEL --with-filters"
         )
-    options = Options(threads, filters == "file", shared, tuple(flags))
+    options = ArchiveOptions(threads, filters == "file", shared, tuple(flags))
     blobs = Blobs(planned, options.filters_in_file)
     with replacing(path) as folder:
         _write(planned, blobs, options, folder)
@@ -115,7 +115,7 @@ def replacing(path: Path) -> Iterator[Path]:
             move_into_place(folder, path)
 
 
-def _write(planned: Plan, blobs: Blobs, options: Options, folder: Path) -> None:
+def _write(planned: Plan, blobs: Blobs, options: ArchiveOptions, folder: Path) -> None:
     text = header(planned, options.filters_in_file, options.threads)
     (folder / f"{planned.name}.h").write_text(text)
     work = folder / "work"
@@ -132,7 +132,7 @@ def _write(planned: Plan, blobs: Blobs, options: Options, folder: Path) -> None:
     (folder / DESCRIPTION).write_text(json.dumps(_describe(planned, options), indent=1) + "\n")
 
 
-def _describe(planned: Plan, options: Options) -> dict[str, Any]:
+def _describe(planned: Plan, options: ArchiveOptions) -> dict[str, Any]:
     """Return what a program that reads no C may want to know."""
     return {
         "format": "tvmconv-export",

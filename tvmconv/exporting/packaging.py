@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..version import __version__
-from .archive import Options
+from .archive import ArchiveOptions
 from .plan import Plan
 
 _CONFIG = """\
@@ -59,7 +59,7 @@ set_tests_properties(@NAME@_smoke PROPERTIES SKIP_RETURN_CODE 77)
 _TEST = "CMakeLists.txt"
 
 
-def packaging(plan: Plan, options: Options) -> dict[str, str]:
+def packaging(plan: Plan, options: ArchiveOptions) -> dict[str, str]:
     """Return the files by their names."""
     threads = {"none": ("", "", ""), "pthreads": ("find_package(Threads REQUIRED)\n", "Threads::Threads", "-pthread")}
     find, libraries, link = threads.get(options.threads, ("", "gomp", "-lgomp"))

@@ -18,7 +18,7 @@ from ..runtime.networks.file import PROVIDER as KIND_OF_PROVIDER
 from ..support.files import check_file, whole_file
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
-from .archive import FLAGS, Options, build_library, check_tools, fill_name, write_sources
+from .archive import FLAGS, ArchiveOptions, build_library, check_tools, fill_name, write_sources
 from .elf import move_segments
 from .filters import Blobs
 from .header import header
@@ -140,7 +140,7 @@ def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> s
 def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
     """Write ``provider.so`` into the folder `work`, which has the tables, of kernels and these objects."""
     _write_sources(plan, work)
-    build_library(plan, Blobs(plan, False), Options(), work, work)
+    build_library(plan, Blobs(plan, False), ArchiveOptions(), work, work)
     (work / "provider.map").write_text(_EXPORTS)
     for name, content in _compile(plan.isa).items():
         (work / name).write_bytes(content)

@@ -13,8 +13,8 @@ from ..errors import SourceError
 from ..problem import Problem
 from ..signature import parse_signature
 from .model import Model as Model
-from .model import Node as Node
 from .model import Skipped as Skipped
+from .model import SourceNode as SourceNode
 from .model import Use as Use
 from .reader import Reader, Reading
 from .shapes import Bucket, make_buckets
@@ -85,10 +85,10 @@ def read_model(
     overrides = {"dtype": dtype, "data_format": data_format, "filter_format": filter_format}
     changes = {name: value for name, value in overrides.items() if value is not None}
     suffix = as_path("source", source).suffix.lower()
-    nodes: list[Node] = []
+    nodes: list[SourceNode] = []
     skipped: list[Skipped] = []
     if suffix not in MODELS:
-        nodes = [Node(place, problem) for place, problem in _read_problems(source, buckets)]
+        nodes = [SourceNode(place, problem) for place, problem in _read_problems(source, buckets)]
     else:
         reader = _reader(source, suffix, Reading(dtype, shapes_by, inputs or {}, with_constants, fuse))
         for bucket in buckets:

@@ -3,7 +3,7 @@
 Starting at the convolution's output, operations are fused as long as each tensor is read by the next one alone. So nothing else
 that a kernel reads can depend on what it computes, and fused models have no cycles. What multiplies or adds one number a channel goes
 into the filter and the bias, what comes after the first activation or sum is a step of the epilogue. A source says what each of its
-operations does (:class:`Source`).
+operations does (:class:`FollowedGraph`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Sum:
 Effect = Linear | Slopes | Sum
 
 
-class Source(Operators, Protocol):
+class FollowedGraph(Operators, Protocol):
     """A graph, whose operations compute one tensor each, with channels."""
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
@@ -66,7 +66,7 @@ class Source(Operators, Protocol):
 
 
 @dataclass(frozen=True)
-class Chain:
+class Following:
     """A convolution, and the operations after it that its kernel computes, too.
 
     Parameters
@@ -122,7 +122,7 @@ class Chain:
 
 
 def follow(
-    source: Source,
+    source: FollowedGraph,
     start: Any,
     channels: int,
     taken: MutableMapping[str, str],
@@ -131,7 +131,7 @@ def follow(
     fuse: bool,
     takes: bool | None = None,
     biased: bool = False,
-) -> Chain:
+) -> Following:
     """Return what follows a convolution and is computed with it.
 
     Parameters
@@ -149,11 +149,11 @@ def follow(
     biased
         Whether numbers that are added to what it computes are its bias, even if nothing else is folded.
     """
-    chain = Chain(start)
+    chain = Following(start)
     takes = folds if takes is None else takes
     nodes, effect = _next(source, start, channels, False)
     if biased and isinstance(effect, Linear) and effect.factor is None:
-        chain = Chain(nodes[-1], nodes, (effect,))
+        chain = Following(nodes[-1], nodes, (effect,))
     own = source.name(start)
     while True:
         nodes, effect = _next(source, chain.last, channels, fuse)
@@ -162,7 +162,7 @@ def follow(
         if isinstance(effect, Sum) and taken.get(source.name(nodes[-1]), own) != own:
             return chain
         if isinstance(effect, Linear) and not chain.steps and (folds or (takes and effect.factor is None)):
-            longer: Chain | None = replace(chain, folded=(*chain.folded, effect))
+            longer: Following | None = replace(chain, folded=(*chain.folded, effect))
         else:
             longer = _extend(chain, effect, takes) if fuse else None
         if longer is None:
@@ -172,7 +172,7 @@ def follow(
         chain = replace(longer, last=nodes[-1], nodes=(*chain.nodes, *nodes))
 
 
-def _next(source: Source, last: Any, channels: int, fuse: bool) -> tuple[tuple[Any, ...], Effect | Step | None]:
+def _next(source: FollowedGraph, last: Any, channels: int, fuse: bool) -> tuple[tuple[Any, ...], Effect | Step | None]:
     """Return the operations that alone read what the last one computes, and what they do."""
     # Activations first: some begin with an operation that could be folded.
     if fuse and (found := find_activation(source, last)):
@@ -181,7 +181,7 @@ def _next(source: Source, last: Any, channels: int, fuse: bool) -> tuple[tuple[A
     return (tuple(readers), source.effect(readers[0], last, channels)) if len(readers) == 1 else ((), None)
 
 
-def _extend(chain: Chain, effect: Effect | Step | None, takes: bool) -> Chain | None:
+def _extend(chain: Following, effect: Effect | Step | None, takes: bool) -> Following | None:
     """Return a chain whose epilogue has an effect, too; None if no kernel goes on so."""
     arrays, residual = chain.arrays, chain.residual
     if isinstance(effect, Linear) and effect.factor is not None and effect.shift is None and takes:

@@ -37,7 +37,7 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Node:
+class SourceNode:
     """A convolution of a source at one shape.
 
     Parameters
@@ -124,7 +124,7 @@ class Model:
     """
 
     source: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[SourceNode, ...]
     skipped: tuple[Skipped, ...] = ()
     is_model: bool = False
 

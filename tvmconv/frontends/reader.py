@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .model import Node, Skipped
+from .model import Skipped, SourceNode
 from .shapes import Bucket, Dims, Input, bind
 
 
@@ -50,7 +50,7 @@ class Reader(ABC):
         self._fuse = how.fuse
 
     @abstractmethod
-    def read(self, bucket: Bucket) -> tuple[list[Node], list[Skipped]]:
+    def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
         """Return the convolutions at the shapes of a bucket, and those that are skipped.
 
         Raises

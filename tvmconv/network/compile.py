@@ -20,8 +20,8 @@ from .emit.memory_plan import OWN, NetworkPlan, needs_runtime, plan
 from .emit.prefetch_filters import prefetch_next
 from .ir.graph import MAIN
 from .kernels.build import WORKSPACE
-from .kernels.replace import Row
-from .lower import check_target, described, scheduled, tvm_errors
+from .kernels.replace import ConvolutionRow
+from .lower import check_target, describe, schedule_functions, tvm_errors
 from .passes import use_kernels
 from .report import report
 
@@ -50,28 +50,26 @@ def export(
         If there is no C compiler, or it fails.
     """
     path = as_path("path", path)
-    planned, functions, description, known = _planned(module, target)
+    planned, functions, description, known = _plan(module, target)
     with tvm_errors():
         write(planned, functions, description | {"caller": dict(facts or {})}, known, path)
 
 
 def export_part(module: tvm.IRModule, target: str = "host") -> NetworkPart:
     """Return the same for another library to take in, such as a provider for onnxruntime. The errors are the same, too."""
-    planned, functions, description, known = _planned(module, target)
+    planned, functions, description, known = _plan(module, target)
     with tvm_errors():
         return part(planned, functions, description, known)
 
 
-def _planned(
-    module: tvm.IRModule, target: str
-) -> tuple[NetworkPlan, dict[str, tirx.PrimFunc], dict[str, Any], CpuTarget]:
+def _plan(module: tvm.IRModule, target: str) -> tuple[NetworkPlan, dict[str, tirx.PrimFunc], dict[str, Any], CpuTarget]:
     """Return the plan, the functions that it calls, and what a network's library says of itself."""
     known = check_target(target)
     find_compiler(known.isa)
     report(module)  # or say that there is none
-    description = described(module, known)
+    description = describe(module, known)
     with tvm_errors():
-        lowered = scheduled(module, known)
+        lowered = schedule_functions(module, known)
         every = {variable.name_hint: function for variable, function in lowered.functions_items()}
         graphs = {name: function for name, function in every.items() if isinstance(function, relax.Function)}
         kernels = {name: function.attrs for name, function in every.items() if name not in graphs}
@@ -97,7 +95,7 @@ def build(
     target: str = "host",
     facts: Mapping[str, Any] | None = None,
     **options: Any,
-) -> list[Row]:
+) -> list[ConvolutionRow]:
     """Compile a Relax module, its convolutions by our kernels, to one library; return what became of each convolution.
 
     Parameters and errors are those of :class:`tvmconv.network.options.Options` and :func:`export`.

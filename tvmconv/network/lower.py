@@ -19,7 +19,7 @@ from .ir.constants import static_shape
 from .ir.graph import MAIN, OUTPUT_NAMES
 from .operators.attention import with_attention
 from .operators.block_sums import by_blocks
-from .operators.bound_fusion import bounded
+from .operators.bound_fusion import bound_fusion
 from .operators.elementwise import FUNCTIONS
 from .operators.gather import take
 from .operators.matmul import matmul_of
@@ -27,7 +27,7 @@ from .operators.max_pool import max_pool
 from .operators.mean_pool import mean_pool
 from .operators.minmax import EXTREMES
 from .operators.normalization import group_norm, instance_norm, layer_norm, narrow_groups, rms_norm
-from .operators.resampling import resampled
+from .operators.resampling import call_resampling
 from .operators.resize import resize2d
 from .operators.scan import SCANS
 from .operators.scatter import scatter_elements
@@ -52,9 +52,9 @@ def check_target(target: str) -> CpuTarget:
     return known
 
 
-def scheduled(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
+def schedule_functions(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
     """Return a module whose operators are functions, joined where one element needs few others, and scheduled."""
-    mod = by_blocks(narrow_groups(resampled(with_attention(mod))))
+    mod = by_blocks(narrow_groups(call_resampling(with_attention(mod))))
     with target.tvm():
         return tvm.transform.Sequential(
             [
@@ -62,7 +62,7 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
                 relax.transform.LegalizeOps(_LEGALIZATIONS | {"relax.matmul": matmul_of(target)}),
                 relax.transform.RewriteDataflowReshape(),
                 relax.transform.AnnotateTIROpPattern(),
-                tvm.transform.module_pass(lambda given, _: bounded(given), opt_level=0, name="tvmconv.Bounded"),
+                tvm.transform.module_pass(lambda given, _: bound_fusion(given), opt_level=0, name="tvmconv.Bounded"),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
                 relax.transform.DeadCodeElimination(),
@@ -93,7 +93,7 @@ _LEGALIZATIONS = (
 )
 
 
-def described(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
+def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
     """Return what a network's library says of itself (`tvmconv.runtime.networks.network`).
 
     Raises

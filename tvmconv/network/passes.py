@@ -15,18 +15,18 @@ from tvm import relax
 
 from ..errors import TvmconvError, TvmconvWarning
 from .algebra import join_filters
-from .ir.branches import outlined
+from .ir.branches import outline
 from .ir.constants import constant_bytes
 from .kernels.place import place_kernels
-from .kernels.replace import Row
+from .kernels.replace import ConvolutionRow
 from .options import Options
 from .report import check_module, with_report
-from .rewrite.batch_norm_to_affine import as_maps
+from .rewrite.batch_norm_to_affine import replace_batch_norms
 from .rewrite.channel_shuffle import mark_shuffles, write_shuffles
 from .rewrite.channels_last import LayoutError, channels_last
 from .rewrite.fuse_patterns import fuse
 from .rewrite.hoist_affine import hoist
-from .rewrite.recognise_activation import joined_activations
+from .rewrite.recognise_activation import recognise_activations
 from .rewrite.simplify import simplify
 from .rewrite.sink_reshapes import sink
 from .rewrite.unstack import unstack
@@ -53,11 +53,11 @@ class Rewritten:
     options: Options
     weights: int
     rewrites: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ConvolutionRow, ...] = ()
 
 
 @dataclass(frozen=True)
-class Pass:
+class NetworkPass:
     """A step of the rewriting.
 
     Attributes
@@ -128,7 +128,7 @@ def _module(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Callable[[Rewrit
 
 
 def _outline(mod: tvm.IRModule) -> tvm.IRModule:
-    return relax.transform.ConvertToDataflow(1)(outlined(relax.transform.ToNonDataflow()(mod)))
+    return relax.transform.ConvertToDataflow(1)(outline(relax.transform.ToNonDataflow()(mod)))
 
 
 def _algebra(state: Rewritten) -> Rewritten:
@@ -159,53 +159,55 @@ def _kernels(state: Rewritten) -> Rewritten:
 
 _FUSED = {"fuse-patterns": "what it fuses is one operator"}
 PASSES = (
-    Pass(
+    NetworkPass(
         "outline", _module(_outline), "one dataflow block, as layouts are changed block by block; branches as functions"
     ),
-    Pass("simplify", _module(simplify), "constants computed, bounds spelt in one way"),
-    Pass("unstack", _module(unstack), "what is reduced over a stack, by its parts"),
-    Pass(
+    NetworkPass("simplify", _module(simplify), "constants computed, bounds spelt in one way"),
+    NetworkPass("unstack", _module(unstack), "what is reduced over a stack, by its parts"),
+    NetworkPass(
         "fuse-patterns",
         _module(fuse),
         "several operators as the one that they are: normalizations, products",
         {"simplify": "patterns have constants where models compute them"},
     ),
-    Pass("hoist-affine", _module(hoist), "what acts on channels, up to the convolution that computes them", _FUSED),
-    Pass(
+    NetworkPass(
+        "hoist-affine", _module(hoist), "what acts on channels, up to the convolution that computes them", _FUSED
+    ),
+    NetworkPass(
         "algebra",
         _algebra,
         "fixed filters joined, where that costs less",
         {"hoist-affine": "filters then have all scales"},
     ),
-    Pass(
+    NetworkPass(
         "channels-last", _channels_last, "data channels last", {"algebra": "its rules read filters as models have them"}
     ),
-    Pass(
+    NetworkPass(
         "sink-reshapes",
         _module(sink),
         "transpositions merged, reshapes after what kernels compute",
         {"channels-last": "it transposes"},
     ),
-    Pass(
+    NetworkPass(
         "kernels",
         _kernels,
         "each convolution and product, with what follows it, by a kernel",
         {"sink-reshapes": "what follows a kernel then has its shape"},
     ),
-    Pass(
+    NetworkPass(
         "recognise-activation",
-        _module(joined_activations),
+        _module(recognise_activations),
         "activations that no kernel has, as vectors",
         {"kernels": "the rest is left"},
     ),
-    Pass(
+    NetworkPass(
         "batch-norm-to-affine",
-        _module(as_maps),
+        _module(replace_batch_norms),
         "batch normalizations that no kernel has, as a product and a sum",
         {"kernels": "the rest is left"},
     ),
-    Pass("widen-bf16", _module(widen), "operators on bf16 in f32", {"kernels": "kernels take bf16"}),
-    Pass(
+    NetworkPass("widen-bf16", _module(widen), "operators on bf16 in f32", {"kernels": "kernels take bf16"}),
+    NetworkPass(
         "drop-unused",
         _module(relax.transform.DeadCodeElimination()),
         "what nothing reads",

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import tvm
 
 from ..errors import InputError, TvmconvError
-from .kernels.replace import Row
+from .kernels.replace import ConvolutionRow
 
 _REPORT = "tvmconv_report"
 
@@ -20,14 +20,16 @@ def check_module(mod: object) -> None:
         raise InputError(f"mod is a {type(mod).__name__}; give a tvm.IRModule, which TVM's frontends make of a model")
 
 
-def with_report(mod: tvm.IRModule, rows: Sequence[Row], rewrites: Sequence[str], weights: int) -> tvm.IRModule:
+def with_report(
+    mod: tvm.IRModule, rows: Sequence[ConvolutionRow], rewrites: Sequence[str], weights: int
+) -> tvm.IRModule:
     """Return a module with its report; `weights` are the bytes of the constants that it had as it came."""
     # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
     noted = {"convolutions": [asdict(row) for row in rows], "rewrites": list(rewrites), "weights": weights}
     return mod.with_attr(_REPORT, json.dumps(noted))
 
 
-def report(mod: tvm.IRModule) -> list[Row]:
+def report(mod: tvm.IRModule) -> list[ConvolutionRow]:
     """Return what became of each convolution of a module that `tvmconv.network.passes` has seen.
 
     Raises
@@ -39,7 +41,7 @@ def report(mod: tvm.IRModule) -> list[Row]:
     text = mod.get_attr(_REPORT)
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
-    return [Row(**row) for row in json.loads(str(text))["convolutions"]]
+    return [ConvolutionRow(**row) for row in json.loads(str(text))["convolutions"]]
 
 
 def rewrites(mod: tvm.IRModule) -> list[str]:

@@ -12,9 +12,9 @@ from ..errors import TargetError
 from ..lowering.common.rewrites import EXTERN, find_all
 from ..lowering.cpu.passes import LAST_OF_ALLOCATION, generation
 from ..network import passes
-from ..network.ir.branches import inlined
+from ..network.ir.branches import inline
 from ..network.kernels.build import CODE, LOWERED, SYMBOL_OF_CODE, WORKSPACE
-from ..network.kernels.replace import Row as Row
+from ..network.kernels.replace import ConvolutionRow as ConvolutionRow
 from ..network.options import Options
 from ..network.report import report as report
 from ..targets.target import Target
@@ -38,7 +38,7 @@ class UseKernels:
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
-        return _lower(inlined(passes.run(mod, self._options)), self._target)
+        return _lower(inline(passes.run(mod, self._options)), self._target)
 
 
 def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.IRModule:
@@ -63,7 +63,7 @@ def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.
     TvmconvError
         As :class:`tvmconv.network.options.Options` does.
     """
-    return _lower(inlined(passes.use_kernels(mod, target, **options)), target)
+    return _lower(inline(passes.use_kernels(mod, target, **options)), target)
 
 
 def _lower(mod: tvm.IRModule, target: str) -> tvm.IRModule:

@@ -18,7 +18,7 @@ from torch.utils._device import DeviceContext
 
 from ..errors import InputError, TvmconvWarning
 from .computed import Computed
-from .flat import flattened
+from .flat import flatten_arguments
 from .guards.check import Guards
 from .guards.reads import Reads
 from .objects import KINDS
@@ -102,7 +102,7 @@ class Answering:
 
     def add(self, args: tuple[Any, ...], kwargs: dict[str, Any], how: Computed, reads: Reads) -> None:
         """Let networks answer calls that are as an example is."""
-        leaves, spec = flattened(args, kwargs)
+        leaves, spec = flatten_arguments(args, kwargs)
         self.states[0].examples[_kind(leaves, spec)] = how
         self.states[0].reads |= reads
 
@@ -111,7 +111,7 @@ class Answering:
         return [how for state in self.states for how in state.examples.values()]
 
     def watch(self) -> None:
-        """From now on, answer, and notice what changes in the module."""
+        """Answer from now on, and notice what changes in the module."""
         self.states[0].guards = Guards(self.module, self.states[0].reads, own_forward)
         self._is_watching = True
 
@@ -145,7 +145,7 @@ class Answering:
         return self._answer(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        leaves, spec = flattened(args, kwargs)
+        leaves, spec = flatten_arguments(args, kwargs)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         other = next((type(each).__name__ for each in tensors if type(each) not in _PLAIN), "")
         why = _mode() or (other and f"an argument is a {other}")
@@ -167,7 +167,7 @@ class Answering:
                     "with changed='compile', tvmconv.torch.optimize would compile it anew" if not self._anew else ""
                 )
             else:
-                why = f"there is no network for {_described(leaves)}"
+                why = f"there is no network for {_describe(leaves)}"
         if not self.has_weights:
             raise InputError(
                 f"{self.path or 'the model'}: {why}, and PyTorch cannot compute it: {LET_GO}, or give it an example of this call"
@@ -240,7 +240,7 @@ class Answering:
 
 
 class _Examples(dict[Any, Computed]):
-    """What computes each example. Nothing of it changes but that some may be lost; PyTorch's trees are written by its own means."""
+    """Computations of examples. Nothing of it changes but that some may be lost; PyTorch's trees are written by its own means."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Examples:
         return _Examples(self)
@@ -291,7 +291,7 @@ def _kind(leaves: list[Any], spec: Any) -> Any:
     ]  # fmt: skip
 
 
-def _described(leaves: list[Any]) -> str:
+def _describe(leaves: list[Any]) -> str:
     parts = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):

@@ -1,4 +1,4 @@
-"""`Chain`: the networks of a model that need no operator of PyTorch between them, each called with answers of those before."""
+"""`NetworkChain`: the networks of a model that need no operator of PyTorch between them, each called with answers of those before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import BundleError, UnsupportedMachineError
 from .calling import NetworkCall
 
 
-class Part(NetworkCall):
+class ChainPart(NetworkCall):
     """A network within a graph: one answer is no list."""
 
     def forward(self, *tensors: Any) -> Any:
@@ -26,7 +26,7 @@ class Part(NetworkCall):
         return _part, (type(self), str(self.path.absolute()), *self.orders)
 
 
-class Sliced(Part):
+class Sliced(ChainPart):
     """A network for a few images, called with those of a batch one slice after the other."""
 
     def forward(self, *tensors: Any) -> Any:
@@ -43,14 +43,14 @@ class Lost(nn.Module):  # type: ignore[misc]
         self.why = why
 
 
-def _part(kind: type[Part], path: str, *orders: Any) -> nn.Module:
+def _part(kind: type[ChainPart], path: str, *orders: Any) -> nn.Module:
     try:
         return kind(path, *orders)
     except (BundleError, UnsupportedMachineError) as error:
         return Lost(str(error))
 
 
-class Chain(nn.Module):  # type: ignore[misc]
+class NetworkChain(nn.Module):  # type: ignore[misc]
     """Networks, called one after the other.
 
     Parameters
@@ -70,7 +70,9 @@ class Chain(nn.Module):  # type: ignore[misc]
     def only(self) -> Any:
         """Return what calls the network, if there is one and it takes and gives what the chain does; else None."""
         (reads, *others), count = self._reads, len(self._reads[0])
-        is_only = not others and isinstance(self.parts[0], Part) and reads == [*range(count)] and self._gives == [count]
+        is_only = (
+            not others and isinstance(self.parts[0], ChainPart) and reads == [*range(count)] and self._gives == [count]
+        )
         return self._forwards[0] if is_only else None
 
     def forward(self, *tensors: Any) -> list[Any]:
@@ -82,9 +84,9 @@ class Chain(nn.Module):  # type: ignore[misc]
         return [values[each] for each in self._gives]
 
 
-def part(folder: Path, file: str, is_sliced: bool, *orders: Sequence[Sequence[int]]) -> Part:
+def part(folder: Path, file: str, is_sliced: bool, *orders: Sequence[Sequence[int]]) -> ChainPart:
     """Return a network of a folder."""
-    return (Sliced if is_sliced else Part)(folder / file, *orders)
+    return (Sliced if is_sliced else ChainPart)(folder / file, *orders)
 
 
 def wiring(graph: fx.Graph, parts: Mapping[str, Sequence[Any]]) -> dict[str, Any] | None:

@@ -19,8 +19,8 @@ from ..runtime.networks.network import Network
 from ..support.progress import Progress
 from .calling import TYPES, NetworkCall
 from .examples import DTYPES, cast, print_progress
-from .exporting import exported
-from .flat import Flat, Structure, flattened, inverse, is_same
+from .exporting import export
+from .flat import Flat, Structure, flatten_arguments, inverse, is_same
 from .rewritten import copied_model
 from .store import temporary
 
@@ -83,7 +83,7 @@ def compile(
         model = copied_model(model).to(dtype)
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: cast(each, dtype), (args, kwargs))
     flat = Flat(model, args, kwargs)
-    program = exported(flat)
+    program = export(flat)
     path = temporary() / "model.so" if path is None else as_path("path", path)
     build(
         read_torch(program), path, target, math=math, progress=progress, memory=memory, facts=flat.structure().facts()
@@ -125,7 +125,7 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
             If arguments are others than in the example: of other shapes, types or structure, on another device, or in need of
             gradients.
         """
-        leaves, spec = flattened(args, kwargs)
+        leaves, spec = flatten_arguments(args, kwargs)
         if spec != self._structure.in_spec:
             raise InputError(f"arguments are {spec}; the model was compiled for {self._structure.in_spec}")
         tensors: list[Any] = []

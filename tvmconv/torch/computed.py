@@ -1,4 +1,4 @@
-"""`computed`: what computes a model for one example: networks, and PyTorch's operators between them."""
+"""`compute_model`: whatever computes a model for one example: networks, and PyTorch's operators between them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import torch
 from torch import fx, nn
 
 from ..errors import BuildError, SourceError, TvmconvWarning, UnsupportedMachineError, check_extra
-from ..network.read.torch.decompose import decomposed
+from ..network.read.torch.decompose import decompose
 from ..runtime.networks.network import Network
 from ..support.lines import line_of
 from ..support.progress import Progress
 from .calling import NetworkCall
-from .chain import Chain, Lost, part, wiring
-from .exporting import exported
-from .flat import Flat, Structure, inverse, permuted
+from .chain import Lost, NetworkChain, part, wiring
+from .exporting import export
+from .flat import Flat, Structure, inverse, permute
 from .pieces import Piece, flat_graph, split
 from .slices import Head, first_images, head_of
 from .store import Kept, Store, key_of
-from .watched import watched
+from .watched import watch
 
 _ALONE = "it stands alone between operators of PyTorch"
 
 
 @dataclass(frozen=True)
-class Row:
+class OperatorRow:
     """One operator of a model, for one example.
 
     Attributes
@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Computed:
-    """What computes a model for one example.
+    """Computation of a model for one example.
 
     Attributes
     ----------
@@ -69,29 +69,29 @@ class Computed:
 
     graph: nn.Module
     structure: Structure
-    rows: Sequence[Row]
+    rows: Sequence[OperatorRow]
 
     def __post_init__(self) -> None:
         orders = (*self.structure.in_orders, *self.structure.out_orders)
         is_simple = self.structure.is_tensor and all(each == sorted(each) for each in orders)
-        only = self.graph.only() if isinstance(self.graph, Chain) and is_simple else None
+        only = self.graph.only() if isinstance(self.graph, NetworkChain) and is_simple else None
         object.__setattr__(self, "_only", only)  # which need not look at structures
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
         """Return the model's answer."""
         if self._only is not None:  # type: ignore[attr-defined]
             return self._only(*tensors)  # type: ignore[attr-defined]
-        arrays = [permuted(each, order) for each, order in zip(tensors, self.structure.in_orders, strict=True)]
+        arrays = [permute(each, order) for each, order in zip(tensors, self.structure.in_orders, strict=True)]
         answers = zip(self.graph(*arrays), self.structure.out_orders, strict=True)
-        return self.structure.answer([permuted(each, inverse(order)) for each, order in answers], tensors)
+        return self.structure.answer([permute(each, inverse(order)) for each, order in answers], tensors)
 
-    def rows_at(self, path: str) -> list[Row]:
+    def rows_at(self, path: str) -> list[OperatorRow]:
         """Return the rows of a module at a path of a model."""
         return [replace(row, layer=".".join(filter(None, (path, row.layer)))) for row in self.rows]
 
     @property
     def lost(self) -> str:
-        """Why a network of it, which is a copy in another process, cannot be loaded; empty if all can."""
+        """Return why a network of it, which is a copy in another process, cannot be loaded; empty if all can."""
         return next((each.why for each in self.graph.modules() if isinstance(each, Lost)), "")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Computed:
@@ -106,7 +106,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class How:
-    """How networks are compiled: for which targets, tuned for how long, in which arithmetic, with filters of which size."""
+    """Options of compiling networks: for which targets, tuned for how long, in which arithmetic, with filters of which size."""
 
     targets: tuple[str, ...] = ("host",)
     trials: int = 0
@@ -116,7 +116,7 @@ class How:
     memory: str = "default"
 
 
-def computed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], store: Store, how: How) -> Computed:
+def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], store: Store, how: How) -> Computed:
     """Return what computes a model for an example; what the store lacks is compiled.
 
     Raises
@@ -130,20 +130,20 @@ def computed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], st
     """
     flat = Flat(model, args, kwargs)
     options = (how.math, *([how.memory] if how.memory != "default" else []))
-    seen = watched(flat, *options)
+    seen = watch(flat, *options)
     if seen and all(store.find(seen, None if target == "host" else target) for target in how.targets):
         known = store.find(seen, None)
         if known is not None and known.chain:
-            return _chained(known.chain, store, flat.structure())
-    program = exported(flat)
+            return _load_chain(known.chain, store, flat.structure())
+    program = export(flat)
     try:
-        whole = flat_graph(decomposed(program))
+        whole = flat_graph(decompose(program))
     except (RuntimeError, ValueError) as error:
         raise SourceError(f"torch.export cannot decompose the model: {error}") from error
     key = key_of(whole, *options)
     for target in how.targets:
         if store.find(key, None if target == "host" else target) is None:
-            built = _built(whole, _Few(model, args, kwargs), key, store, target, how)
+            built = _build(whole, _Few(model, args, kwargs), key, store, target, how)
             chain = _chain(whole, built, flat.structure())
             store.add(replace(built, seen=seen, chain=chain) if seen and chain else built)
     kept = store.find(key, None)
@@ -154,7 +154,7 @@ def computed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], st
         warnings.warn(f"PyTorch computes what could not be compiled; {again}: {why}", TvmconvWarning, stacklevel=2)
     if not kept.files:
         raise SourceError(f"no operator of it becomes a network: {_first(kept.foreign)}")
-    return _assembled(whole, kept, store, flat.structure())
+    return _assemble(whole, kept, store, flat.structure())
 
 
 class _Few:
@@ -166,7 +166,7 @@ class _Few:
     def head(self, whole: fx.GraphModule, head: Head) -> Piece | None:
         """Return the head of a program for a few images; None: it is another one."""
         flat = Flat(self._model, *first_images((self._args, self._kwargs), head.images))
-        few = flat_graph(decomposed(exported(flat)))
+        few = flat_graph(decompose(export(flat)))
         if not all(map(_is_alike, whole.graph.nodes, few.graph.nodes)):
             return None
         return split(few, (), head.count)[0]
@@ -176,7 +176,7 @@ def _is_alike(one: fx.Node, other: fx.Node) -> bool:
     return (one.op, one.name, one.target) == (other.op, other.name, other.target)
 
 
-def _built(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str, how: How) -> Kept:
+def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str, how: How) -> Kept:
     """Compile a program; what cannot be read or compiled is left to PyTorch."""
     check_extra("compile", "tvm")
     from ..network.compile import build
@@ -237,10 +237,10 @@ def _chain(whole: fx.GraphModule, kept: Kept, structure: Structure) -> dict[str,
     return {**found, "out_orders": structure.out_orders, "rows": rows} if found else {}
 
 
-def _chained(chain: Mapping[str, Any], store: Store, structure: Structure) -> Computed:
+def _load_chain(chain: Mapping[str, Any], store: Store, structure: Structure) -> Computed:
     # Those of the program: in the model's call, operators may let others lie otherwise.
     structure.out_orders = chain["out_orders"]
-    return Computed(Chain(store.path, chain), structure, [Row(*row) for row in chain["rows"]])
+    return Computed(NetworkChain(store.path, chain), structure, [OperatorRow(*row) for row in chain["rows"]])
 
 
 def _parts(pieces: Sequence[Piece], kept: Kept) -> dict[str, tuple[Any, ...]]:
@@ -251,9 +251,9 @@ def _parts(pieces: Sequence[Piece], kept: Kept) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def _assembled(whole: fx.GraphModule, kept: Kept, store: Store, structure: Structure) -> Computed:
+def _assemble(whole: fx.GraphModule, kept: Kept, store: Store, structure: Structure) -> Computed:
     if chain := _chain(whole, kept, structure):
-        return _chained(chain, store, structure)
+        return _load_chain(chain, store, structure)
     graph: Any = _again(whole)
     pieces = split(graph, kept.foreign, kept.head)
     for name, made_by in _parts(pieces, kept).items():
@@ -265,7 +265,7 @@ def _assembled(whole: fx.GraphModule, kept: Kept, store: Store, structure: Struc
     return Computed(graph, structure, _rows(whole, pieces, kept))
 
 
-def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Row]:
+def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[OperatorRow]:
     """Return who computes each operator."""
     files = {name: file for piece, file in zip(pieces, kept.files, strict=True) for name in piece.nodes}
     rows = []
@@ -279,10 +279,10 @@ def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Ro
         why = "" if node.name in files else kept.foreign.get(node.name, _ALONE)
         why += f" ({line})" if why and line else ""
         rows.append(
-            Row(
+            OperatorRow(
                 str(path).removeprefix("model").removeprefix("."),
                 str(node.target).removeprefix("aten."),
-                _described(node.meta.get("val")),
+                _describe(node.meta.get("val")),
                 files.get(node.name, "PyTorch"),
                 why,
             )
@@ -290,9 +290,9 @@ def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Ro
     return rows
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, (tuple, list)):
-        return ", ".join(map(_described, value))
+        return ", ".join(map(_describe, value))
     if not isinstance(value, torch.Tensor):
         return ""
     return f"{'x'.join(map(str, value.shape))} {str(value.dtype).removeprefix('torch.')}".strip()

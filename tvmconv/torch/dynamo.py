@@ -16,7 +16,7 @@ from torch import nn
 from torch._guards import tracing
 
 from ..errors import InputError, MissingExtraError, SourceError, TvmconvError, TvmconvWarning
-from .computed import How, computed
+from .computed import How, compute_model
 from .store import Store, temporary
 
 
@@ -56,7 +56,7 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         with tracing(None), torch.no_grad():
             given = tuple(examples[at].detach() for at in others)
             store = Store(temporary() / "networks")
-            compiled = computed(_Bound(graph, fixed, len(examples)).eval(), given, {}, store, How())
+            compiled = compute_model(_Bound(graph, fixed, len(examples)).eval(), given, {}, store, How())
     except MissingExtraError:
         raise
     except TvmconvError as error:
@@ -80,7 +80,7 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         if not same:
             return graph(*args)
         answers = compiled([args[at].detach() for at in others])
-        return type(answers)(_laid(each, like) for each, like in zip(answers, outputs, strict=True))
+        return type(answers)(_lay_out(each, like) for each, like in zip(answers, outputs, strict=True))
 
     return compute
 
@@ -112,7 +112,7 @@ def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> li
     return found
 
 
-def _laid(answer: Any, like: Any) -> Any:
+def _lay_out(answer: Any, like: Any) -> Any:
     """Return an answer whose axes lie in memory in the order in which PyTorch's do."""
     if not isinstance(like, torch.Tensor) or answer.stride() == like.stride():
         return answer

@@ -12,14 +12,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ..errors import InputError
-from .objects import opened
-from .unchanged import unchanged
+from .objects import take_apart
+from .unchanged import put_back
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# What folding and transforms change in f32 and f64, and in types of fewer digits.
+# Relative change by folding and transforms in f32 and f64, and in types of fewer digits.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _COARSE = 5e-2
-# Of PyTorch's own error in such a type, where that is large.
+# Multiple of PyTorch's own error in such a type, where that is large.
 _WORSE = 2
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -62,25 +62,25 @@ def run(model: nn.Module, example: Arguments) -> tuple[Any, dict[str, bool]]:
 
     The model and the example stay as they are, and random numbers are the same in each run.
     """
-    args, kwargs = copied(example)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), unchanged(model) as written:
+    args, kwargs = copy_tensors(example)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), put_back(model) as written:
         torch.manual_seed(0)
-        answer = copied(model(*args, **kwargs))
+        answer = copy_tensors(model(*args, **kwargs))
     return answer, written
 
 
-def copied(values: Any) -> Any:
+def copy_tensors(values: Any) -> Any:
     """Return arguments or answers whose tensors are copies, which lie as these do."""
     return pytree.tree_map_only(torch.Tensor, torch.clone, values)
 
 
 def is_coarse(values: Any) -> bool:
-    """Whether a tensor of values has a type of few digits."""
+    """Return whether a tensor of values has a type of few digits."""
     return any(isinstance(each, torch.Tensor) and each.dtype in (torch.float16, torch.bfloat16) for each in values)
 
 
 def is_close(given: Any, expected: Any, coarse: bool = False) -> bool:
-    """Whether an answer is another within what folding and transforms change.
+    """Return whether an answer is another within what folding and transforms change.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ def is_close(given: Any, expected: Any, coarse: bool = False) -> bool:
     coarse
         They were computed in a type of few digits, though they may be of another.
     """
-    given, form = pytree.tree_flatten(opened(given))
-    expected, expected_form = pytree.tree_flatten(opened(expected))
+    given, form = pytree.tree_flatten(take_apart(given))
+    expected, expected_form = pytree.tree_flatten(take_apart(expected))
     return form == expected_form and all(_is_close_leaf(*each, coarse) for each in zip(given, expected, strict=True))
 
 
 def is_no_worse(given: Any, rounded: Any, exact: Any) -> bool:
-    """Whether an answer is about as far from what more digits give as PyTorch's, which rounding spoils as much in deep networks."""
-    leaves = [[*map(_numbers, pytree.tree_leaves(opened(each)))] for each in (given, rounded, exact)]
+    """Return whether an answer is about as far from what more digits give as PyTorch's, which rounding spoils as much in deep networks."""
+    leaves = [[*map(_numbers, pytree.tree_leaves(take_apart(each)))] for each in (given, rounded, exact)]
     if len({len(each) for each in leaves}) > 1:
         return False
     for ours, theirs, right in zip(*leaves, strict=True):

@@ -1,4 +1,4 @@
-"""`exported`: a model read by `torch.export`; where that fails, the line of the model's code that ended it."""
+"""`export`: a model read by `torch.export`; where that fails, the line of the model's code that ended it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch
 from ..errors import SourceError, last_line
 from ..support.lines import line_of
 from .flat import Flat
-from .rewritten import is_same_again, seen, without_writes, writes, written_by_arguments
-from .unchanged import unchanged
+from .rewritten import is_same_again, show_writes, without_writes, writes, written_by_arguments
+from .unchanged import put_back
 
 _OTHERS = tuple(map(str, (Path(torch.__file__).parent, Path(__file__).parents[1])))
 
 
-def exported(flat: Flat) -> Any:
+def export(flat: Flat) -> Any:
     """Return a model as a program; what its code decides by shapes is decided as for the example.
 
     Raises
@@ -29,9 +29,9 @@ def exported(flat: Flat) -> Any:
         If torch.export cannot read it, or it changes its buffers or what it is given.
     """
     written: list[str] = []
-    with torch.no_grad(), warnings.catch_warnings(), unchanged(flat):
+    with torch.no_grad(), warnings.catch_warnings(), put_back(flat):
         warnings.simplefilter("ignore")
-        flat.around = partial(seen, flat.model, written)
+        flat.around = partial(show_writes, flat.model, written)
         try:
             program = torch.export.export(flat, flat.tensors, strict=False)
             # Before this, changes in place are not noted.

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from ..errors import SourceError, last_line
-from .objects import KINDS, closed, opened
+from .objects import KINDS, put_together, take_apart
 
 
 class Flat(nn.Module):  # type: ignore[misc]
@@ -43,12 +43,12 @@ class Flat(nn.Module):  # type: ignore[misc]
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__()
         self.model = model
-        leaves, self._in_spec = flattened(args, kwargs)
+        leaves, self._in_spec = flatten_arguments(args, kwargs)
         self._given = [_constant(each) for each in leaves]
         found = [each for each in leaves if isinstance(each, torch.Tensor)]
         self._orders = [order_of(each) for each in found]
         self.tensors = tuple(
-            permuted(each.detach(), order).contiguous() for each, order in zip(found, self._orders, strict=True)
+            permute(each.detach(), order).contiguous() for each, order in zip(found, self._orders, strict=True)
         )
         self._answers = _Answers()
         self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -58,18 +58,18 @@ class Flat(nn.Module):  # type: ignore[misc]
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         """Return the tensors of the model's answer."""
         self._tell_numbers()
-        given = [permuted(each, inverse(order)) for each, order in zip(tensors, self._orders, strict=True)]
+        given = [permute(each, inverse(order)) for each, order in zip(tensors, self._orders, strict=True)]
         found = iter(given)
         leaves = [next(found) if constant is None else constant[0] for constant in self._given]
         args, kwargs = pytree.tree_unflatten(leaves, self._in_spec)
         answers = self._answers
         with self.around():
             answer = self.model(*args, **kwargs)
-        returned, answers.spec = pytree.tree_flatten(opened(answer))
+        returned, answers.spec = pytree.tree_flatten(take_apart(answer))
         answers.returned = [_answer(each, given) for each in returned]
         made = [each for each, what in zip(returned, answers.returned, strict=True) if what is None]
         answers.orders = [order_of(each) for each in made]
-        return tuple(permuted(each, order) for each, order in zip(made, answers.orders, strict=True))
+        return tuple(permute(each, order) for each, order in zip(made, answers.orders, strict=True))
 
     def _tell_numbers(self) -> None:
         """Tell tensors that stand for buffers in an export what the numbers are by which code decides: strides, of some models."""
@@ -84,7 +84,7 @@ class Flat(nn.Module):  # type: ignore[misc]
 
 
 class _Answers:
-    """What a model's answers are like; an object, for torch.export sets attributes of modules back."""
+    """Structure of a model's answers; an object, for torch.export sets attributes of modules back."""
 
     spec: Any = None
     returned: Sequence[Any] = ()
@@ -92,7 +92,7 @@ class _Answers:
 
 
 class Structure:
-    """What a model's arguments and answers are like.
+    """Structure of a model's arguments and answers.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Structure:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the answer is a tensor, and no argument."""
+        """Return whether the answer is a tensor, and no argument."""
         return self.returned == [None] and pytree.tree_unflatten(self.returned, self.out_spec) is None
 
     def facts(self) -> dict[str, Any]:
@@ -160,16 +160,16 @@ class Structure:
         leaves = [
             next(found) if each is None else given[each] if isinstance(each, int) else each[0] for each in self.returned
         ]
-        return closed(pytree.tree_unflatten(leaves, self.out_spec))
+        return put_together(pytree.tree_unflatten(leaves, self.out_spec))
 
 
-def flattened(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
     """Return the leaves of arguments, and what holds them; named ones in the order of their names."""
     return pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
 
 
 def is_same(leaf: Any, constant: Any) -> bool:
-    """Whether an argument is what a model was compiled for: 1 is not True, nor 1.0, and NaN is NaN."""
+    """Return whether an argument is what a model was compiled for: 1 is not True, nor 1.0, and NaN is NaN."""
     if not isinstance(leaf, type(constant)) or isinstance(leaf, bool) != isinstance(constant, bool):
         return False
     return bool(leaf == constant) or (leaf != leaf and constant != constant)
@@ -184,7 +184,7 @@ def order_of(tensor: Any) -> list[int]:
     return order if tensor.permute(order).is_contiguous() else axes
 
 
-def permuted(tensor: Any, order: Sequence[int]) -> Any:
+def permute(tensor: Any, order: Sequence[int]) -> Any:
     """Return a tensor whose axes are in an order; itself if they are."""
     return tensor if list(order) == sorted(order) else tensor.permute(order)
 

@@ -19,7 +19,7 @@ def let_go(model: nn.Module, answering: Sequence[Answering]) -> None:
     for module in inside:
         for tensors, name, tensor in _tensors(module):
             if id(tensor) not in kept:
-                _, tensors[name] = emptied.setdefault(id(tensor), (tensor, _emptied(tensor)))
+                _, tensors[name] = emptied.setdefault(id(tensor), (tensor, _make_empty(tensor)))
         module.register_state_dict_pre_hook(_refuse)
         module.register_load_state_dict_pre_hook(_refuse)
     for each in answering:
@@ -36,7 +36,7 @@ def _tensors(module: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
     ]
 
 
-def _emptied(tensor: Any) -> Any:
+def _make_empty(tensor: Any) -> Any:
     empty = tensor.detach().to("meta")
     return nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
 

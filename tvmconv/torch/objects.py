@@ -42,7 +42,7 @@ pytree.register_pytree_node(
 )
 
 
-def opened(answer: Any, within: tuple[Any, ...] = ()) -> Any:
+def take_apart(answer: Any, within: tuple[Any, ...] = ()) -> Any:
     """Return an answer whose objects are taken apart, as far as they can be made again of their attributes."""
 
     def leaf(value: Any) -> Any:
@@ -53,28 +53,30 @@ def opened(answer: Any, within: tuple[Any, ...] = ()) -> Any:
             return Held(_name(next(kind for kind in _BY_NAME if isinstance(value, kind))), {"": text})
         if not _is_plain(value) or any(each is value for each in within):
             return value
-        return Held(_name(type(value)), {name: opened(each, (*within, value)) for name, each in vars(value).items()})
+        return Held(
+            _name(type(value)), {name: take_apart(each, (*within, value)) for name, each in vars(value).items()}
+        )
 
     return pytree.tree_map(leaf, answer)
 
 
-def closed(answer: Any) -> Any:
+def put_together(answer: Any) -> Any:
     """Return an answer whose objects are whole again."""
-    return pytree.tree_map(lambda each: _made(each) if isinstance(each, Held) else each, answer, is_leaf=_is_held)
+    return pytree.tree_map(lambda each: _make(each) if isinstance(each, Held) else each, answer, is_leaf=_is_held)
 
 
 def _is_held(value: Any) -> bool:
     return isinstance(value, Held)
 
 
-def _made(held: Held) -> Any:
+def _make(held: Held) -> Any:
     if list(held.parts) == [""]:
         kind, text = _class(held.of), held.parts[""]
         if kind is torch.dtype:
             return getattr(torch, text.removeprefix("torch."))
         return torch.device(text) if kind is torch.device else _class(text.split(":"))
     made = object.__new__(_class(held.of))
-    vars(made).update({name: closed(each) for name, each in held.parts.items()})
+    vars(made).update({name: put_together(each) for name, each in held.parts.items()})
     return made
 
 

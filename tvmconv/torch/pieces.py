@@ -26,15 +26,17 @@ from ..frontends.torch.fixed import fold
 from .flat import inverse, order_of
 
 
-def _named(*names: str) -> list[str]:
+def _operator_names(*names: str) -> list[str]:
     """Return operators of ATen as the partitioner names them."""
     return [f"torch.ops.aten.{name}.{form}" for name in names for form in getattr(torch.ops.aten, name).overloads()]
 
 
 # One call of PyTorch takes no longer than a network with one step, but of these our kernels are faster.
-_WORTH = _named("addmm", "baddbmm", "bmm", "convolution", "linear", "matmul", "mm", "scaled_dot_product_attention")
-# What computes nothing where it is PyTorch's.
-_VIEWS = _named("alias", "expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view")
+_WORTH = _operator_names(
+    "addmm", "baddbmm", "bmm", "convolution", "linear", "matmul", "mm", "scaled_dot_product_attention"
+)
+# Operators that compute nothing where they are PyTorch's.
+_VIEWS = _operator_names("alias", "expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view")
 _PREFIX = "tvmconv_network_"
 
 
@@ -106,7 +108,7 @@ def split(whole: fx.GraphModule, foreign: Collection[str], head: int = 0) -> lis
 
 
 def _is_foreign(node: fx.Node, foreign: Collection[str]) -> bool:
-    """Whether PyTorch computes a node: a part of several answers is where these are."""
+    """Return whether PyTorch computes a node: a part of several answers is where these are."""
     return (node.args[0] if node.target is operator.getitem else node).name in foreign
 
 
@@ -126,14 +128,14 @@ def _piece(whole: fx.GraphModule, call: fx.Node) -> Piece:
         else:
             given.append(outside)
             specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
-            orders.append(_laid(graph, node))
+            orders.append(_lay_out(graph, node))
     call.args = tuple(given)
     end = graph.output_node()
     (returned,) = end.args
     returned = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     out_orders = [order_of(each.meta["val"]) for each in returned]
     with graph.inserting_before(end):
-        returned = [_permuted(graph, each, order) for each, order in zip(returned, out_orders, strict=True)]
+        returned = [_permute(graph, each, order) for each, order in zip(returned, out_orders, strict=True)]
     end.args = (tuple(returned),)
     graph.lint()
     outputs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=each.name), None) for each in returned]
@@ -143,7 +145,7 @@ def _piece(whole: fx.GraphModule, call: fx.Node) -> Piece:
     return Piece(str(call.target), names, program, orders, out_orders)
 
 
-def _laid(graph: fx.Graph, node: fx.Node) -> list[int]:
+def _lay_out(graph: fx.Graph, node: fx.Node) -> list[int]:
     """Let a graph take a tensor with its axes as they lie in memory; return their order."""
     order = order_of(node.meta["val"])
     if order != sorted(order):
@@ -155,7 +157,7 @@ def _laid(graph: fx.Graph, node: fx.Node) -> list[int]:
     return order
 
 
-def _permuted(graph: fx.Graph, node: fx.Node, order: list[int]) -> fx.Node:
+def _permute(graph: fx.Graph, node: fx.Node, order: list[int]) -> fx.Node:
     if order == sorted(order):
         return node
     permuted = graph.call_function(torch.ops.aten.permute.default, (node, order))

@@ -15,15 +15,15 @@ from torch.utils import _pytree as pytree
 from ..errors import InputError, SourceError, TvmconvError, UnsupportedMachineError
 from ..frontends.torch.memory import storage_address
 from .answering import REFUSED, Answering, answering_of
-from .computed import Computed, How, computed
-from .examples import Arguments, cast, copied, is_close, is_coarse, is_no_worse, run
-from .flat import flattened
+from .computed import Computed, How, compute_model
+from .examples import Arguments, cast, copy_tensors, is_close, is_coarse, is_no_worse, run
+from .flat import flatten_arguments
 from .guards.reads import Reads, record
 from .letting_go import let_go
-from .objects import opened
-from .rewritten import copied_model, perturbed
+from .objects import take_apart
+from .rewritten import copied_model, perturb
 from .store import Store
-from .unchanged import unchanged
+from .unchanged import put_back
 from .watched import exporting
 from .weights import with_fixed_weights
 
@@ -82,19 +82,19 @@ class Replacing:
 
     def _changed(self, example: Arguments, calls: int) -> list[str]:
         """Return the names of what a call after others writes that is not the same in each call, whatever it is given."""
-        with unchanged(self._model):
+        with put_back(self._model):
             for _ in range(calls):
                 self._run(example)  # what it keeps for later calls is there in the next
             first = run(self._model, example)[1]
             self._rewrites |= bool(first)
             try:
-                other = run(self._model, perturbed(example))[1] if first else {}
+                other = run(self._model, perturb(example))[1] if first else {}
             except Exception:  # noqa: BLE001 - whatever an operator raises of numbers that it does not take
                 return [*first]
         return [name for name in {**first, **other} if not (first.get(name, True) and other.get(name, True))]
 
     def _run(self, example: Arguments) -> None:
-        args, kwargs = copied(example)
+        args, kwargs = copy_tensors(example)
         with torch.random.fork_rng(devices=[]):
             self._model(*args, **kwargs)
 
@@ -154,7 +154,7 @@ class Replacing:
             given: list[Arguments] = []
 
             def before(_: Any, args: Any, kwargs: Any, given: list[Arguments] = given) -> None:
-                given.append(copied((args, kwargs)))  # since it may work in place
+                given.append(copy_tensors((args, kwargs)))  # since it may work in place
 
             def after(_: Any, args: Any, kwargs: Any, answer: Any, path: str = path, given: Any = given) -> None:
                 example = given.pop()
@@ -166,7 +166,7 @@ class Replacing:
                 elif len(known) == _MOST_WAYS:
                     ways[path] = f"it is called in more than {_MOST_WAYS} ways"
                 else:
-                    known.append((example, copied(answer)))
+                    known.append((example, copy_tensors(answer)))
 
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after, with_kwargs=True))
@@ -224,7 +224,7 @@ class CompileAnew:
             plain = copied_model(module)
             if (inside := answering_of(plain)) is not None:
                 inside.leave()
-            example = copied((args, kwargs))
+            example = copy_tensors((args, kwargs))
             reads = _read(plain, example)
             answer, changed = run(plain, example)
             written = [name for name, is_same in changed.items() if not is_same]
@@ -263,9 +263,9 @@ def _read(module: nn.Module, example: Arguments) -> Reads:
 
 
 def _compute(module: nn.Module, example: Arguments, answer: Any, store: Store, how: How) -> Computed:
-    args, kwargs = copied(example)
-    made = computed(module, args, kwargs, store, how)
-    leaves = [each for each in flattened(args, kwargs)[0] if isinstance(each, torch.Tensor)]
+    args, kwargs = copy_tensors(example)
+    made = compute_model(module, args, kwargs, store, how)
+    leaves = [each for each in flatten_arguments(args, kwargs)[0] if isinstance(each, torch.Tensor)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         found, coarse = made(leaves), is_coarse((*leaves, *module.parameters()))
@@ -275,7 +275,7 @@ def _compute(module: nn.Module, example: Arguments, answer: Any, store: Store, h
 
 
 def _is_no_worse(module: nn.Module, example: Arguments, found: Any, answer: Any) -> bool:
-    """Whether networks are about as far from what a module computes in f32 as the module in its type of few digits is."""
+    """Return whether networks are about as far from what a module computes in f32 as the module in its type of few digits is."""
     try:
         exact = run(
             copy.deepcopy(module).float(),
@@ -299,7 +299,7 @@ def _package(made: Any) -> str:
 
 
 def _has_weights(module: nn.Module) -> bool:
-    """Whether a module has weights of two axes or more that are no table, as convolutions and Linears have."""
+    """Return whether a module has weights of two axes or more that are no table, as convolutions and Linears have."""
     tables = (nn.Embedding, nn.EmbeddingBag)
     if isinstance(module, torch.jit.ScriptModule):
         return any(each.dim() > 1 for each in module.parameters())
@@ -317,9 +317,9 @@ def _kinds(example: Arguments) -> Any:
 
 
 def _shares(answer: Any, given: Any, module: nn.Module) -> bool:
-    """Whether what works in place on an answer would change what a module was given, its weights, or another answer."""
+    """Return whether what works in place on an answer would change what a module was given, its weights, or another answer."""
     others = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
-    tensors = [each for each in pytree.tree_leaves(opened(answer)) if isinstance(each, torch.Tensor)]
+    tensors = [each for each in pytree.tree_leaves(take_apart(answer)) if isinstance(each, torch.Tensor)]
     tensors = [each for each in tensors if all(each is not other for other in others)]  # itself, networks return, too
     held = {storage_address(each) for each in (*others, *module.parameters(), *module.buffers())}
     if any(storage_address(each) in held for each in tensors):
@@ -332,7 +332,7 @@ def _shares(answer: Any, given: Any, module: nn.Module) -> bool:
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one storage have an element in common."""
+    """Return whether two tensors of one storage have an element in common."""
     size = one.untyped_storage().nbytes()
     taken = torch.zeros(size, dtype=torch.bool)
     for each, mark in ((one, True), (other, False)):

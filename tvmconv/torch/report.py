@@ -11,7 +11,7 @@ from torch import nn
 from ..errors import InputError
 from ..runtime.networks.network import Network
 from .answering import REFUSED, Answering, answering_of
-from .computed import Row
+from .computed import OperatorRow
 
 _HEAD = ("layer", "computes", "output", "by", "why")
 
@@ -39,7 +39,7 @@ class KernelRow:
 
 
 @dataclass
-class Report(Sequence[Row]):
+class Report(Sequence[OperatorRow]):
     """Rows for the operators, which print as a table.
 
     Attributes
@@ -56,13 +56,13 @@ class Report(Sequence[Row]):
         By the paths of modules that networks answer, why their own code answered calls.
     """
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[OperatorRow] = field(default_factory=list)
     kernels: list[KernelRow] = field(default_factory=list)
     joined: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     calls: dict[str, list[str]] = field(default_factory=dict)
 
-    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
+    def __getitem__(self, index: int) -> OperatorRow:  # type: ignore[override]
         return self.rows[index]
 
     def __len__(self) -> int:

@@ -26,7 +26,7 @@ _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 @contextmanager
-def seen(model: nn.Module, written: list[str]) -> Iterator[None]:
+def show_writes(model: nn.Module, written: list[str]) -> Iterator[None]:
     """Let torch.export see what a model's code writes, to `Tensor.data` too; put the names of attributes that it changes into a list."""
     own = {path: _attributes(module) for path, module in model.named_modules()}
     with _Seen():
@@ -91,12 +91,12 @@ def without_writes(program: ExportedProgram) -> ExportedProgram:
     return program
 
 
-def perturbed(values: Any) -> Any:
+def perturb(values: Any) -> Any:
     """Return arguments like others, of other numbers."""
-    return pytree.tree_map_only(torch.Tensor, _perturbed, values)
+    return pytree.tree_map_only(torch.Tensor, _perturb, values)
 
 
-def _perturbed(tensor: torch.Tensor) -> torch.Tensor:
+def _perturb(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_floating_point():
         return tensor + torch.rand_like(tensor)
     return tensor.flip(*range(tensor.dim()))
@@ -113,10 +113,10 @@ def copied_model(model: nn.Module) -> nn.Module:
 
 
 def is_same_again(flat: Flat) -> bool:
-    """Whether a model answers an example as before after another call, whatever calls write."""
+    """Return whether a model answers an example as before after another call, whatever calls write."""
     model, answers = copied_model(flat), []
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        for tensors in (flat.tensors, perturbed(flat.tensors), flat.tensors):
+        for tensors in (flat.tensors, perturb(flat.tensors), flat.tensors):
             torch.manual_seed(0)
             answers.append(model(*(each.clone() for each in tensors)))
     return is_same(answers[0], answers[2])

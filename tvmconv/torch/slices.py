@@ -21,16 +21,12 @@ from .flat import order_of
 MOST_THREADS = 4
 # Bytes of a slice's images that a layer reads and writes, if one alone is not more: as much as L2 caches keep.
 SLICE_BYTES = 1 << 20
-# Bytes of the tensors of all images that a layer reads and writes: fewer stay in an L3. On one core of
-# a Zen 3, layers of 8 images at once took 1.1 to 2.2 times as long as one after the other where these took 5.6 MB and more
-# (MobileNetV2, EfficientNet-B0, ResNet-50), and 0.9 times as long where they took 5 MB or less.
+# Bytes of the tensors of all images that a layer reads and writes: fewer stay in an L3 of 32 MB.
 KEPT_BYTES = 5 << 20
 # Part of an L3 that a network's tensors find of it: KEPT_BYTES of 32 MB.
 L3_PART = 6
-# Cost of a byte that comes from memory, beside one of a filter that is read once more, from L3 and ahead. One
-# core of a Zen 3: ResNet-50's layers of 14x14 pixels, whose filters are as large as the tensors of 8 images, gained 10 to 40 %,
-# those of 7x7 nothing. Where that cache keeps tensors, too, theirs cost the same. Two cores of a Granite Rapids, of 480 MB, in bf16,
-# 8 images, milliseconds by 4 and by 1: ResNet-50 33.1 and 29.5, Inception v3 45.3 and 42.0, CSPDarknet 62.8 and 61.3.
+# Cost of a byte that comes from memory, beside one of a filter that is read once more, from L3 and ahead: of 8 images, ResNet-50's
+# layers of 14x14 pixels gain, those of 7x7 do not. Where that cache keeps tensors, too, theirs cost the same.
 MEMORY_BYTE = 4
 
 # Operators of ATen whose results, image by image, depend on the same image of what they read.

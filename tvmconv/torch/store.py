@@ -41,7 +41,7 @@ class Kept:
     head, images
         How many of its operators are a piece that is computed for so many images at a time; 0: there is none.
     seen
-        Names the model's call that it was read from (`watched`); empty: nothing does, or PyTorch computes a part of it.
+        Names the model's call that it was read from (`watch`); empty: nothing does, or PyTorch computes a part of it.
     chain
         What is then needed of it.
     failures

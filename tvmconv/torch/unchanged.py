@@ -13,13 +13,13 @@ from torch._subclasses.fake_tensor import is_fake
 from ..frontends.torch.memory import address
 from .objects import KINDS
 
-# Of numbers that are computed anew in each call, as a norm of a weight that was normalized before: what rounding changes.
+# Relative change by rounding of numbers that are computed anew in each call, as a norm of a weight that was normalized before.
 _ROUNDING = 1e-5
 _FACTS = ("shape", "dtype", "layout", "device")
 
 
 @contextmanager
-def unchanged(model: nn.Module) -> Iterator[dict[str, bool]]:
+def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
     """Put back what a model's calls write: attributes of its modules, lists and dicts that these are, and tensors.
 
     Yields
@@ -73,7 +73,7 @@ def _is(one: Any, other: Any) -> bool:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether a value is what another is, but for rounding."""
+    """Return whether a value is what another is, but for rounding."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -103,5 +103,5 @@ def _name(path: tuple[str, ...]) -> str:
 
 
 def _may_change(value: Any) -> bool:
-    """Whether a value is a tensor of no training, and counts its changes."""
+    """Return whether a value is a tensor of no training, and counts its changes."""
     return isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter) and not value.is_inference()

@@ -1,4 +1,4 @@
-"""`watched`: a key of what a model computes for an example, from the operators that one call runs; torch.export need not read it.
+"""`watch`: a key of what a model computes for an example, from the operators that one call runs; torch.export need not read it.
 
 To read a model takes torch.export and what it imports, of which a process keeps up to 100 MiB, and seconds. PyTorch runs one operator
 of ATen after the other, whatever a model's code is like: what is equal in these, in what each is given, and in the numbers of all
@@ -25,9 +25,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..frontends.torch.memory import digest
 from ..version import __version__
 from .flat import Flat
-from .unchanged import unchanged
+from .unchanged import put_back
 
-# What code may ask of a tensor, by its name: none of it is one of the tensor's numbers, or its memory.
+# Names of what code may ask of a tensor: none of it is one of the tensor's numbers, or its memory.
 _ASKED = {
     "dim", "ndim", "ndimension", "shape", "size", "__len__", "stride", "storage_offset", "numel", "nelement", "element_size", "itemsize",
     "nbytes", "dtype", "type", "is_floating_point", "is_complex", "is_signed", "device", "get_device", "is_cpu", "is_cuda", "is_mps",
@@ -37,7 +37,7 @@ _ASKED = {
 
 
 class _Log:
-    """What was seen; a tensor is an argument, a weight, or the answer of an operator, by its number."""
+    """Record of a call; a tensor is an argument, a weight, or the answer of an operator, by its number."""
 
     def __init__(self, flat: Flat, *told: Any) -> None:
         self.sha = hashlib.sha256(repr((__version__, torch.__version__, *told)).encode())
@@ -127,7 +127,7 @@ class _Looks(TorchFunctionMode):  # type: ignore[misc]
         return answer
 
 
-def watched(flat: Flat, *options: Any) -> str:
+def watch(flat: Flat, *options: Any) -> str:
     """Return a key of what a model computes for an example, and how it is compiled; empty: there is none.
 
     It leaves in `flat` what its answers are like.
@@ -135,7 +135,7 @@ def watched(flat: Flat, *options: Any) -> str:
     if any(isinstance(each, torch.jit.ScriptModule) for each in flat.modules()):
         return ""
     log = _Log(flat, options, str(flat.structure().in_spec), flat.structure().given)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), unchanged(flat):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), put_back(flat):
         try:
             with exporting(), _Operators(log), _Looks(log):
                 answers = flat(*flat.tensors)

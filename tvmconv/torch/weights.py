@@ -13,7 +13,7 @@ from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
 from .rewritten import copied_model
 
-# What computes a weight in each call: the attribute that has the weight's name, and what takes the hook away again.
+# Hooks that compute a weight in each call: the attribute that has the weight's name, and what takes the hook away again.
 _HOOKS: tuple[tuple[type, str, Callable[[nn.Module, str], Any]], ...] = (
     (WeightNorm, "name", remove_weight_norm),
     (SpectralNorm, "name", remove_spectral_norm),
@@ -36,7 +36,7 @@ def with_fixed_weights(model: nn.Module) -> nn.Module:
 
 
 def _is_parametrized(module: nn.Module) -> bool:
-    """Whether parametrizations compute the parameters, the same in each call."""
+    """Return whether parametrizations compute the parameters, the same in each call."""
     if module.training or not parametrize.is_parametrized(module):
         return False
     if any(each.training for parameter in module.parametrizations.values() for each in parameter):

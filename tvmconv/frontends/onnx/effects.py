@@ -11,7 +11,7 @@ import onnx
 
 from ...epilogue import Step
 from ...problem import Problem
-from ..following import Chain, Effect, Linear, Slopes, Source, Sum, affine, by_channel, is_per_channel
+from ..following import Effect, FollowedGraph, Following, Linear, Slopes, Sum, affine, by_channel, is_per_channel
 from ..model import Constants
 from .activations import activation, attribute
 from .graph import DTYPES, OURS, Place
@@ -29,7 +29,7 @@ _FUNCTIONS = _ARITHMETIC | {
 _EPSILON = 1e-5  # the default of ONNX's BatchNormalization
 
 
-class OnnxOperations(Source):
+class OnnxOperations(FollowedGraph):
     """The graph of a convolution, as :func:`~tvmconv.frontends.following.follow` reads it; a node is the first tensor that it gives.
 
     Parameters
@@ -119,7 +119,7 @@ class OnnxOperations(Source):
         )
 
 
-def constants_of(place: Place, chain: Chain, problem: Problem, tensors: Tensors) -> Callable[[], Constants] | None:
+def constants_of(place: Place, chain: Following, problem: Problem, tensors: Tensors) -> Callable[[], Constants] | None:
     """Return what computes the arrays that the model fixes for a convolution, in ONNX's layouts, and what follows it.
 
     None if the filter or the bias depends on an input.

@@ -35,7 +35,7 @@ def load(content: bytes, source: str, inline: bool = True) -> ModelProto:
         raise SourceError(f"{source} is not an ONNX model, or is truncated: {error}") from None
     if not model.opset_import or not model.HasField("graph"):
         raise SourceError(f"{source} is not an ONNX model: it has no {'graph' if model.opset_import else 'opset'}")
-    if optimized := next(_optimized(model.graph), None):
+    if optimized := next(_find_optimized(model.graph), None):
         raise SourceError(
             f"{source} was written by onnxruntime after its optimizations ({optimized}), for its own kernels; give the model as"
             " it was exported, or write it again without those: graph_optimization_level ORT_ENABLE_BASIC, or ORT_DISABLE_ALL"
@@ -44,10 +44,10 @@ def load(content: bytes, source: str, inline: bool = True) -> ModelProto:
     return inline_functions(model, source) if inline else model
 
 
-def _optimized(graph: GraphProto) -> Iterator[str]:
+def _find_optimized(graph: GraphProto) -> Iterator[str]:
     """Yield what tells that onnxruntime has optimized a graph beyond ONNX's own operators."""
     for node in graph.node:
         if node.domain in _OPTIMIZED_DOMAINS or (node.op_type in _OPTIMIZED and node.domain not in OURS):
             yield f"node {node.name or ''.join(node.output[:1])!r} is {node.domain}.{node.op_type}"
         for inner in subgraphs(node):
-            yield from _optimized(inner)
+            yield from _find_optimized(inner)

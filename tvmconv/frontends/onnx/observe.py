@@ -59,7 +59,7 @@ def observe(
     SourceError
         If an input's shape is not known, or the model does not run.
     """
-    feeds = {value.name: _feed(value, bound[value.name], given) for value in inputs_of(model.graph)}
+    feeds = {value.name: _fill_input(value, bound[value.name], given) for value in inputs_of(model.graph)}
     watched: ModelProto = type(model)()
     watched.CopyFrom(model)
     names = _watch(watched, convolutions(watched))
@@ -124,7 +124,7 @@ def _numbers(names: Sequence[str]) -> list[int]:
     return [int(name.removeprefix(_PREFIX)) for name in names]
 
 
-def _feed(value: Any, dims: Dims | None, given: Arrays) -> np.ndarray:
+def _fill_input(value: Any, dims: Dims | None, given: Arrays) -> np.ndarray:
     if not value.type.HasField("tensor_type"):
         raise SourceError(f"The model cannot be run once: its input {value.name!r} is no tensor")
     number = value_of(value.type).elem_type
@@ -165,15 +165,15 @@ def _watch(model: ModelProto, places: Sequence[Place]) -> list[str]:
         name = f"{_PREFIX}{place.number}"
         tensors = (place.node.input[0], place.node.input[1], place.node.output[0])
         place.graphs[-1].node.extend(_shape_nodes(name, tensors, opset))
-        place.graphs[-1].output.append(_declared(name))
+        place.graphs[-1].output.append(_declare(name))
         for graph, node in zip(reversed(place.graphs[:-1]), reversed(place.inside), strict=True):
             _return_from(node, name)
-            graph.output.append(_declared(name))
+            graph.output.append(_declare(name))
         names.append(name)
     return names
 
 
-def _declared(name: str) -> Any:
+def _declare(name: str) -> Any:
     return helper.make_tensor_value_info(name, TensorProto.INT64, None)
 
 
@@ -217,7 +217,7 @@ def _add_empty_output(branch: GraphProto, name: str) -> None:
     size = 3 * _PADDED_RANK
     nothing = helper.make_tensor(name, TensorProto.INT64, [size], [_NOTHING] * size)
     branch.node.append(helper.make_node("Constant", [], [name], value=nothing))
-    branch.output.append(_declared(name))
+    branch.output.append(_declare(name))
 
 
 def _decode(rows: np.ndarray) -> list[Observed]:

@@ -12,8 +12,8 @@ import onnx.shape_inference
 from ...errors import InvalidProblemError, SourceError
 from ...problem import DTYPES as KERNEL_DTYPES
 from ...problem import Problem
-from ..following import Chain, follow
-from ..model import Node, Skipped
+from ..following import Following, follow
+from ..model import Skipped, SourceNode
 from ..reader import Reader, Reading
 from ..shapes import Bucket, left_free
 from .effects import OnnxOperations, constants_of, has_fixed_filter
@@ -60,7 +60,7 @@ class OnnxReader(Reader):
             if name not in names:
                 raise SourceError(f"{source} has no input {name!r}; its inputs: {', '.join(map(str, self._inputs))}")
 
-    def read(self, bucket: Bucket) -> tuple[list[Node], list[Skipped]]:
+    def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
         """Return the convolutions at the shapes of a bucket, and those that are skipped.
 
         Raises
@@ -110,10 +110,10 @@ class OnnxReader(Reader):
 
     def _nodes(
         self, model: ModelProto, places: Sequence[Place], found: Mapping[int, list[Problem] | str]
-    ) -> list[Node]:
+    ) -> list[SourceNode]:
         """Return the nodes of those convolutions that have problems, with what follows them."""
         tensors: dict[int, Tensors] = {}
-        nodes: dict[int, list[Node]] = {}
+        nodes: dict[int, list[SourceNode]] = {}
         # An Add of what two convolutions compute belongs to the later one: then the other is there already.
         for place in reversed(places):
             problems = found[place.number]
@@ -187,8 +187,8 @@ class OnnxReader(Reader):
             f"choose one with --dtype ({', '.join(KERNEL_DTYPES)})"
         )
 
-    def _node(self, place: Place, problem: Problem, tensors: Tensors) -> Node:
-        chain = Chain(place.node.output[0])
+    def _node(self, place: Place, problem: Problem, tensors: Tensors) -> SourceNode:
+        chain = Following(place.node.output[0])
         if self._fuse or self._with_constants:
             try:
                 folds, operations = has_fixed_filter(place, tensors), OnnxOperations(place, problem, tensors)
@@ -202,7 +202,7 @@ class OnnxReader(Reader):
         constants = constants_of(place, chain, problem, tensors) if self._with_constants else None
         following = (node for node in map(tensors.maker, chain.nodes) if node is not None)
         serves = (place.name, *(node.name or node.output[0] for node in following))
-        return Node(place.name, chain.problem(problem), constants, serves, chain.residual)
+        return SourceNode(place.name, chain.problem(problem), constants, serves, chain.residual)
 
 
 class _UnknownShapeError(SourceError):

@@ -22,11 +22,11 @@ from .graph import subgraphs
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto
 
-# What locations begin from.
+# Beginning of all locations.
 ROOT = Path(__file__).resolve().anchor
-# Of weights in other files that are read into a model: protobuf has at most 2 GiB, with all else.
+# Most bytes of weights in other files that are read into a model: protobuf has at most 2 GiB, with all else.
 MOST_BYTES = 1 << 30
-# Of a tensor that may be a shape or a scale, whose numbers decide, and is read in any case.
+# Most bytes of a tensor that may be a shape or a scale, whose numbers decide: it is read in any case.
 SMALL_BYTES = 1 << 16
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import openvino
 
 from ...epilogue import Step
-from ..following import Effect, Slopes, Source, Sum, affine, per_channel
+from ..following import Effect, FollowedGraph, Slopes, Sum, affine, per_channel
 
 _STEPS = {
     "Relu": Step("relu"),
@@ -27,7 +27,7 @@ DTYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
 _GELU = {"erf": Step("gelu"), "tanh": Step("gelu_tanh")}
 
 
-class OpenvinoOperations(Source):
+class OpenvinoOperations(FollowedGraph):
     """The graph of a model, as :func:`~tvmconv.frontends.following.follow` reads it."""
 
     def __init__(self) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from ... import ops
 from ...errors import InvalidProblemError, SourceError, last_line, missing_extra
 from ...problem import Problem
-from ..following import Chain, follow
-from ..model import Constants, Node, Skipped
+from ..following import Following, follow
+from ..model import Constants, Skipped, SourceNode
 from ..reader import Reader
 from ..shapes import Bucket, Input, Shape, left_free
 
@@ -40,7 +40,7 @@ _SUFFIX = "/WithoutBiases"  # what OpenVINO's reader of ONNX adds to the name of
 class OpenvinoReader(Reader):
     """Reads one IR."""
 
-    def read(self, bucket: Bucket) -> tuple[list[Node], list[Skipped]]:
+    def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
         """Return the convolutions at the shapes of a bucket, and those that are skipped.
 
         Raises
@@ -49,7 +49,7 @@ class OpenvinoReader(Reader):
             If it is no IR, the bucket does not fit it, or it cannot be run though that is asked for.
         """
         model = self._load()
-        inputs = [_declared(each) for each in model.inputs]
+        inputs = [_declare(each) for each in model.inputs]
         bound = self._bound(inputs, bucket)
         self._reshape(model, bound)
         found = [op for op in model.get_ordered_ops() if op.get_type_name() in (*OP_TYPES, *_OTHER_OP_TYPES)]
@@ -102,7 +102,7 @@ class OpenvinoReader(Reader):
         except RuntimeError as error:
             raise SourceError(f"{self._source}: the model does not take these shapes: {_last_line(error)}") from error
 
-    def _node(self, name: str, op: Any, data: Shape, taps: Shape, output: Shape, taken: dict[str, str]) -> Node:
+    def _node(self, name: str, op: Any, data: Shape, taps: Shape, output: Shape, taken: dict[str, str]) -> SourceNode:
         element = op.input_value(0).get_element_type().to_string()
         dtype = DTYPES.get(element, self._dtype)
         if dtype is None:
@@ -119,9 +119,9 @@ class OpenvinoReader(Reader):
             constants = _constants(op, chain, problem, chain.last.get_friendly_name())
         serves = (name, *(each.get_friendly_name() for each in chain.nodes))
         residual = None if chain.residual is None else chain.residual.get_friendly_name()
-        return Node(name, chain.problem(problem), constants, serves, residual)
+        return SourceNode(name, chain.problem(problem), constants, serves, residual)
 
-    def _follow(self, op: Any, channels: int, fixed: bool, taken: dict[str, str]) -> Chain:
+    def _follow(self, op: Any, channels: int, fixed: bool, taken: dict[str, str]) -> Following:
         """Return what the kernel computes, the bias at the least."""
         folds = fixed and (self._fuse or self._with_constants)
         return follow(OpenvinoOperations(), op, channels, taken, folds=folds, biased=True, fuse=self._fuse)
@@ -193,7 +193,7 @@ def _name(op: Any) -> str:
     return str(op.get_friendly_name()).removesuffix(_SUFFIX)
 
 
-def _declared(value: Any) -> Input:
+def _declare(value: Any) -> Input:
     shape = value.get_partial_shape()
     dims = None if shape.rank.is_dynamic else tuple(d.get_length() if d.is_static else "" for d in shape)
     return Input(value.get_any_name(), dims)
@@ -232,7 +232,7 @@ def _run(
     return {op.get_friendly_name(): tuple(shapes[3 * i : 3 * i + 3]) for i, op in enumerate(convolutions)}  # type: ignore[misc]
 
 
-def _constants(op: Any, chain: Chain, problem: Problem, output: str) -> Callable[[], Constants]:
+def _constants(op: Any, chain: Following, problem: Problem, output: str) -> Callable[[], Constants]:
     def compute() -> Constants:
         shape = problem.with_(data_format="NCX", filter_format="OIX").filter_shape
         return chain.constants(problem, value_of(op.input_value(1)).reshape(shape), None, output)

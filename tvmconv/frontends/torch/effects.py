@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ...epilogue import Step
-from ..following import Effect, Linear, Slopes, Source, Sum, affine, per_channel
+from ..following import Effect, FollowedGraph, Linear, Slopes, Sum, affine, per_channel
 from .nodes import arguments
 
-# By an operation's name: the step, and the arguments that are its numbers.
+# Steps by an operation's name, and the arguments that are their numbers.
 _STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "relu": ("relu", ()),
     "leaky_relu": ("leaky", ("negative_slope",)),
@@ -29,7 +29,7 @@ _STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
 _FIXED = {"relu6": Step("clip", (0.0, 6.0)), "hardsigmoid": Step("hardsigmoid", (1 / 6, 0.5))}
 _GELU = {"none": Step("gelu"), "tanh": Step("gelu_tanh")}
 _NORMS = ("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
-# By an operation's name: what it computes of each element.
+# Functions of each element by an operation's name.
 _ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}
 _FUNCTIONS = _ARITHMETIC | {
     "pow": "power", "neg": "negative", "maximum": "maximum", "minimum": "minimum", "exp": "exp", "erf": "erf",
@@ -40,7 +40,7 @@ _PRELUS = ("prelu", "_prelu_kernel")
 Tensors = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
-class Operations(Source):
+class Operations(FollowedGraph):
     """The graph of a program, as :func:`~tvmconv.frontends.following.follow` reads it.
 
     Parameters

@@ -25,13 +25,13 @@ def fixed_values(graph: fx.Graph, given: Mapping[fx.Node, torch.Tensor]) -> dict
     """
     excepted: set[Any] = set()
     while True:
-        values, written = _computed(graph, given, excepted)
+        values, written = _compute(graph, given, excepted)
         if written <= excepted:
             return values
         excepted |= written
 
 
-def _computed(
+def _compute(
     graph: fx.Graph, given: Mapping[fx.Node, torch.Tensor], excepted: set[Any]
 ) -> tuple[dict[fx.Node, Any], set[Any]]:
     """Return the values, and the memory of what is given that the graph writes to."""
@@ -46,7 +46,7 @@ def _computed(
                 continue
             is_fixed = node.op == "call_function" and values.keys() >= set(node.all_input_nodes)
             is_fixed &= torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
-            if changed := _storages([values.get(each, given.get(each)) for each in _written(node)]):
+            if changed := _storages([values.get(each, given.get(each)) for each in _writes(node)]):
                 sharing = [each for each, value in values.items() if not changed.isdisjoint(_storages(value))]
                 is_read = any(not others.isdisjoint(each.users) for each in sharing)  # as it is before
                 if not is_fixed or is_read or changed & own:
@@ -82,7 +82,7 @@ def fold(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def _written(node: fx.Node) -> list[fx.Node]:
+def _writes(node: fx.Node) -> list[fx.Node]:
     """Return what an operator writes to."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:

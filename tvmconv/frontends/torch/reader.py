@@ -17,8 +17,8 @@ import numpy as np
 from ... import ops
 from ...errors import InvalidProblemError, SourceError, missing_extra
 from ...problem import Problem
-from ..following import Chain, follow
-from ..model import Constants, Node, Skipped
+from ..following import Following, follow
+from ..model import Constants, Skipped, SourceNode
 from ..reader import Reader, Reading
 from ..shapes import Bucket, Input, Shape, left_free
 
@@ -73,7 +73,7 @@ class ExportReader(Reader):
         super().__init__(source, how)
         self._program = load_program(source)
 
-    def read(self, bucket: Bucket) -> tuple[list[Node], list[Skipped]]:
+    def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
         """Return the convolutions at the shapes of a bucket, and those that are skipped.
 
         Raises
@@ -134,7 +134,9 @@ class ExportReader(Reader):
             torch.randn(dims).to(value.dtype) if value.dtype.is_floating_point else torch.ones(dims, dtype=value.dtype)
         )
 
-    def _node(self, name: str, node: Any, call: _Call, module: Any, tensors: Tensors, taken: dict[str, str]) -> Node:
+    def _node(
+        self, name: str, node: Any, call: _Call, module: Any, tensors: Tensors, taken: dict[str, str]
+    ) -> SourceNode:
         data, taps, bias = (call.arguments[each] for each in ("input", "weight", "bias"))
         dtype = DTYPES.get(data.dtype, self._dtype)
         if dtype is None:
@@ -149,7 +151,7 @@ class ExportReader(Reader):
             )
         sources = [argument for argument in node.args[1:3] if argument is not None]
         fixed = all(getattr(argument, "op", "") == "get_attr" for argument in sources)
-        chain = Chain(node)
+        chain = Following(node)
         if self._fuse or self._with_constants:
             operations = Operations(module, tensors, taps.ndim)
             chain = follow(operations, node, output[1], taken, folds=fixed, fuse=self._fuse)
@@ -157,14 +159,14 @@ class ExportReader(Reader):
         residual = None if chain.residual is None else chain.residual.name
         whole = chain.problem(problem)
         if not (self._with_constants and fixed):
-            return Node(name, whole, None, serves, residual)
+            return SourceNode(name, whole, None, serves, residual)
 
         def constants() -> Constants:
             tensors = [torch.fx.Interpreter(module).fetch_attr(each.target).detach() for each in sources]
             filter_, *rest = (tensor.float().numpy() for tensor in tensors)
             return chain.constants(problem, filter_, rest[0] if rest else None, chain.last.name)
 
-        return Node(name, whole, constants, serves, residual)
+        return SourceNode(name, whole, constants, serves, residual)
 
 
 class _Watching(torch.fx.Interpreter):  # type: ignore[misc]

@@ -19,7 +19,7 @@ from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, part_cycles, pass_cycles
 from .maps import LinearMap, add, describe_gain
-from .reading import Level, is_rows, levels, pixels, written
+from .reading import Level, is_rows, levels, pixels, write_map
 from .rounding import rounds_more
 
 
@@ -53,7 +53,7 @@ class Merge:
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source and the others."""
-        made = written(self.map, visit(self.source), emit, self.rows)
+        made = write_map(self.map, visit(self.source), emit, self.rows)
         for other in self.others:
             made = emit(relax.op.add(made, visit(other)))
         return made

@@ -20,7 +20,7 @@ from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, outputs, part_cycles, pass_cycles
 from .maps import LinearMap, add, compose
-from .reading import filters, levels, written
+from .reading import filters, levels, write_map
 from .rounding import MOST, lost, relative_error, rounds_more
 from .upsampling import Upsampled, find_upsampling, is_cheaper, repeating_cycles
 
@@ -51,7 +51,7 @@ class ChannelPart:
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the parts."""
         data = [visit(each) for each in self.fields]
-        return written(self.map, data[0] if len(data) == 1 else emit(relax.op.concat(data, 1)), emit, rows=False)
+        return write_map(self.map, data[0] if len(data) == 1 else emit(relax.op.concat(data, 1)), emit, rows=False)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Gathered:
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the value."""
-        return written(self.map, visit(self.source), emit, rows=False)
+        return write_map(self.map, visit(self.source), emit, rows=False)
 
 
 def find_split(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, ChannelSplit | Gathered]]:

@@ -19,7 +19,7 @@ from ..ir.operators import AVERAGE_POOLS
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, part_cycles, pass_cycles
 from .maps import LinearMap
-from .reading import POOLS, levels, written
+from .reading import POOLS, levels, write_map
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Pooled:
         attrs, source = self.pool.attrs, visit(self.source)
         if self.pool.op.name == "relax.mean":
             mean = relax.op.mean(source, [int(each) for each in attrs.axis], keepdims=True)
-            made = written(self.map, emit(mean), emit, rows=False)
+            made = write_map(self.map, emit(mean), emit, rows=False)
             return made if attrs.keepdims else emit(relax.op.reshape(made, static_shape(self.pool.ty)))
         pooled = AVERAGE_POOLS[source.ty.ndim - 2](
             source, list(attrs.pool_size), list(attrs.strides), list(attrs.padding), list(attrs.dilation),
             bool(attrs.ceil_mode), bool(attrs.count_include_pad), str(attrs.layout), str(attrs.out_layout),
         )  # fmt: skip
-        return written(self.map, emit(pooled), emit, rows=False)
+        return write_map(self.map, emit(pooled), emit, rows=False)
 
 
 def find_pooled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Pooled]]:

@@ -224,28 +224,28 @@ def _by_channel(call: relax.Call, graph: Graph, rows: bool) -> tuple[Any, Linear
     return data, identity(shape[axis], 1 if rows else len(shape) - 2).scaled(factor, shift)
 
 
-def written(map_: LinearMap, source: Any, emit: Callable[[Any], Any], rows: bool) -> Any:
+def write_map(map_: LinearMap, source: Any, emit: Callable[[Any], Any], rows: bool) -> Any:
     """Return the operators of a map on a variable."""
     dtype, rank = source.ty.dtype, len(map_.strides)
     if rows:
-        made = emit(relax.op.matmul(source, fixed(map_.filter[..., 0].T, dtype)))
-        return made if map_.bias is None else emit(relax.op.add(made, fixed(map_.bias, dtype)))
+        made = emit(relax.op.matmul(source, make_constant(map_.filter[..., 0].T, dtype)))
+        return made if map_.bias is None else emit(relax.op.add(made, make_constant(map_.bias, dtype)))
     made = emit(
         CONVOLUTIONS[rank](
-            source, fixed(map_.filter, dtype), strides=list(map_.strides), padding=[*map_.begins, *map_.ends],
+            source, make_constant(map_.filter, dtype), strides=list(map_.strides), padding=[*map_.begins, *map_.ends],
             dilation=list(map_.dilations), groups=map_.groups,
         )
     )  # fmt: skip
-    return shifted(made, map_.bias, emit)
+    return add_shift(made, map_.bias, emit)
 
 
-def shifted(made: Any, bias: Array | None, emit: Callable[[Any], Any]) -> Any:
+def add_shift(made: Any, bias: Array | None, emit: Callable[[Any], Any]) -> Any:
     """Return a variable with a number added to each channel."""
     if bias is None:
         return made
-    return emit(relax.op.add(made, fixed(bias.reshape(1, -1, *[1] * (made.ty.ndim - 2)), made.ty.dtype)))
+    return emit(relax.op.add(made, make_constant(bias.reshape(1, -1, *[1] * (made.ty.ndim - 2)), made.ty.dtype)))
 
 
-def fixed(array: Array, dtype: Any) -> relax.Constant:
+def make_constant(array: Array, dtype: Any) -> relax.Constant:
     """Return numbers as a constant of a type."""
     return relax.const(np.ascontiguousarray(array.astype(numpy_dtype(DTYPES[str(dtype)]))), str(dtype))

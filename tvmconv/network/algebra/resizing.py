@@ -18,7 +18,7 @@ from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, pass_cycles
 from .maps import LinearMap
-from .reading import filters, written
+from .reading import filters, write_map
 
 _METHODS = ("nearest_neighbor", "linear")
 # Transformations by which an output has a part in pixels alone, whatever lies beyond them.
@@ -50,7 +50,7 @@ class Resized:
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
-        made = written(self.map, visit(self.source), emit, rows=False)
+        made = write_map(self.map, visit(self.source), emit, rows=False)
         return emit(relax.Call(self.resize.op, [made, *self.resize.args[1:]], self.resize.attrs, self.resize.ty_args))
 
 

@@ -11,7 +11,7 @@ from tvm.relax.expr_functor import mutator
 
 from ...targets.target import CpuTarget
 from ..ir.graph import Graph
-from ..ir.mutator import Rebinding, each_function, tidied
+from ..ir.mutator import Rebinding, each_function, tidy
 from .branches import Branches
 from .concatenation import find_split
 from .pools import find_pooled
@@ -51,7 +51,7 @@ def join_filters(mod: tvm.IRModule, target: CpuTarget, small: bool = False) -> t
             lines.extend(f"{variable.name}: {rewrite.said}" for variable, rewrite in found.items())
             return _Binding(new, found)
 
-        mod = tidied(each_function(mod, rewriting, with_bindings=True))
+        mod = tidy(each_function(mod, rewriting, with_bindings=True))
     return mod, lines
 
 

@@ -22,7 +22,7 @@ from ..ir.problem_of import DTYPES
 from ..rewrite.pixel_shuffle import Order, pixel_shuffle
 from .costs import map_cycles, pass_cycles
 from .maps import Array, LinearMap
-from .reading import filters, shifted, written
+from .reading import add_shift, filters, write_map
 from .transposing import transpose, transposed_cycles
 
 
@@ -49,7 +49,7 @@ class Ordered:
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
-        made, rank = written(self.map, visit(self.source), emit, rows=False), len(self.factors)
+        made, rank = write_map(self.map, visit(self.source), emit, rows=False), len(self.factors)
         batch, channels, *sizes = static_shape(made.ty) or ()
         channels //= int(np.prod(self.factors))
         cut = emit(relax.op.reshape(made, (batch, *self.factors, channels, *sizes)))
@@ -113,7 +113,7 @@ class Strided:
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
         bias = self.map.bias
-        return shifted(
+        return add_shift(
             transpose(self, visit, emit),
             None if bias is None else bias[self.order.reshape(len(self.order), -1)[:, 0]],
             emit,

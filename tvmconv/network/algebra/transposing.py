@@ -14,7 +14,7 @@ from ..ir.operators import TRANSPOSED
 from ..ir.problem_of import DTYPES
 from .costs import problem_cycles
 from .maps import Array, LinearMap
-from .reading import fixed
+from .reading import make_constant
 
 
 class Transposed(Protocol):
@@ -62,7 +62,7 @@ def transpose(found: Transposed, visit: Callable[[Any], Any], emit: Callable[[An
     filter_ = np.concatenate([each.swapaxes(0, 1) for each in np.split(found.filter, groups)])
     return emit(
         TRANSPOSED[len(found.factors)](
-            visit(found.source), fixed(filter_, found.source.ty.dtype), strides=list(found.factors),
+            visit(found.source), make_constant(filter_, found.source.ty.dtype), strides=list(found.factors),
             padding=[*begins, *ends], groups=groups,
         )
     )  # fmt: skip

@@ -21,12 +21,12 @@ from ..ir.graph import Graph
 from ..ir.problem_of import DTYPES
 from .costs import map_cycles, outputs, pass_cycles
 from .maps import Array, LinearMap
-from .reading import filters, shifted
+from .reading import add_shift, filters
 from .rounding import MOST, lost
 from .transposing import transpose, transposed_cycles
 
-# Ratio to the estimate before: of 512 channels from 16x16, at 0.87 it took 1.11 of the time (Zen 4); at 0.67 and less, less.
-_AT_MOST = 4, 5  # of the estimate before
+# Most of the estimate before: estimates of both are off by about the rest (`python -m benchmarks.algebra`).
+_AT_MOST = 4, 5
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Upsampled:
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
-        return shifted(transpose(self, visit, emit), self.map.bias, emit)
+        return add_shift(transpose(self, visit, emit), self.map.bias, emit)
 
 
 def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsampled]]:

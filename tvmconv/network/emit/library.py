@@ -36,7 +36,7 @@ from ..operators.attention import FUNCTION as ATTENTION
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
 from ..operators.separable import FUNCTION as WINDOWS
-from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, Step, item_bytes
+from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, item_bytes
 from .tir_pipeline import NETWORK_PIPELINE
 
 _NATIVE = Path(__file__).parent / "native"
@@ -120,7 +120,7 @@ def _objects(
     # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
     renames = has_tool("objcopy", target.isa)
     built = [name for name, each in functions.items() if renames and CODE in (each.attrs or {})]
-    objects += [_built(functions[name], name, target.isa, work) for name in built]
+    objects += [_rename_code(functions[name], name, target.isa, work) for name in built]
     if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
         module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
         executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
@@ -129,7 +129,7 @@ def _objects(
     return objects
 
 
-def _built(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:
+def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:
     """Write the code that a kernel was built to, and checked by, under another name; return that of the file."""
     file, symbol = f"{name}.o", f"__tvm_ffi_{name}"
     (work / file).write_bytes(function.attrs[CODE].numpy().tobytes())
@@ -190,7 +190,7 @@ def _table(plan: NetworkPlan, identity: str) -> str:
     return "\n".join((*lines, ""))
 
 
-def _symbol(step: Step) -> str:
+def _symbol(step: PlanStep) -> str:
     return {COPY: COPY, IF: "NULL"}.get(step.function, f"__tvm_ffi_{step.symbol}")
 
 

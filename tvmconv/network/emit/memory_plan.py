@@ -75,7 +75,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """A call of a function of the module with these arrays, the last of which it writes.
 
     Attributes
@@ -121,7 +121,7 @@ class NetworkPlan:
         How much memory a call needs.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PlanStep] = field(default_factory=list)
     inputs: list[Array] = field(default_factory=list)
     outputs: list[Array] = field(default_factory=list)
     weights: list[Storage] = field(default_factory=list)
@@ -220,7 +220,7 @@ class _Planner:
     def _call(self, call: relax.Call) -> Any:
         arguments = [self._array(each) for each in call.args[1].fields]
         made = self._made(call)
-        self.plan.steps.append(Step(call.args[0].name_hint, (*arguments, *made)))
+        self.plan.steps.append(PlanStep(call.args[0].name_hint, (*arguments, *made)))
         return tuple(made) if _gives_several(call) else made[0]
 
     def _choose(self, call: relax.Call, names: Sequence[str], arguments: Sequence[Sequence[Any]]) -> Any:
@@ -235,7 +235,7 @@ class _Planner:
         made, outside, marks = self._made(call), self._written, []
         for function, given in branches:
             marks.append(len(self.plan.steps))
-            self.plan.steps.append(Step(IF, () if marks[1:] else (condition,)))
+            self.plan.steps.append(PlanStep(IF, () if marks[1:] else (condition,)))
             self._written = set()
             self._write_to(made, self.walk(function, given), marks[-1])
         self._written = outside
@@ -253,7 +253,7 @@ class _Planner:
             if storage in self._written and storage not in moved and result.offset == 0 and result.size == storage.size:
                 moved[storage] = to.storage
             else:
-                copies.append(Step(COPY, (result, to)))
+                copies.append(PlanStep(COPY, (result, to)))
         self.plan.steps[begin:] = [
             replace(
                 step,
@@ -282,7 +282,7 @@ class _Planner:
                 self.plan.outputs.append(each)
                 continue
             made = Array(Storage(Region.OUTPUT, each.size, number), 0, each.shape, each.dtype)
-            self.plan.steps.append(Step(COPY, (each, made)))
+            self.plan.steps.append(PlanStep(COPY, (each, made)))
             self.plan.outputs.append(made)
 
     def place_weights(self) -> None:

@@ -1,9 +1,8 @@
 """Kernels that prefetch the filter of the next one, so that it comes from memory while theirs is multiplied.
 
 A network reads each filter once for each answer, so no cache has a large network's. Each step of a kernel's sums prefetches an equal
-part of the next large filter, into L2, from which it goes to L3. It must be spread so: a Zen 4 drops a prefetch for which it has no
-free miss buffer, two of three where nothing is computed between them, none where there are eight multiply-adds. So prefetches
-of one thread at the end of its share gained nothing.
+part of the next large filter, into L2, from which it goes to L3. It must be spread so: a CPU drops a prefetch for which it has no
+free miss buffer, as where nothing is computed between them.
 """
 
 from __future__ import annotations
@@ -21,21 +20,20 @@ from ...lowering.cpu.rewrites.prefetching import L2, fetching, loops_down_to, pr
 from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
 from ..kernels.build import CODE, LOWERED
-from .memory_plan import Array, NetworkPlan, Region, Step
+from .memory_plan import Array, NetworkPlan, PlanStep, Region
 
 # Smaller filters are not prefetched: what that spares is no more than what it takes.
 LEAST_BYTES = 100_000
-# Part of L3 that a prefetched filter may have. Two threads of a Zen 4, wide_resnet50_2, ms: nothing 79.2, an eighth 77.6,
-# a quarter 75.5, all of filters of up to 38 MB 77.9.
+# Part of L3 that a prefetched filter may have: the best of an eighth, a quarter and all for wide_resnet50_2 (`python -m benchmarks.zoo`).
 SHARE_OF_L3 = 4
-# Lines in each step. Two took 76.8 ms there, four 75.5.
+# Lines in each step.
 MOST_LINES = 4
 _FRACTION = 16  # bits of a step's share of lines
 
 
 def prefetch_next(
     plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget
-) -> tuple[list[Step], dict[str, tirx.PrimFunc]]:
+) -> tuple[list[PlanStep], dict[str, tirx.PrimFunc]]:
     """Return a plan's steps, and the functions that they call, of which kernels prefetch the next large filter where L3 does not keep all weights."""
     steps, called = list(plan.steps), dict(functions)
     if target.keeps(sum(each.size for each in plan.weights)):

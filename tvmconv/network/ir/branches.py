@@ -1,4 +1,4 @@
-"""Ifs as calls of functions: `outlined` makes them, so that passes see a straight line, and functions beside it.
+"""Ifs as calls of functions: `outline` makes them, so that passes see a straight line, and functions beside it.
 
 TVM's passes know no If in a block of data flow, and ConvertLayout made code of branches that crashed.
 """
@@ -21,7 +21,7 @@ _IF = "tvmconv.if"
 _SYMBOL = "global_symbol"
 
 
-def outlined(mod: tvm.IRModule) -> tvm.IRModule:
+def outline(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module in which each If is a call that names its branches, functions of the module.
 
     Raises
@@ -51,8 +51,8 @@ def _chooses(mod: tvm.IRModule) -> GlobalVar | None:
     return found.get(True, found.get(False))
 
 
-def inlined(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with the Ifs again that :func:`outlined` made calls of."""
+def inline(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module with the Ifs again that :func:`outline` made calls of."""
     mod = relax.transform.ToNonDataflow()(mod)  # in which there is no If
     for variable, function in _functions(mod):
         choosing = _Choosing(mod)

@@ -46,7 +46,7 @@ def each_function(
     return mod
 
 
-def tidied(mod: tvm.IRModule) -> tvm.IRModule:
+def tidy(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module without variables that are bound to others, and without what nothing reads."""
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
     return tvm.transform.Sequential(passes)(mod)

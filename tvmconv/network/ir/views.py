@@ -94,21 +94,21 @@ def _multiply(call: relax.Call, graph: Graph) -> Iterator[View]:
                     yield replace(view, factor=factor)
 
 
-def unconverted(expr: Any, graph: Graph) -> Any:
+def skip_conversion(expr: Any, graph: Graph) -> Any:
     """Return what is converted between f32 and bf16."""
     call = graph.call(expr, "relax.astype") if isinstance(expr, relax.Var) else None
     types = () if call is None else (str(call.ty.dtype), str(call.args[0].ty.dtype))
-    return expr if call is None or not {*types} <= {*FLOATS} else unconverted(call.args[0], graph)
+    return expr if call is None or not {*types} <= {*FLOATS} else skip_conversion(call.args[0], graph)
 
 
-def fixed(expr: Any, graph: Graph) -> float | None:
+def fixed_number(expr: Any, graph: Graph) -> float | None:
     """Return the fixed number that is all of a tensor; None: it has others."""
-    return scalar(graph.array(unconverted(expr, graph)))
+    return scalar(graph.array(skip_conversion(expr, graph)))
 
 
 def factor_of(call: relax.Call, place: int, graph: Graph) -> float | None:
     """Return the number by which a product or quotient multiplies one of its arguments; None: it is no fixed one."""
-    number = fixed(call.args[1 - place], graph)
+    number = fixed_number(call.args[1 - place], graph)
     if number is None or call.op.name == "relax.multiply":
         return number
     return 1 / number if number else None
@@ -235,7 +235,7 @@ def _regroup(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...
 
 def _merge(axis: Iterable[Factor]) -> Axis:
     """Return an axis of as few factors as it takes: the rows of one tensor."""
-    rows = merged((extent, {"": stride}) for extent, stride in axis)
+    rows = merge_rows((extent, {"": stride}) for extent, stride in axis)
     return tuple((extent, strides[""]) for extent, strides in rows)
 
 
@@ -263,7 +263,7 @@ def align(axes: Mapping[str, Axis]) -> list[Row] | None:
     return rows
 
 
-def merged(rows: Iterable[Row]) -> list[Row]:
+def merge_rows(rows: Iterable[Row]) -> list[Row]:
     """Return rows, outermost first, of which neighbours are one whose elements lie so in all tensors."""
     made: list[Row] = []
     for extent, strides in rows:

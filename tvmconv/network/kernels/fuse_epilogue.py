@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from ...frontends.following import Chain, Effect, Linear, Slopes, Source, Sum, affine
+from ...frontends.following import Effect, FollowedGraph, Following, Linear, Slopes, Sum, affine
 from ...frontends.following import follow as walk
 from ...problem import Problem
 from ..ir.constants import static_shape
@@ -113,7 +113,7 @@ def follow_steps(chain: Followed, graph: Graph, taken: Taken) -> None:
         chain.vectors["bias"] = shift
 
 
-def _follow(chain: Followed, graph: Graph, taken: Taken, folds: bool) -> Chain:
+def _follow(chain: Followed, graph: Graph, taken: Taken, folds: bool) -> Following:
     """Give a chain all that follows it but what goes into its filter and its bias."""
     source, channels = _RelaxOperations(graph, chain.problem), chain.problem.out_channels
     found = walk(source, chain.output, channels, taken, folds=folds, fuse=True, takes=True)
@@ -122,7 +122,7 @@ def _follow(chain: Followed, graph: Graph, taken: Taken, folds: bool) -> Chain:
     return found
 
 
-class _RelaxOperations(RelaxOperators, Source):
+class _RelaxOperations(RelaxOperators, FollowedGraph):
     """The function that a convolution or a product is in; of a product the problem has all rows on one axis."""
 
     def __init__(self, graph: Graph, problem: Problem) -> None:

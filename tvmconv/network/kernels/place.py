@@ -15,11 +15,11 @@ from .build import build_kernels
 from .data_matmul import DataProduct, data_product
 from .fold_input_shift import take_shift
 from .fuse_epilogue import EpilogueChain, Followed, Taken, follow
-from .replace import KernelReplacing, Row
+from .replace import ConvolutionRow, KernelReplacing
 from .weight_budget import room_for
 
 
-def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tvm.IRModule, list[Row]]:
+def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tvm.IRModule, list[ConvolutionRow]]:
     """Return a module that calls our kernels, and what became of each convolution; the model came with so many bytes of `weights`."""
     chains, rows = {}, []
     for variable, function in mod.functions_items():
@@ -47,11 +47,11 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
     return replacing.module(), rows
 
 
-def chains_of(name: str, function: relax.Function) -> tuple[dict[relax.Var, Followed], list[Row]]:
+def chains_of(name: str, function: relax.Function) -> tuple[dict[relax.Var, Followed], list[ConvolutionRow]]:
     """Return the chains of a function by the variables of their outputs, and the convolutions that none covers."""
     graph = Graph(function)
     chains: dict[relax.Var, Followed] = {}
-    refused: list[Row] = []
+    refused: list[ConvolutionRow] = []
     attended = products_of_attention(graph)
     taken: Taken = {}
     # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
@@ -66,7 +66,7 @@ def chains_of(name: str, function: relax.Function) -> tuple[dict[relax.Var, Foll
             else:
                 chain = data_product(variable, graph, taken)
         except NotCoveredError as error:
-            refused.append(Row(f"{name}.{variable.name}", why=str(error)))
+            refused.append(ConvolutionRow(f"{name}.{variable.name}", why=str(error)))
             continue
         if chain is not None:
             chains[chain.output] = chain

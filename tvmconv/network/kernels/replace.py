@@ -22,7 +22,7 @@ from .fuse_epilogue import EpilogueChain, Followed
 
 
 @dataclass(frozen=True)
-class Row:
+class ConvolutionRow:
     """Report on one convolution of a module.
 
     Attributes
@@ -82,13 +82,13 @@ class KernelReplacing(Rebinding):
         """Return the rewritten module."""
         return self.builder_.finalize()
 
-    def row(self, function: str, chain: Followed) -> Row:
+    def row(self, function: str, chain: Followed) -> ConvolutionRow:
         """Return what became of a chain of a function."""
         name, signature = f"{function}.{chain.name}", format_signature(chain.problem)
         kernel = self._kernel(chain)
         if kernel is None:
-            return Row(name, signature, why="no algorithm gives a right kernel")
-        return Row(
+            return ConvolutionRow(name, signature, why="no algorithm gives a right kernel")
+        return ConvolutionRow(
             name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem, _name(chain)].name_hint
         )
 

@@ -19,8 +19,8 @@ from tvm.relax.expr_functor import mutator
 
 from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
-from ..ir.mutator import Rebinding, each_function, tidied
-from ..ir.views import FLOATS, Axis, Row, View, align, dense, joined_rows, merged, moved_by, sources, whole
+from ..ir.mutator import Rebinding, each_function, tidy
+from ..ir.views import FLOATS, Axis, Row, View, align, dense, joined_rows, merge_rows, moved_by, sources, whole
 from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
 
 FUNCTION = "tvmconv_network_attention"
@@ -50,7 +50,7 @@ def products_of_attention(graph: Graph) -> set[relax.Var]:
 
 def with_attention(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module in which attention of f32 or bf16 is a call of the C function."""
-    return tidied(each_function(tidied(mod), _Attending, with_bindings=True))
+    return tidy(each_function(tidy(mod), _Attending, with_bindings=True))
 
 
 @mutator
@@ -151,8 +151,8 @@ def _attention(
         return None
     spans = [_span(query_axis), _span(key_axis)]
     of_queries, of_keys = ([row for row in joined if row[1][SCORES] in span] for span in spans)
-    batch = merged(row for row in joined if row not in of_queries and row not in of_keys)
-    of_queries, of_keys = merged(of_queries), merged(of_keys)
+    batch = merge_rows(row for row in joined if row not in of_queries and row not in of_keys)
+    of_queries, of_keys = merge_rows(of_queries), merge_rows(of_keys)
     if len(of_queries) > 1 or len(of_keys) > 1 or len(batch) > _BATCH_AXES:
         return None
     (query_count, query), (key_count, key) = ([*rows, (1, {})][0] for rows in (of_queries, of_keys))
@@ -247,7 +247,7 @@ def _write(
     joined = joined_rows([[row for each in part for row in each or ()] for part in (rows, moved)], _PRODUCT)
     if joined is None:
         return None
-    width = merged((extent, {_OUTPUT: row[_OUTPUT]}) for extent, row in joined if SCORES not in row)
+    width = merge_rows((extent, {_OUTPUT: row[_OUTPUT]}) for extent, row in joined if SCORES not in row)
     if len(width) > 1:
         return None
     rest: list[Row] = [

@@ -12,7 +12,19 @@ from tvm import relax
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.moves import RESHAPES
-from ..ir.views import FLOATS, Factor, Row, View, align, dense, factor_of, fixed, moved_by, sources, unconverted
+from ..ir.views import (
+    FLOATS,
+    Factor,
+    Row,
+    View,
+    align,
+    dense,
+    factor_of,
+    fixed_number,
+    moved_by,
+    skip_conversion,
+    sources,
+)
 
 # Types of masks, as the C function numbers them.
 TYPES = {"float32": 0, "bfloat16": 1, "bool": 2}
@@ -103,18 +115,18 @@ def shares_of(expr: Any, graph: Graph) -> Scores | None:
         before = shares_of(call.args[0], graph)
         view = None if before is None else moved_by(call, before.view, graph)
         return None if before is None or view is None else replace(before, view=view)
-    if name != "relax.where" or fixed(call.args[1], graph) != 0:
+    if name != "relax.where" or fixed_number(call.args[1], graph) != 0:
         return None
     shares = shares_of(call.args[2], graph)
     masked = graph.call(call.args[0], "relax.equal")
     greatest = None if masked is None else graph.call(masked.args[0], "relax.max")
-    softmax = graph.call(unconverted(call.args[2], graph), "relax.nn.softmax")
+    softmax = graph.call(skip_conversion(call.args[2], graph), "relax.nn.softmax")
     if shares is None or masked is None or greatest is None or softmax is None:
         return None
     axes = [int(axis) % softmax.ty.ndim for axis in greatest.attrs.axis or ()]
-    of_these = unconverted(greatest.args[0], graph).same_as(unconverted(softmax.args[0], graph))
+    of_these = skip_conversion(greatest.args[0], graph).same_as(skip_conversion(softmax.args[0], graph))
     along = axes == [int(softmax.attrs.axis) % softmax.ty.ndim] and bool(greatest.attrs.keepdims)
-    if fixed(masked.args[1], graph) != -np.inf or not of_these or not along:
+    if fixed_number(masked.args[1], graph) != -np.inf or not of_these or not along:
         return None
     return replace(shares, empty_is_zero=True)
 
@@ -142,7 +154,7 @@ def _read_addition(call: relax.Call, graph: Graph) -> Scores | None:
         if before is None or len(before.masks) == MASKS or static_shape(call.ty) != static_shape(call.args[place].ty):
             continue
         if call.op.name == "relax.subtract":
-            array = graph.array(unconverted(mask, graph))
+            array = graph.array(skip_conversion(mask, graph))
             if place or array is None:
                 continue
             mask = relax.const(-array.astype(np.float32), "float32")
@@ -155,7 +167,7 @@ def _read_addition(call: relax.Call, graph: Graph) -> Scores | None:
 def _read_choice(call: relax.Call, graph: Graph) -> Scores | None:
     """Return scores of which a mask says which stay."""
     for place, kind in ((1, KEPT_WHERE), (2, KEPT_WHERE_NOT)):
-        before, fill = _scores(call.args[place], graph), fixed(call.args[3 - place], graph)
+        before, fill = _scores(call.args[place], graph), fixed_number(call.args[3 - place], graph)
         if before is None or fill is None or len(before.masks) == MASKS:
             continue
         beside = _beside(call.args[0], before.view, graph)

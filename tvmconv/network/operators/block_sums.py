@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.constants import static_shape
-from ..ir.mutator import each_function, tidied
+from ..ir.mutator import each_function, tidy
 
 # Numbers that one accumulator takes, and accumulators of a row of so many numbers (`schedule/reduce.py`).
 MOST, LANES = 4096, 16
@@ -28,7 +28,7 @@ _SOFTMAX = ("relax.nn.softmax", "relax.nn.log_softmax")
 
 def by_blocks(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose sums, means, variances and softmaxes have at most `MOST` numbers in one accumulator; f16 is summed in f32."""
-    return tidied(each_function(tidied(mod), lambda new, _: _Blocks(new), with_bindings=True))
+    return tidy(each_function(tidy(mod), lambda new, _: _Blocks(new), with_bindings=True))
 
 
 @mutator

@@ -23,7 +23,7 @@ from .elementwise import INJECTIVE, OPAQUE
 MOST = 2048
 
 
-def bounded(mod: tvm.IRModule) -> tvm.IRModule:
+def bound_fusion(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module that calls functions, of which FuseOps makes none of more than `MOST` expressions, unless one has more.
 
     What ends a function is bound to an output of its block.

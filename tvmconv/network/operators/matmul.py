@@ -1,7 +1,6 @@
 """Products of two tensors that are both data, as those of attention, in tiles that stay in registers.
 
-TVM's is a loop over rows, columns and the sum, whose sums lie in memory: of 12 heads, 197x64 by 64x197, it took 50 to 77 ms, and
-this takes 2 (one core of a Zen 3).
+TVM's is a loop over rows, columns and the sum, whose sums lie in memory.
 """
 
 from __future__ import annotations
@@ -18,12 +17,10 @@ from .elementwise import OUT_FUSABLE, Legalize
 
 # The most rows, and the columns, of a tile: 12 vectors of sums, of the 16 registers of AVX2.
 _TILES = ((6, 16),)
-# Tiles by 12 or 16 of AVX-512's 32 registers. 12 heads, 197x197 by 197x64: 6x16 took 289 us, these 243 and 215 (one core
-# of a Zen 5); 12x32 took 230.
+# Tiles by 12 or 16 of AVX-512's 32 registers; 24 of them gain no more.
 _WIDE_TILES = ((12, 16), (8, 32))
-# A tile as wide as all columns has no axis of tiles, and LLVM keeps its sums in memory: of 4 heads, 400x400 by 400x20 took 1258 us
-# by 8x32, and takes 208 by 12x16 (two threads of a Zen 4, beside other programs).
-# Columns beyond the last may be so much of all for wider tiles: 64x197 takes 4 % less time by 32, 256x40 16 % more.
+# A tile as wide as all columns has no axis of tiles, and LLVM keeps its sums in memory.
+# Columns beyond the last may be so much of all for wider tiles.
 _BEYOND = 1.1
 
 

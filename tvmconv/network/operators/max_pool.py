@@ -17,7 +17,7 @@ from ..ir.constants import static_shape
 from .elementwise import Legalize
 from .minmax import TYPES, greatest
 from .separable import TYPES as FUNCTION_TYPES
-from .separable import Axis, Kind, Windows, made
+from .separable import Axis, WindowKind, Windows, call_windows
 
 FUNCTION = "tvmconv_network_max_pool"
 HALF = "bfloat16"
@@ -32,7 +32,7 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         return by_function(builder, call, axes, FUNCTION, "max_pool")
     if channels == 1 and str(call.ty.dtype) in FUNCTION_TYPES:
         windows = list(map(Windows.of_pool, axes_of(call, 2)))
-        pooled = made(builder, call.args[0], shape or (), windows, Kind.GREATEST, "max_pool")
+        pooled = call_windows(builder, call.args[0], shape or (), windows, WindowKind.GREATEST, "max_pool")
         if pooled is not None:
             return pooled
     if str(call.ty.dtype) == HALF:

@@ -1,9 +1,8 @@
 """Normalizations of layers, groups and instances, and by the root mean square, as tensor expressions.
 
 TVM's (0.27) take the variance as the mean square less the square of the mean, in f32: of numbers about 100 with a deviation
-of 1 a normalization of instances was off by 20. They add up a row one number after the other, and went through all channels
-for each of a group's: 158 ms of 32 channels of 96x96, where these take 0.1 (one core of a Zen 3). Here the mean is taken off
-before squares are added, and a row is added up in 16 parts, which are vectors.
+of 1 a normalization of instances was off by 20. They add up a row one number after the other, and go through all channels
+for each of a group's. Here the mean is taken off before squares are added, and a row is added up in 16 parts, which are vectors.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..ir.mutator import each_function, tidied
+from ..ir.mutator import each_function, tidy
 from ..operators.block_sums import BLOCK, MOST
 from ..schedule.rules import ROWS
 from .elementwise import OPAQUE
-from .softmax import halved
+from .softmax import combine_halves
 
 # Parts of a row's sum, the first of these that divides it: 16 are two vectors of AVX2, or one of AVX-512.
 _LANES = (16, 8, 4, 2, 1)
@@ -96,7 +95,7 @@ def narrow_groups(mod: tvm.IRModule) -> tvm.IRModule:
 
     What is in f32 by itself is read three times.
     """
-    return tidied(each_function(tidied(mod), lambda new, _: _Reading(new), with_bindings=True))
+    return tidy(each_function(tidy(mod), lambda new, _: _Reading(new), with_bindings=True))
 
 
 @mutator
@@ -186,12 +185,14 @@ def _parts_of_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name
     """Return sums over the last axis, and others, each in as many parts as divide a row."""
     lanes = next(each for each in _LANES if int(shape[-1]) % each == 0)
     vectors = (*shape[:-1], int(shape[-1]) // lanes, lanes)
-    return _summed(lambda *at: value(*at[:-2], at[-2] * lanes + at[-1]), vectors, axes, f"{name}_parts")
+    return _sum_axes(lambda *at: value(*at[:-2], at[-2] * lanes + at[-1]), vectors, axes, f"{name}_parts")
 
 
 def _added_parts(parts: te.Tensor, name: str) -> te.Tensor:
     *shape, lanes = parts.shape
-    return te.compute(shape, lambda *at: halved([parts(*at, each) for each in range(int(lanes))], add), f"{name}_total")
+    return te.compute(
+        shape, lambda *at: combine_halves([parts(*at, each) for each in range(int(lanes))], add), f"{name}_total"
+    )
 
 
 def _across_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
@@ -199,19 +200,19 @@ def _across_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: 
     first, *inner = axes
     if inner:
         value, shape, axes = (
-            _summed(value, shape, inner, f"{name}_rows"),
+            _sum_axes(value, shape, inner, f"{name}_rows"),
             _without(shape, inner),
             [first],
         )
-    return _summed(value, shape, axes, f"{name}_total")
+    return _sum_axes(value, shape, axes, f"{name}_total")
 
 
-def _summed(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
+def _sum_axes(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
     """Return sums over axes: of more than `MOST` numbers the sum of those over the last of them, of long ones in blocks."""
     *outer, last = axes
     extent = int(shape[last])
     if _count(shape, axes) > MOST and outer and extent <= MOST:
-        return _summed(_summed(value, shape, [last], f"{name}_rows"), _without(shape, [last]), outer, name)
+        return _sum_axes(_sum_axes(value, shape, [last], f"{name}_rows"), _without(shape, [last]), outer, name)
     if extent > MOST:
         blocks = -(-extent // BLOCK)
 
@@ -221,8 +222,8 @@ def _summed(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) 
             return there if extent % BLOCK == 0 else tirx.if_then_else(place < extent, there, tirx.const(0, "float32"))
 
         cut = (*shape[:last], blocks, BLOCK, *shape[last + 1 :])
-        blocked = _summed(padded, cut, [last + 1], f"{name}_blocks")
-        return _summed(blocked, blocked.shape, axes, name)
+        blocked = _sum_axes(padded, cut, [last + 1], f"{name}_blocks")
+        return _sum_axes(blocked, blocked.shape, axes, name)
     over = {axis: te.reduce_axis((0, shape[axis]), f"r{axis}") for axis in axes}
 
     def element(*at: Any) -> Any:

@@ -16,9 +16,9 @@ from tvm.relax.expr_functor import mutator
 
 from ..ir.constants import static_shape
 from ..ir.graph import Graph, along
-from ..ir.mutator import Rebinding, each_function, tidied
+from ..ir.mutator import Rebinding, each_function, tidy
 from .gather import parts_of
-from .separable import TYPES, Kind, Windows, made
+from .separable import TYPES, WindowKind, Windows, call_windows
 
 _NARROW = "bfloat16"
 _AXES = 3
@@ -39,9 +39,9 @@ class _Along:
     variables: frozenset[Any]
 
 
-def resampled(mod: tvm.IRModule) -> tvm.IRModule:
+def call_resampling(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module in which resizes of f32 or bf16 whose last axis is that of the data are calls of the C function."""
-    return tidied(each_function(tidied(mod), _Resampling, with_bindings=True))
+    return tidy(each_function(tidy(mod), _Resampling, with_bindings=True))
 
 
 @mutator
@@ -67,12 +67,12 @@ class _Resampling(Rebinding):
         axes = {each.axis: each.windows for each in found}
         data, shape = found[-1].data, static_shape(binding.var.ty) or ()
         kind = (
-            Kind.GREATEST
+            WindowKind.GREATEST
             if all((each.factors == 1).all() and each.taps == 1 for each in axes.values())
-            else Kind.WEIGHTED
+            else WindowKind.WEIGHTED
         )
         every = [axes.get(axis, Windows.whole(shape[axis], kind)) for axis in range(min(axes), len(shape))]
-        return made(self.builder_, self.visit_expr(data), shape, every, kind, "resize")
+        return call_windows(self.builder_, self.visit_expr(data), shape, every, kind, "resize")
 
 
 def _axes_of(variable: Any, graph: Graph, known: _Known) -> list[_Along]:
@@ -149,7 +149,7 @@ def _terms(variable: Any, graph: Graph, known: _Known) -> Sequence[_Term]:
     parts = [known.get(each, []) if len(graph.readers(each)) == 1 else [] for each in call.args]
     if call.op.name == "relax.multiply":
         for terms, factor in zip(parts, reversed(call.args), strict=True):
-            weights = _fixed(factor, graph) if len(terms) == 1 and terms[0][1] is None else None
+            weights = _numbers(factor, graph) if len(terms) == 1 and terms[0][1] is None else None
             if weights is not None:
                 return [(terms[0][0], weights)]
         return []
@@ -162,7 +162,7 @@ def _terms(variable: Any, graph: Graph, known: _Known) -> Sequence[_Term]:
     return [*first, *last]
 
 
-def _fixed(expr: Any, graph: Graph) -> npt.NDArray[Any] | None:
+def _numbers(expr: Any, graph: Graph) -> npt.NDArray[Any] | None:
     """Return the numbers of a constant, or of one that is converted."""
     call = graph.call(expr) if isinstance(expr, relax.Var) else None
     return graph.array(expr if call is None or not _is_conversion(call) else call.args[0])

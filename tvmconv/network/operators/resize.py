@@ -16,7 +16,7 @@ from tvm import relax, te
 from ..ir.constants import static_shape
 from ..schedule.stages import KEPT
 from .elementwise import FLOATS, OUT_FUSABLE
-from .separable import TYPES, Kind, Windows, made
+from .separable import TYPES, WindowKind, Windows, call_windows
 
 Array = npt.NDArray[Any]
 # Distance by which TVM moves coordinates off whole numbers before it rounds them down, or up.
@@ -59,7 +59,7 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
             tables.append(_within(_nearest(at, extent, size, mode, str(attrs.rounding_method)), extent))
 
     if first == 2 and str(call.ty.dtype) in TYPES:
-        resized = made(builder, call.args[0], shape, _windows(given[first:], tables), _kind(tables), "resize2d")
+        resized = call_windows(builder, call.args[0], shape, _windows(given[first:], tables), _kind(tables), "resize2d")
         if resized is not None:
             return resized
 
@@ -75,11 +75,11 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         def across(*at: Any) -> Any:
             y, x = at[first : first + 2]
             one, other = (data(*at[:first], y, column(x), *at[first + 2 :]) for column in (left, right))
-            return _between(one.astype("float32"), other.astype("float32"), more(x))
+            return _interpolate(one.astype("float32"), other.astype("float32"), more(x))
 
         def element(*at: Any) -> Any:
             above, below = (rows(*at[:first], row(at[first]), *at[first + 1 :]) for row in (top, bottom))
-            return _between(above, below, low(at[first])).astype(data.dtype)
+            return _interpolate(above, below, low(at[first])).astype(data.dtype)
 
         # Each row is resized once, if the output has as many: then it is a sum of two whole rows, whatever its channels.
         rows: Any = across
@@ -99,8 +99,8 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     )
 
 
-def _kind(tables: Sequence[Array]) -> Kind:
-    return Kind.WEIGHTED if len(tables) > 2 else Kind.GREATEST
+def _kind(tables: Sequence[Array]) -> WindowKind:
+    return WindowKind.WEIGHTED if len(tables) > 2 else WindowKind.GREATEST
 
 
 def _windows(extents: Sequence[int], tables: Sequence[Array]) -> list[Windows]:
@@ -114,7 +114,7 @@ def _windows(extents: Sequence[int], tables: Sequence[Array]) -> list[Windows]:
     return found
 
 
-def _between(one: Any, other: Any, share: Any) -> Any:
+def _interpolate(one: Any, other: Any, share: Any) -> Any:
     return one * (1.0 - share) + other * share
 
 

@@ -1,7 +1,7 @@
 """Cumulative sums and products as tensor expressions, for TVM's own calls its runtime.
 
 Each round adds to every element that which lies 1, 2, 4 ... before it (Hillis and Steele), so rounds are loops like any other. Rows
-are scanned by blocks first, which are vectors: by rounds 500 of 768 f32 took 511 us, so 70 (two threads of a Zen 5).
+are scanned by blocks first, which are vectors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 
 from ..schedule.stages import KEPT
 from .elementwise import Legalize
-from .softmax import halved
+from .softmax import combine_halves
 
 # Elements of a row that are scanned as one vector.
 _BLOCK = 16
@@ -57,7 +57,7 @@ def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legali
                 there = data(*row, place)
                 inside = there if extent % _BLOCK == 0 else tirx.if_then_else(place < extent, there, none)
                 terms.append(tirx.Select(lane > step if exclusive else lane >= step, inside, none))
-            return halved(terms, combine)
+            return combine_halves(terms, combine)
 
         def whole(*at: Any) -> Any:
             *row, block = at

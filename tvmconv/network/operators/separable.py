@@ -1,8 +1,7 @@
 """Windows along the last axes of a plan's data, as calls of a C function (`tvmconv/lowering/native/windows.c`): what a pool or a
 resize, channels first, makes of rows, and then of their columns.
 
-As loops of TVM each output takes each element of its window, one after the other: of 96x56x56 a pool of 5x5 took 6 ms and a cubic
-resize to 112x112 2.9 (two threads of a Zen 4).
+As loops of TVM each output takes each element of its window, one after the other.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Axis = tuple[int, int, int, int, int, int]
 _TASKS = 64
 
 
-class Kind(IntEnum):
+class WindowKind(IntEnum):
     """Reduction of a window: its greatest element, its sum by a number, its sum by weights."""
 
     GREATEST = 0
@@ -70,10 +69,10 @@ class Windows:
         return cls(inputs, found, divisors.astype(np.float32), (pad, stride, dilation))
 
     @classmethod
-    def whole(cls, extent: int, kind: Kind) -> Windows:
+    def whole(cls, extent: int, kind: WindowKind) -> Windows:
         """Return those of an axis that stays as it is."""
         places, ones = np.arange(extent, dtype=np.int32)[:, None], np.ones(extent, np.float32)
-        return cls(extent, places, ones[:, None] if kind is Kind.WEIGHTED else ones, (0, 1, 1))
+        return cls(extent, places, ones[:, None] if kind is WindowKind.WEIGHTED else ones, (0, 1, 1))
 
     @property
     def is_whole(self) -> bool:
@@ -92,8 +91,13 @@ class Windows:
         return self.places.shape[1]
 
 
-def made(
-    builder: relax.BlockBuilder, data: relax.Expr, shape: Sequence[int], axes: Sequence[Windows], kind: Kind, name: str
+def call_windows(
+    builder: relax.BlockBuilder,
+    data: relax.Expr,
+    shape: Sequence[int],
+    axes: Sequence[Windows],
+    kind: WindowKind,
+    name: str,
 ) -> relax.Expr | None:
     """Return what windows along the last axes make of data, channels first; None: the function does not have them.
 
@@ -130,7 +134,7 @@ def made(
     return builder.call_te(_call, *tables, data, list(shape), numbers, primfunc_name_hint=name)
 
 
-def _together(shape: Sequence[int], axes: Sequence[Windows], kind: Kind) -> tuple[int, list[Windows]]:
+def _together(shape: Sequence[int], axes: Sequence[Windows], kind: WindowKind) -> tuple[int, list[Windows]]:
     """Return how many images there are, and the windows of three axes, as few images and planes as can be."""
     images, one = prod(shape[: len(shape) - len(axes)]), Windows.whole(1, kind)
     *outer, columns = [one] * (3 - len(axes)) + list(axes)
@@ -139,7 +143,7 @@ def _together(shape: Sequence[int], axes: Sequence[Windows], kind: Kind) -> tupl
     return images, [*outer, columns]
 
 
-def _block(columns: Windows, kind: Kind) -> int | None:
+def _block(columns: Windows, kind: WindowKind) -> int | None:
     """Return how many columns are made at a time; None: one is of too many, or they do not lie in their order."""
     if columns.lies is not None:
         _, stride, dilation = columns.lies

@@ -7,12 +7,12 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.graph import Graph
-from ..ir.mutator import each_function, tidied
+from ..ir.mutator import each_function, tidy
 
 
-def as_maps(mod: tvm.IRModule) -> tvm.IRModule:
+def replace_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose batch normalizations by fixed numbers are a product and a sum; TVM would divide by roots in each call."""
-    return tidied(each_function(mod, _Mapping, with_bindings=True))
+    return tidy(each_function(mod, _Mapping, with_bindings=True))
 
 
 @mutator

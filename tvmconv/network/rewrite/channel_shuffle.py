@@ -16,7 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.constants import integers, static_shape
 from ..ir.graph import Graph
-from ..ir.mutator import Rebinding, each_function, tidied
+from ..ir.mutator import Rebinding, each_function, tidy
 from .pixel_shuffle import marked_pixels, moved_pixels, pixel_shuffle
 
 _SLICE = "relax.strided_slice"
@@ -25,7 +25,7 @@ _SLICE = "relax.strided_slice"
 def mark_shuffles(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with what has a layout for each shuffle, and without slices that take all."""
     # ConvertLayout does not look through a variable that is bound to another.
-    return tidied(each_function(mod, _Marking, with_bindings=True))
+    return tidy(each_function(mod, _Marking, with_bindings=True))
 
 
 def write_shuffles(mod: tvm.IRModule) -> tvm.IRModule:

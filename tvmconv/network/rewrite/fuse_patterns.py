@@ -17,7 +17,7 @@ from tvm.relax.expr_functor import mutator
 
 from ..ir.constants import static_shape
 from ..ir.graph import Graph, along, scalar
-from ..ir.mutator import Rebinding, each_function, tidied
+from ..ir.mutator import Rebinding, each_function, tidy
 from ..ir.problem_of import is_product
 from .recognise_normalization import RowsNormalization, find_normalization
 
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 def fuse(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module with one operator for what was several."""
-    return tidied(each_function(mod, _PatternFusing, with_bindings=True))
+    return tidy(each_function(mod, _PatternFusing, with_bindings=True))
 
 
 @mutator

@@ -23,7 +23,7 @@ from tvm.relax.expr_functor import mutator
 from ..ir.constants import static_shape
 from ..ir.graph import Graph, scalar
 from ..ir.moves import RESHAPES, order_of
-from ..ir.mutator import Rebinding, each_function, tidied
+from ..ir.mutator import Rebinding, each_function, tidy
 from ..ir.problem_of import is_convolution, is_product
 from .sink_reshapes import collapse
 
@@ -55,7 +55,7 @@ def hoist(mod: tvm.IRModule) -> tvm.IRModule:
 
     Reshapes that were around them, and follow each other now, are one, or none.
     """
-    return collapse(tidied(each_function(mod, _Hoisting, with_bindings=True)))
+    return collapse(tidy(each_function(mod, _Hoisting, with_bindings=True)))
 
 
 @mutator

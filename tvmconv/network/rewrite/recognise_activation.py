@@ -22,7 +22,7 @@ _OPERATORS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
 }
 
 
-def joined_activations(mod: tvm.IRModule) -> tvm.IRModule:
+def recognise_activations(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with one operator for each activation that is no kernel's, such as GELU by erf after a normalization."""
     return each_function(mod, _Joining, with_bindings=True)
 

@@ -17,7 +17,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...lowering.common.rewrites import find_all
 from ..ir.constants import Array, constant, static_shape
-from ..ir.mutator import each_function, tidied
+from ..ir.mutator import each_function, tidy
 from ..ir.operators import BINARY
 
 # Functions of the arguments, the operator's attributes and the shape of its result.
@@ -62,7 +62,7 @@ _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose Relax functions compute nothing of constants alone, and write bounds as `maximum` or `minimum`."""
-    return tidied(each_function(mod, lambda new, _: _Simplifier(new)))
+    return tidy(each_function(mod, lambda new, _: _Simplifier(new)))
 
 
 @mutator

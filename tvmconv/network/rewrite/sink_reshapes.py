@@ -18,7 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph
 from ..ir.moves import RESHAPES, name_of, order_of
-from ..ir.mutator import each_function, tidied
+from ..ir.mutator import each_function, tidy
 from ..ir.operators import BINARY
 from ..ir.problem_of import is_convolution, is_product
 
@@ -55,7 +55,7 @@ def sink(mod: tvm.IRModule) -> tvm.IRModule:
 
 def collapse(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module in which reshapes that follow each other are one, or none."""
-    return tidied(each_function(mod, lambda new, _: _Collapsing(new), with_bindings=True))
+    return tidy(each_function(mod, lambda new, _: _Collapsing(new), with_bindings=True))
 
 
 @mutator

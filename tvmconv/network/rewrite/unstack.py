@@ -2,8 +2,7 @@
 
 The ONNX frontend writes the greatest, the sum or the mean of several tensors so, of which it broadcasts each. A selective kernel
 stacks the outputs of its convolutions, sums them, and sums their products with a factor for each; a split attention cuts the channels
-of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory: skresnet18 spent 2.2 ms of 13 on
-that (two threads of a Zen 4).
+of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.constants import static_shape
 from ..ir.graph import Graph
-from ..ir.mutator import each_function, tidied
+from ..ir.mutator import each_function, tidy
 from ..ir.operators import BINARY
 
 # Each part is read by an operator of its own; of more a tensor that is cut in parts may be read faster.
@@ -33,7 +32,7 @@ Shape = tuple[int, ...]
 
 def unstack(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module without the stacks that can be left out."""
-    return tidied(each_function(mod, _Unstacking, with_bindings=True))
+    return tidy(each_function(mod, _Unstacking, with_bindings=True))
 
 
 @mutator

@@ -1,7 +1,7 @@
 """A schedule for what is put together along its last axis: a loop for each part, without a condition inside.
 
-Of joined tensors, what is computed of each element asks for each which part it is in, so that vectors become single numbers: of
-DenseNet's 24 joined tensors with a scale and a ReLU 1.3 GB/s on a Zen 4. Here a row is a loop over each part, one after the other.
+Of joined tensors, what is computed of each element asks for each which part it is in, so that vectors become single numbers.
+Here a row is a loop over each part, one after the other.
 """
 
 from __future__ import annotations

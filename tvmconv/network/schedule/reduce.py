@@ -1,7 +1,6 @@
 """A schedule for sums, maxima and minima along rows: each in parts that are a vector, with what is computed of each element before.
 
-dlight's rule for CPUs takes one number after the other, and few threads where there are few rows: the squares of 128 rows of
-196 numbers took 19 us, and take 1; the sum of all numbers of 96x56x56 took 245, and takes 8 (two threads of a Zen 4).
+dlight's rule for CPUs takes one number after the other, and few threads where there are few rows.
 """
 
 from __future__ import annotations

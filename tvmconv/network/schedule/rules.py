@@ -20,7 +20,7 @@ from ...lowering.cpu.rewrites.transposing import loads_of, runs
 from ...targets.target import CpuTarget
 from .concat import Segments
 from .reduce import RowReductions
-from .stages import LEAST_PARALLEL, cut, inline, is_fixed, schedule
+from .stages import LEAST_PARALLEL, cut_to_vectors, inline, is_fixed, schedule
 from .transpose import Transposes
 
 # Marks functions whose stages have rows in common, to be computed row by row.
@@ -66,7 +66,7 @@ class _Rows(dlight.ScheduleRule):  # type: ignore[misc]
         *outer, row = [each.loop_rv for each in last.iters]
         extents = [int(each.dom) for each in last.iters]
         rows = sch.fuse(*outer) if len(outer) > 1 else outer[0] if outer else sch.add_unit_loop(row)
-        cut(sch, [(row, extents[-1])])
+        cut_to_vectors(sch, [(row, extents[-1])])
         if prod(extents) >= LEAST_PARALLEL:
             sch.parallel(rows)
         for stage in reversed(before):
@@ -78,7 +78,7 @@ class _Rows(dlight.ScheduleRule):  # type: ignore[misc]
                 sch.vectorize(part)
                 sch.decompose_reduction(stage.block_rv, step)
             elif kinds == "S":
-                cut(sch, [(loops[-1], int(stage.iters[-1].dom))])
+                cut_to_vectors(sch, [(loops[-1], int(stage.iters[-1].dom))])
         return sch
 
 
@@ -105,7 +105,7 @@ class _Tiles(dlight.ScheduleRule):  # type: ignore[misc]
         if prod(tiles.dom()) >= LEAST_PARALLEL:
             sch.parallel(outer)
         sch.compute_at(tiles.block_rv, outer, preserve_unit_loops=True)
-        cut(sch, [(column, last.dom()[-1])])
+        cut_to_vectors(sch, [(column, last.dom()[-1])])
         *_, above, row, vector, depth = sch.get_loops(tiles.block_rv)
         many = last.dom()[-1] > tiles.dom()[-2]  # else the axis of tiles was one of extent 1, and is gone
         if many:

@@ -47,7 +47,7 @@ def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
     summed = [each.loop_rv for each in stage.iters if each.kind == "R"]
     if not spatial:
         return
-    loops, inner = cut(sch, _join_loops(sch, stage, spatial)) if vectors else (spatial, [])
+    loops, inner = cut_to_vectors(sch, _join_loops(sch, stage, spatial)) if vectors else (spatial, [])
     sch.reorder(*(loop for loop, _ in loops), *summed, *inner)
     if prod(extents) >= LEAST_PARALLEL:
         outer = _fuse(sch, loops)
@@ -88,7 +88,7 @@ def are_last(ends: Sequence[tuple[Any, Any]], last: Sequence[tuple[Any, int]]) -
     )
 
 
-def cut(sch: s_tir.Schedule, spatial: Sequence[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list[Any]]:
+def cut_to_vectors(sch: s_tir.Schedule, spatial: Sequence[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list[Any]]:
     """Cut the last loop to vectors; return the outer loops with their extents, and the vector's."""
     *outer, (row, extent) = spatial
     lanes = next((each for each in _LANES if extent % each == 0), None)

@@ -31,24 +31,24 @@ from ...errors import BundleError
 # The largest that Linux has (of 64-bit ARM): a part of a file that is mapped begins with a page.
 PAGE = 65536
 MAGIC = b"tvmconv network\0"
-# Where the weights begin and how many bytes they have, the same of the description, the identity, and MAGIC.
+# Begin and length of the weights, the same of the description, the identity, and MAGIC.
 _END = struct.Struct("<4Q 32s 16s")
-# What is read at once, and added up in words: along a page, and beside it.
+# Bytes read at once, and words that are added up: along a page, and beside it.
 _CHUNK, _WORDS = 1 << 20, 512
 # Weights are written in pieces that end at multiples of this in the file, whole huge pages: Linux 6.18 on ext4 then keeps them in such
 # pages, and most of them in small ones where each array is written by itself.
 _WRITTEN = 4 << 20
 _OLDER = b"tvmconv_describe"  # a function that libraries for TVM's virtual machine had
-# What a description ends with: of the sums of all that stands before, and of the rest of it.
+# End of a description: of the sums of all that stands before, and of the rest of it.
 _CHECKSUM = ', "checksum": "{:08x}"}}'
-# Of a library of another kind: its description, and who reads it.
+# Keys of a library of another kind: its description, and who reads it.
 KIND, PROVIDER = "kind", "provider"
 _WRITTEN_BY = {
     "": ("network that tvmconv compile wrote", "compile it again"),
     PROVIDER: ("provider that tvmconv export-onnxruntime wrote", "export it again"),
 }
 NO_IDENTITY = "0" * 32
-# What was found right already, by what changes where a file does.
+# Files found right already, by what changes where a file does.
 _RIGHT: set[tuple[int, ...]] = set()
 
 
@@ -95,7 +95,7 @@ class NetworkFile:
 
     @property
     def footprint(self) -> Footprint:
-        """How many bytes the network has."""
+        """Bytes that the network has."""
         told = self.description
         return Footprint(told["model_bytes"], self.weight_bytes, told["arena_bytes"], told["peak_bytes"])
 

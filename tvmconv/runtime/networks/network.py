@@ -21,9 +21,9 @@ from ..arrays import address, aligned_empty
 from ..processors import kernel_threads
 from .file import library_path, read_file
 from .library import NativeLibrary
-from .tensors import Array, checked, random_arrays, tensors_of
+from .tensors import Array, check_arrays, random_arrays, tensors_of
 
-# How often an operator is timed at the least.
+# Times that an operator is timed at the least.
 _LEAST_CALLS = 5
 
 # An output of so many bytes is copied from where the network writes it in less time than one that begins at a cache line is made.
@@ -32,7 +32,7 @@ _COPIED = 4096
 
 @dataclass(frozen=True)
 class Operator:
-    """What one operator of a network takes.
+    """Time of one operator of a network.
 
     Attributes
     ----------
@@ -172,10 +172,10 @@ class Network:
                 value: Any = arrays.get(name)
                 usual = type(value) is ndarray and value.dtype == dtype and value.shape == shape
                 if not usual or not value.flags.c_contiguous:
-                    return checked(arrays, self.inputs)
+                    return check_arrays(arrays, self.inputs)
                 found.append(value)
             return found
-        return checked(arrays, self.inputs)
+        return check_arrays(arrays, self.inputs)
 
     @cached_property
     def _usual(self) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:

@@ -52,7 +52,7 @@ def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
     }
 
 
-def checked(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[Array]:
+def check_arrays(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[Array]:
     """Return arrays in the order of the tensors that they are, C-contiguous, of bf16 the bits; raise InputError if they are others."""
     wanted = ", ".join(map(str, tensors))
     if sorted(arrays) != sorted(each.name for each in tensors):

@@ -17,7 +17,7 @@ from .snapshot import Snapshot
 
 
 class Guards:
-    """What networks were compiled for.
+    """State of a model that networks were compiled for.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ def _difference(before: Facts, after: Facts) -> str:
     then, now = before[name], after[name]
     if _is_tensor(then) and _is_tensor(now) and then[:-1] == now[:-1]:
         return f"{name} has other numbers"
-    return f"{name or 'it'} was {_told(then)} and is {_told(now)}"
+    return f"{name or 'it'} was {_tell(then)} and is {_tell(now)}"
 
 
 def _is_tensor(fact: Any) -> bool:
     return isinstance(fact, tuple) and len(fact) > 2
 
 
-def _told(fact: Any) -> str:
+def _tell(fact: Any) -> str:
     if _is_tensor(fact):
         return ", ".join(map(str, fact[:-1]))
     if isinstance(fact, tuple):  # a number or text

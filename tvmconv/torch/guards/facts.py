@@ -304,7 +304,7 @@ def _slots(kind: type) -> list[str]:
 
 @functools.cache
 def _is_standard(kind: Any) -> bool:
-    """Whether a class is Python's own, whose attributes are read by code of no interest."""
+    """Return whether a class is Python's own, whose attributes are read by code of no interest."""
     module = sys.modules.get(kind.__module__)
     return (
         module is not None

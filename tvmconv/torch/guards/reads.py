@@ -29,7 +29,7 @@ _COMPUTED = {"getattr", "hasattr", "vars", "__dict__", "attrgetter", "asdict", "
 
 @dataclass(frozen=True)
 class Reads:
-    """What code may read.
+    """Names and attributes that code may read.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ def record(call: Callable[[], Any]) -> Reads:
 
 
 def is_library(module: str, file: str = "") -> bool:
-    """Whether code is Python's own, or of PyTorch without its layers and functions: none of it decides what a model computes."""
+    """Return whether code is Python's own, or of PyTorch without its layers and functions: none of it decides what a model computes."""
     name, _, rest = f"{module}.".partition(".")
     if name == "torch":
         return not rest.startswith("nn.")

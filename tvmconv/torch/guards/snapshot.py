@@ -76,7 +76,7 @@ class Snapshot:
         self._arrays = [each.tobytes() for each in self.arrays]
 
     def is_same(self) -> bool:
-        """Whether all is as it was."""
+        """Return whether all is as it was."""
         try:
             if (
                 any(self._empty)
@@ -95,7 +95,7 @@ class Snapshot:
             return False
 
     def _are_same(self) -> bool:
-        """Whether dicts that were written to have the same values nevertheless, of names that are held."""
+        """Return whether dicts that were written to have the same values nevertheless, of names that are held."""
         versions = [*map(_dict_version, self._live)]
         for at, (now, then) in enumerate(zip(versions, self._versions, strict=True)):
             if now != then:

@@ -21,7 +21,7 @@ from ....frontends.onnx.graph import OURS, attributes_of, subgraphs, values_of
 from ....frontends.onnx.load import load
 from ....frontends.onnx.session import open_session
 from ....frontends.shapes import Bucket
-from .reader import fixed
+from .reader import fix_shapes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ....runtime.networks.network import Network
     from ....runtime.networks.tensors import Array
 
-# What the evaluator takes, in multiply-adds of its convolutions, of which it does some 80 million a second on a Zen 3. It computes
+# Cost of the evaluator, in multiply-adds of its convolutions, of which it does some 80 million a second on a Zen 3. It computes
 # the elements of pools one by one.
 _MOST_WORK = 5e9
 _POOLS = ("AveragePool", "LpPool", "MaxPool", "MaxRoiPool", "RoiAlign")
@@ -43,7 +43,7 @@ def as_it_came(source: str, model: ModelProto, bucket: Bucket | None = None, cut
     Parameters
     ----------
     source, bucket, cut
-        As for :func:`tvmconv.network.read.onnx.reader.fixed`.
+        As for :func:`tvmconv.network.read.onnx.reader.fix_shapes`.
     model
         What that returned for them.
     """
@@ -53,7 +53,7 @@ def as_it_came(source: str, model: ModelProto, bucket: Bucket | None = None, cut
     if not came.functions or not versions.issuperset(each.version for each in imports):
         return model  # it reads functions by the model's version
     try:
-        return fixed(source, bucket, cut, inline=False)
+        return fix_shapes(source, bucket, cut, inline=False)
     except SourceError:  # a tensor within a function is to be an output
         return model
 
@@ -64,7 +64,7 @@ def differences(model: ModelProto, network: Network, came: ModelProto | None = N
     Parameters
     ----------
     model
-        What was compiled, its weights within; as :func:`tvmconv.network.read.onnx.reader.fixed` returns it.
+        What was compiled, its weights within; as :func:`tvmconv.network.read.onnx.reader.fix_shapes` returns it.
     network
         The network.
     came

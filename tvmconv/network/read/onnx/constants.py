@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-def computed(
+def compute(
     op_type: str, attributes: Mapping[str, Any], inputs: Sequence[Array | TensorProto | None], model: ModelProto
 ) -> Array:
     """Return what an operator, as it is in the opset of a model, makes of constants; an input that is None is left out.

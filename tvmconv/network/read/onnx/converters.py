@@ -35,11 +35,11 @@ _FLOATS = ("float32", "float16", "float64")
 
 def read(model: ModelProto, prepare: Callable[[ModelProto], ModelProto]) -> tvm.IRModule:
     """Return an ONNX model as the frontend reads it, which takes no branch of an If that was not prepared, as a model."""
-    importer = _Importer(model, prepare)
+    importer = _OnnxImporter(model, prepare)
     return importer.from_onnx(model.graph, importer.opset)
 
 
-class _Importer(ONNXGraphImporter):  # type: ignore[misc]
+class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
     def __init__(self, model: ModelProto, prepare: Callable[[ModelProto], ModelProto]) -> None:
         super().__init__(None, "float32", sanitize=False)
         self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
@@ -73,13 +73,13 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         fixed = {name: array for name, each in read.items() if (array := _numbers_of(each)) is not None}
         taken = {name: each for name, each in read.items() if name not in fixed}
         graph = type(branch).FromString(branch.SerializeToString())
-        graph.input.extend(_declared(name, each.ty) for name, each in taken.items())
+        graph.input.extend(_declare(name, each.ty) for name, each in taken.items())
         graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in fixed.items())
         model = helper.make_model(
             graph, opset_imports=self._model.opset_import, ir_version=max(self._model.ir_version, 4)
         )
         model = self._prepare(model)
-        importer = _Importer(model, self._prepare)
+        importer = _OnnxImporter(model, self._prepare)
         importer.bb = self.bb
         function = importer.function(model.graph)
         kept = [each.name for each in model.graph.input]
@@ -118,7 +118,7 @@ def _numbers_of(expr: relax.Expr) -> npt.NDArray[Any] | None:
     return constant(expr) if sizes is None else np.array(sizes, np.int64)
 
 
-def _declared(name: str, type_: Any) -> ValueInfoProto:
+def _declare(name: str, type_: Any) -> ValueInfoProto:
     elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(str(type_.dtype)))
     return helper.make_tensor_value_info(name, elem_type, static_shape(type_))
 

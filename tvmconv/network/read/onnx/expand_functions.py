@@ -20,7 +20,7 @@ _ONNX = ("", "ai.onnx")
 _DOMAIN = "tvmconv.expanded"
 
 
-def expanded(model: ModelProto, source: str) -> ModelProto | None:
+def expand_functions(model: ModelProto, source: str) -> ModelProto | None:
     """Return a model of fixed shapes without operators that ONNX defines by others and the frontend lacks; None: it has none.
 
     What shapes decide in it is to be computed after.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Shapes = dict[str, tuple[int, ...]]
 
 
-def folded(model: ModelProto, source: str) -> ModelProto:
+def fold_constants(model: ModelProto, source: str) -> ModelProto:
     """Return a copy of a model, of fixed shapes, in which nothing is computed of constants, or of shapes, alone.
 
     Raises

@@ -78,7 +78,7 @@ def give_longer_output(node: NodeProto) -> None:
     set_attributes(node, given | {"pads": [*pads[: len(extra)], *ends], "output_padding": [0] * len(extra)})
 
 
-def padded(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto]:
+def pad_nodes(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto]:
     """Return the nodes for a Pad: itself, or with pads below 0, or beyond the data, a gather or a crop for each axis."""
     given = attributes_of(node)
     constants = {each.name: each for each in model.graph.initializer}

@@ -15,7 +15,7 @@ from ....frontends.onnx.graph import Value, used_names_of, values_of
 from ....frontends.onnx.session import open_session
 from ....frontends.shapes import Bucket
 from .expand_functions import types_of
-from .reader import MICROSOFT, as_relax, fixed, is_foreign, simplified
+from .reader import MICROSOFT, as_relax, fix_shapes, is_foreign, simplify
 
 if TYPE_CHECKING:
     import tvm
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 # No part has graphs within nodes, which have no identity (identity.c), nor tensors whose shapes numbers decide.
 _DECIDING = {"If", "Loop", "Scan", "Compress", "NonMaxSuppression", "NonZero", "Unique"}
-# How often a model is cut anew: once for operators that the frontend names, once for nodes found by themselves, and some to spare.
+# Times that a model is cut anew: once for operators that the frontend names, once for nodes found by themselves, and some to spare.
 _MOST_ROUNDS = 8
 # Elements of a constant that is a shape, axes or a scale rather than a weight.
 _SMALL = 16
-# What takes the time of networks. Parts without are not worth a node of their own, which waits for all of its inputs.
+# Operators that take the time of networks. Parts without are not worth a node of their own, which waits for all of its inputs.
 _WORTHWHILE = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "RNN", "GRU", "LSTM", "Attention", *MICROSOFT}
 _TYPES = {
     "tensor(float)": TensorProto.FLOAT,
@@ -44,7 +44,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """A part of a model as a Relax module; the names of its inputs and outputs, none if it is all of the model."""
 
     module: tvm.IRModule
@@ -52,7 +52,7 @@ class Part:
     outputs: tuple[str, ...] = ()
 
 
-def read_parts(source: str, bucket: Bucket | None = None) -> list[Part]:
+def read_parts(source: str, bucket: Bucket | None = None) -> list[ModelPart]:
     """Return a model as one network, or if it has operators that no network has, its largest parts between those.
 
     Parts have convolutions or products. Each is as large as can be, and no two wait for each other: the first has all that needs
@@ -63,13 +63,13 @@ def read_parts(source: str, bucket: Bucket | None = None) -> list[Part]:
     source, bucket
         As for :func:`tvmconv.network.read.onnx.reader.read_onnx`, and so are the errors. It is a SourceError, too, if there is no such part.
     """
-    simple = simplified(fixed(source, bucket, inline=False), source)
+    simple = simplify(fix_shapes(source, bucket, inline=False), source)
     lacking: list[str] = sorted(_DECIDING.intersection(node.op_type for node in simple.graph.node))
     if not lacking:
         try:
             whole: ModelProto = type(simple)()
             whole.CopyFrom(simple)
-            return [Part(as_relax(whole, source))]
+            return [ModelPart(as_relax(whole, source))]
         except LackingOperatorsError as error:
             lacking = sorted(error.names)
         except SourceError as error:
@@ -95,9 +95,9 @@ class _Cut:
         self._readable: dict[tuple[object, ...], bool] = {}
         self._lacking = {number for number, node in enumerate(self._nodes) if not self._is_plain(node)}
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ModelPart]:
         """Return the parts that can be read; of what cannot, all nodes that alone cannot are left out at once."""
-        read: dict[tuple[int, ...], list[Part]] = {}
+        read: dict[tuple[int, ...], list[ModelPart]] = {}
         groups: list[tuple[int, ...]] = []
         for _ in range(_MOST_ROUNDS):
             groups, refused = list(self._groups()), set()
@@ -110,7 +110,7 @@ class _Cut:
             self._lacking |= refused
         return [part for nodes in groups for part in read[nodes]]
 
-    def _read(self, nodes: tuple[int, ...]) -> tuple[list[Part], set[int]]:
+    def _read(self, nodes: tuple[int, ...]) -> tuple[list[ModelPart], set[int]]:
         """Return some nodes as a part, or those of all nodes that are refused; if no node is to blame, what is connected and can be read."""
         try:
             return [self._part(nodes)], set()
@@ -126,7 +126,7 @@ class _Cut:
         return [part for each in components for part in self._read(tuple(each))[0]], set()
 
     def _is_plain(self, node: NodeProto) -> bool:
-        """Whether a node is one of ONNX's operators, of tensors whose shapes are known."""
+        """Return whether a node is one of ONNX's operators, of tensors whose shapes are known."""
         names = [name for name in (*node.input, *node.output) if name]
         return (
             node.op_type not in _DECIDING
@@ -176,7 +176,7 @@ class _Cut:
         return list(components.values())
 
     def _is_readable(self, number: int) -> bool:
-        """Whether a node can be read by itself; of nodes alike, with other weights, one is tried."""
+        """Return whether a node can be read by itself; of nodes alike, with other weights, one is tried."""
         node = self._nodes[number]
         ends = tuple((self._values[name], self._number(name)) for name in (*node.input, *node.output) if name)
         key = (node.op_type, str(node.attribute), ends)
@@ -195,7 +195,7 @@ class _Cut:
         constant = self._constants[name]
         return onnx.numpy_helper.to_array(constant).tobytes() if prod(constant.dims) <= _SMALL else b""
 
-    def _part(self, numbers: Collection[int]) -> Part:
+    def _part(self, numbers: Collection[int]) -> ModelPart:
         within = set(numbers)
         nodes = [self._nodes[each] for each in numbers]
         computed = {name for node in nodes for name in node.output if name}
@@ -209,12 +209,12 @@ class _Cut:
         graph = onnx.helper.make_graph(
             nodes,
             self._model.graph.name,
-            [_declared(name, self._values[name]) for name in inputs],
-            [_declared(name, self._values[name]) for name in outputs],
+            [_declare(name, self._values[name]) for name in inputs],
+            [_declare(name, self._values[name]) for name in outputs],
             [self._constants[name] for name in read if name in self._constants],
         )
         model = onnx.helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
-        return Part(as_relax(model, self._source), tuple(inputs), tuple(outputs))
+        return ModelPart(as_relax(model, self._source), tuple(inputs), tuple(outputs))
 
 
 def _values(model: ModelProto, source: str) -> dict[str, Value]:
@@ -245,5 +245,5 @@ def _is_plain_value(value: Value) -> bool:
     )
 
 
-def _declared(name: str, value: Value) -> onnx.ValueInfoProto:
+def _declare(name: str, value: Value) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, value.elem_type, value.shape)

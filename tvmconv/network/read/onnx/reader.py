@@ -29,10 +29,10 @@ from ....frontends.onnx.versions import with_known_versions
 from ....frontends.onnx.weights import fill, hollow, load_weights
 from ....frontends.shapes import Bucket, bind, left_free
 from ...ir.graph import OUTPUT_NAMES
-from .expand_functions import drop_empty, expanded
-from .fold_constants import folded
+from .expand_functions import drop_empty, expand_functions
+from .fold_constants import fold_constants
 from .join_pads import join_pads
-from .repair import mended
+from .repair import repair
 
 try:
     import onnx
@@ -65,19 +65,19 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
     SourceError
         If the file cannot be read, a shape stays free, or the frontend lacks an operator; it says which.
     """
-    return as_relax(fixed(source, bucket), source)
+    return as_relax(fix_shapes(source, bucket), source)
 
 
 def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
-    """Return what :func:`read_onnx` does, of what :func:`fixed` returned for the same file."""
-    simple = prepared(model, source)
+    """Return what :func:`read_onnx` does, of what :func:`fix_shapes` returned for the same file."""
+    simple = prepare(model, source)
     from .converters import read
 
     try:
         # The frontend prints its troubles; the error says them again.
         with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = read(simple, lambda branch: prepared(branch, source))
+            module = read(simple, lambda branch: prepare(branch, source))
     except SourceError:
         raise
     except tvm.error.OpNotImplemented as error:
@@ -97,19 +97,19 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     return module
 
 
-def prepared(model: ModelProto, source: str) -> ModelProto:
+def prepare(model: ModelProto, source: str) -> ModelProto:
     """Return a model in operators that the frontend reads, without what constants decide; errors are those of :func:`read_onnx`."""
-    simple = simplified(model, source)
+    simple = simplify(model, source)
     if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
         raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
-    by_others = expanded(simple, source)
+    by_others = expand_functions(simple, source)
     if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
         # Of an operator that is written as others after onnxruntime has computed the constants.
-        simple = simplified(by_others or simple, source)
+        simple = simplify(by_others or simple, source)
     if by_others is not None:
         drop_empty(simple)
     join_pads(simple)
-    return mended(simple, source)
+    return repair(simple, source)
 
 
 def is_foreign(node: NodeProto) -> bool:
@@ -117,7 +117,7 @@ def is_foreign(node: NodeProto) -> bool:
     return node.domain not in OURS and not (node.domain == "com.microsoft" and node.op_type in MICROSOFT)
 
 
-def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True) -> ModelProto:
+def fix_shapes(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True) -> ModelProto:
     """Return an ONNX model with the shapes of its inputs fixed, its weights within, unless they are too many for protobuf.
 
     An input that has a default, an initializer of its name, is that constant and no input: files of IR 3 list all of their weights
@@ -154,7 +154,7 @@ def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), in
             )
     model = _without_weights_as_inputs(with_known_versions(with_inputs(model, bound), source))
     if cut:
-        _cut(model, cut, source)
+        _cut_outputs(model, cut, source)
     try:
         load_weights(model, path.parent)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
@@ -171,7 +171,7 @@ def _without_weights_as_inputs(model: ModelProto) -> ModelProto:
     return model
 
 
-def _cut(model: ModelProto, names: Sequence[str], source: str) -> None:
+def _cut_outputs(model: ModelProto, names: Sequence[str], source: str) -> None:
     """Make tensors the outputs, whose types onnxruntime infers, and leave out nodes that compute none of them."""
     known = {name for node in model.graph.node for name in node.output}
     for name in names:
@@ -186,7 +186,7 @@ def _cut(model: ModelProto, names: Sequence[str], source: str) -> None:
     keep_used(model.graph, names)
 
 
-def simplified(model: ModelProto, source: str) -> ModelProto:
+def simplify(model: ModelProto, source: str) -> ModelProto:
     """Return a model with its constants computed by onnxruntime, in ONNX's own operators; nothing of weights that stay in files."""
     model, apart = hollow(model)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
@@ -195,7 +195,7 @@ def simplified(model: ModelProto, source: str) -> ModelProto:
             open_session(model, "ORT_ENABLE_BASIC", optimized)
         except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
             # onnxruntime lacks kernels for most operators in bf16, which the network does not need.
-            return fill(folded(model, source), apart)
+            return fill(fold_constants(model, source), apart)
         except Exception as error:  # its own have no other class
             raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error
         return fill(onnx.load(optimized), apart)

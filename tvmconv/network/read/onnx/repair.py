@@ -11,11 +11,11 @@ import onnx
 from ....errors import SourceError
 from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.rules import node_problem
-from .constants import add_constant, computed
+from .constants import add_constant, compute
 from .expand_functions import types_of
-from .pads import POOLS, give_longer_output, give_pool_pads, padded, set_attributes
+from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
 from .resize import resize
-from .unroll_recurrent import unrolled
+from .unroll_recurrent import unroll
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -42,7 +42,7 @@ COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
 _OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
 
-def mended(model: ModelProto, source: str) -> ModelProto:
+def repair(model: ModelProto, source: str) -> ModelProto:
     """Return a model of fixed shapes, its constants computed, as the frontend reads it rightly; `model` is changed.
 
     Raises
@@ -96,9 +96,9 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     if node.op_type in ("LayerNormalization", "MaxPool") and len(node.output) > 1:
         raise ValueError(f"gives {node.output[-1]!r}, too")
     if node.op_type in ("GRU", "LSTM"):
-        return unrolled(node, shapes.get(node.input[0], ()), model)
+        return unroll(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "Pad":
-        return padded(node, shapes.get(node.input[0], ()), model)
+        return pad_nodes(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "RoiAlign":
         return _align(node, given, types, model)
     if node.op_type in ("Resize", "Upsample"):
@@ -112,7 +112,7 @@ def _dequantize(node: NodeProto, given: dict[str, Any], model: ModelProto) -> li
     constants = {each.name: each for each in model.graph.initializer}
     if not all(not name or name in constants for name in node.input):
         return [node]
-    array = computed(node.op_type, given, [constants.get(name) for name in node.input], model)
+    array = compute(node.op_type, given, [constants.get(name) for name in node.input], model)
     add_constant(model, node.output[0], array)
     return []
 

@@ -17,7 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ....frontends.onnx.graph import OURS, attributes_of
-from .constants import add_constant, computed
+from .constants import add_constant, compute
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -185,5 +185,5 @@ def _matrix(
         if "scales" in given:  # of opset 7
             inputs, given = [identity], given | {"scales": factors.tolist()}
     given = {name: each for name, each in given.items() if name != "axes"}
-    found = np.asarray(computed(node.op_type, given, inputs, model), np.float32)
+    found = np.asarray(compute(node.op_type, given, inputs, model), np.float32)
     return found.reshape(-1, size).T if other else found.reshape(size, -1)

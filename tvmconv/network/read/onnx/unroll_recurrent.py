@@ -29,7 +29,7 @@ _INPUTS = {"GRU": 6, "LSTM": 8}
 _MOST_STEPS = 256
 
 
-def unrolled(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[NodeProto]:
+def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[NodeProto]:
     """Return the nodes for a GRU or an LSTM; their constants are added to the model.
 
     Raises

@@ -36,7 +36,7 @@ WHOLE = {
 }  # fmt: skip
 
 
-def _padded(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+def _pad(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """Return a padding; a circular one by indices, where PyTorch would write parts over parts of what it has written."""
     axes = range(data.ndim - 1, data.ndim - 1 - len(pad) // 2, -1)
     if mode != "circular" or not all(isinstance(each, int) for each in (*data.shape, *pad)) or min(pad, default=-1) < 0:
@@ -47,13 +47,13 @@ def _padded(default: Callable[..., Any], data: Any, pad: Any, mode: str = "const
     return data
 
 
-def decomposed(program: ExportedProgram) -> ExportedProgram:
+def decompose(program: ExportedProgram) -> ExportedProgram:
     """Return what ``torch.export.export`` gave in fewer kinds of operators, none of which works in place."""
     table = default_decompositions()
     for operator in [each for each in table if each.namespace == "aten" and each.__name__ in WHOLE]:
         table.pop(operator)
     pad = torch.ops.aten.pad.default
-    table[pad] = partial(_padded, table[pad])
+    table[pad] = partial(_pad, table[pad])
     table.update({**RARER, **QUANTIZED})
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)

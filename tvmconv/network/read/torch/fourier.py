@@ -16,8 +16,8 @@ import torch
 from ....frontends.torch.nodes import Nodes, Parts
 
 aten = torch.ops.aten
-# Cost of transposes and a product between two stages, in multiplications a number: of 200 rows of 128 numbers, one product
-# took 42 us, two 56, of 256 numbers 91 and 77 (two threads of a Zen 5).
+# Cost of transposes and a product between two stages, in multiplications a number: rows of 128 numbers are faster by one product,
+# those of 256 by two.
 _MOVES = 128
 
 

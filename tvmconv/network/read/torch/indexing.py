@@ -72,7 +72,7 @@ def _choose(given: Given) -> relax.Expr:
     return given.emit(relax.op.take(given["self"], at, axis, mode="clip"))
 
 
-def _embed(given: Given) -> relax.Expr:
+def _take_rows(given: Given) -> relax.Expr:
     return given.emit(relax.op.take(given["weight"], given["indices"], 0, mode="clip"))
 
 
@@ -124,7 +124,7 @@ MOVES: Converters = {
     "index.Tensor": _index,
     "index_select.default": _select,
     "select.int": _choose,
-    "embedding.default": _embed,
+    "embedding.default": _take_rows,
     "cat.default": _concatenate,
     "stack.default": _stack,
     "arange.start_step": _range,

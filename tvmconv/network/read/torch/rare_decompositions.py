@@ -106,12 +106,12 @@ def _distances(x1: Any, x2: Any, p: float, compute_mode: int | None) -> Any:
     return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
-def _overwritten(self: Any, src: Any, non_blocking: bool = False) -> Any:
+def _overwrite(self: Any, src: Any, non_blocking: bool = False) -> Any:
     """Return a tensor all of which was written to: nothing of what it was."""
     return src.to(self.dtype).expand(self.shape)
 
 
-def _added(self: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def _add_products(self: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """Return ``addbmm``, a sum over the batch; a factor of 0 leaves out what it multiplies, NaN too."""
     product = (batch1 @ batch2).sum(0) * alpha
     return self * beta + product if beta else product
@@ -119,11 +119,11 @@ def _added(self: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float
 
 RARER: Mapping[Any, Callable[..., Any]] = {
     aten._cdist_forward.default: _distances,
-    aten.addbmm.default: _added,
+    aten.addbmm.default: _add_products,
     aten.addmv.default: torch._decomp.decomposition_table[aten.addmv.default],
     aten.bucketize.Scalar: _bucket,
     aten.bucketize.Tensor: _bucket,
-    aten.copy.default: _overwritten,
+    aten.copy.default: _overwrite,
     aten.copysign.Scalar: _with_sign,
     aten.copysign.Tensor: _with_sign,
     aten.exp2.default: _power_of_2,

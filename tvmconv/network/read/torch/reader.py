@@ -17,7 +17,7 @@ from ....support.lines import line_of
 from .arguments import Converter, Given
 from .complex import is_complex
 from .constants import constants, fixed_of
-from .decompose import decomposed
+from .decompose import decompose
 from .elementwise import ARITHMETIC
 from .indexing import MOVES
 from .matmul import PRODUCTS
@@ -60,7 +60,7 @@ def read_torch(program: ExportedProgram) -> tvm.IRModule:
         If an operator is not known, or not in this use; it says which, and the line of code that called it.
     """
     try:
-        program = decomposed(program)
+        program = decompose(program)
     except Exception as error:  # of PyTorch's own operators
         raise UnreadError(last_line(error), None) from error
     return read_decomposed(program)
@@ -68,7 +68,7 @@ def read_torch(program: ExportedProgram) -> tvm.IRModule:
 
 def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
     """Return a program that is decomposed as a Relax module; errors are those of :func:`read_torch`."""
-    importer = _Importer()
+    importer = _ProgramImporter()
     try:
         importer.prepare(program)
         module = importer.from_exported_program(program, False, False, False, None)
@@ -84,11 +84,11 @@ def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
 
 def unread(nodes: Iterable[Node]) -> dict[Node, str]:
     """Return of nodes of a decomposed program's graph those that cannot be read, and why; what is fixed is an attribute of it."""
-    importer = _Importer()
+    importer = _ProgramImporter()
     return {node: why for node in nodes if (why := importer.lacking(node))}
 
 
-class _Importer(ExportedProgramImporter):  # type: ignore[misc]
+class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
     """TVM's frontend with our tables; it knows at which node it is."""
 
     convert_map: dict[str, Callable[..., Any]]
