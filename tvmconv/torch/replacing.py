@@ -154,9 +154,12 @@ class Replacing:
             given: list[Arguments] = []
 
             def before(_: Any, args: Any, kwargs: Any, given: list[Arguments] = given) -> None:
-                given.append(copy_tensors((args, kwargs)))  # since it may work in place
+                if not torch.compiler.is_compiling():  # as in a branch of torch.cond
+                    given.append(copy_tensors((args, kwargs)))  # since it may work in place
 
             def after(_: Any, args: Any, kwargs: Any, answer: Any, path: str = path, given: Any = given) -> None:
+                if torch.compiler.is_compiling():
+                    return
                 example = given.pop()
                 known = calls.setdefault(path, [])
                 if _shares(answer, (args, kwargs), modules[path]):

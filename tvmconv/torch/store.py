@@ -129,7 +129,8 @@ class Store:
 def key_of(graph: fx.GraphModule, *options: Any) -> str:
     """Return a name of a program and how it is compiled: of its operators, shapes, types and weights."""
     sha = hashlib.sha256(repr((__version__, *options)).encode())
-    for node in graph.graph.nodes:
+    parts = [each for each in graph.modules() if isinstance(each, fx.GraphModule)]  # itself, and branches
+    for node in (node for part in parts for node in part.graph.nodes):
         sha.update(node.format_node().encode() if node.op != "output" else str(node.args).encode())
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):

@@ -11,6 +11,7 @@ a tensor that no operator made and that is neither an argument nor the model's, 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -140,6 +141,10 @@ def watch(flat: Flat, *options: Any) -> str:
             with exporting(), _Operators(log), _Looks(log):
                 answers = flat(*flat.tensors)
         except Exception:  # noqa: BLE001 (of many classes: the model's code may see that it is exported; torch.export says why)
+            if (
+                "torch._dynamo" in sys.modules
+            ):  # it would skip from now on what it met under a mode, as what torch.cond calls
+                torch._dynamo.reset_code_caches()
             return ""
     structure = flat.structure()
     answers = [log.name(each) for each in answers]

@@ -18,20 +18,28 @@ from ..ir.ordering import greater, less
 from .elementwise import Legalize
 
 TYPES = ("float32", "float16", "float64")
+_WHOLE = ("int8", "uint8", "int16", "int32", "int64")
 # More than any index.
 _NO_INDEX = 2**31 - 1
 
 
-greatest = te.comm_reducer(greater, lambda dtype: tirx.const(-inf, dtype), "greatest")
-_least = te.comm_reducer(less, lambda dtype: tirx.const(inf, dtype), "least")
+def _start(dtype: str, end: float) -> Any:
+    """Return what no number of a type is beyond."""
+    if dtype in TYPES:
+        return tirx.const(end, dtype)
+    return tirx.min_value(dtype) if end < 0 else tirx.max_value(dtype)
 
 
-def _of_floats(make: Callable[[relax.BlockBuilder, relax.Call], relax.Expr]) -> Legalize:
-    """Return how an operator is legalized: of other types than `TYPES`, and of shapes that are not fixed, it is TVM's."""
+greatest = te.comm_reducer(greater, lambda dtype: _start(dtype, -inf), "greatest")
+_least = te.comm_reducer(less, lambda dtype: _start(dtype, inf), "least")
+
+
+def _of_floats(make: Callable[[relax.BlockBuilder, relax.Call], relax.Expr], types: Sequence[str] = TYPES) -> Legalize:
+    """Return how an operator is legalized: of other types, and of shapes that are not fixed, it is TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         shapes = (static_shape(each.ty) for each in (*call.args, call))
-        if str(call.args[0].ty.dtype) not in TYPES or any(shape is None or 0 in shape for shape in shapes):
+        if str(call.args[0].ty.dtype) not in types or any(shape is None or 0 in shape for shape in shapes):
             return call.op.get_attr("FLegalize")(builder, call)
         return make(builder, call)
 
@@ -177,7 +185,8 @@ def _index(reducer: Callable[..., Any], name: str) -> Legalize:
 
         return te.compute(shape, element, name, tag=topi.tag.COMM_REDUCE)
 
-    return _of_floats(make)
+    # TVM's own has two results at a time, whose buffers are no function's after a fusion.
+    return _of_floats(make, (*TYPES, *_WHOLE))
 
 
 def _unequal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

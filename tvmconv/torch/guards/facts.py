@@ -47,7 +47,8 @@ class Identity:
 
     def __init__(self, of: Any) -> None:
         self.of: Any = of
-        name = getattr(of, "__qualname__", None) or getattr(of, "__name__", None) or type(of).__qualname__
+        names = (getattr(of, each, None) for each in ("__name__", "__qualname__"))
+        name = next((each for each in names if isinstance(each, str)), type(of).__qualname__)
         self.text = name_of(of) if isinstance(of, types.CodeType) else f"{getattr(of, '__module__', '')}.{name}"
 
     def __eq__(self, other: object) -> bool:

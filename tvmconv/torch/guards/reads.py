@@ -13,6 +13,8 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 _STDLIB = sysconfig.get_path("stdlib")
 # Attributes that PyTorch's own code reads of each module.
 _ALWAYS = frozenset({"training", "forward", "_parameters", "_buffers", "_modules"})
@@ -64,6 +66,7 @@ def record(call: Callable[[], Any]) -> Reads:
             ran.setdefault(frame.f_code, frame.f_globals)
 
     before, was_collecting = sys.getprofile(), gc.isenabled()
+    _let_dynamo_skip(see.__code__)
     gc.disable()  # since it calls code that has nothing to do with this
     sys.setprofile(see)
     try:
@@ -90,6 +93,13 @@ def record(call: Callable[[], Any]) -> Reads:
             frozenset((module, chain) for chain in chains) if known else frozenset(),
         )
     return reads
+
+
+def _let_dynamo_skip(code: CodeType) -> None:
+    """Keep Dynamo, which torch.cond calls, from compiling code as a part of what it is given; Dynamo itself is not imported for this."""
+    dynamo = torch._C._dynamo.eval_frame
+    action = dynamo._FrameAction
+    dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(action.SKIP, action.DEFAULT))
 
 
 def is_library(module: str, file: str = "") -> bool:

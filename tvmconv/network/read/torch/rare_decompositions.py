@@ -92,13 +92,44 @@ def _median(self: Any) -> Any:
 
 def _median_along(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
     """Return the lower median along an axis: that in the middle of what is sorted, unless one is no number."""
+    value, place = _least_but(self, (self.shape[dim] + 1) // 2 if self.ndim else 1, dim, keepdim)
+    if self.is_floating_point():
+        value = torch.where(torch.isnan(self).any(dim, keepdim=keepdim), float("nan"), value)
+    return value, place
+
+
+def _least_but(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Any, Any]:
+    """Return ``kthvalue``: the number that is in a place of what is sorted, from 1."""
     data = self if self.ndim else self.reshape(1)
-    ordered = data.sort(dim)
-    middle = (data.shape[dim] - 1) // 2
-    value, place = (each.narrow(dim, middle, 1) for each in ordered)
-    if data.is_floating_point():
-        value = torch.where(torch.isnan(data).any(dim, keepdim=True), float("nan"), value)
+    value, place = (each.narrow(dim, k - 1, 1) for each in data.sort(dim))
     return (value, place) if keepdim and self.ndim else (value.squeeze(dim), place.squeeze(dim))
+
+
+def _running(combine: Callable[[Any, Any], Any], data: Any, dim: int) -> Any:
+    """Return what all numbers up to each along an axis combine to: rounds add those that lie 1, 2, 4 ... before (Hillis and Steele)."""
+    extent, step = data.shape[dim], 1
+    while step < extent:
+        rest = combine(data.narrow(dim, step, extent - step), data.narrow(dim, 0, extent - step))
+        data = torch.cat([data.narrow(dim, 0, step), rest], dim)
+        step *= 2
+    return data
+
+
+def _running_extreme(extreme: Callable[[Any, Any], Any], self: Any, dim: int) -> tuple[Any, Any]:
+    """Return ``cummax`` or ``cummin``, and the last place of each that is up to there; once one is no number, all that follow."""
+    if not self.ndim:
+        return self, torch.zeros_like(self, dtype=torch.int64)
+    best = _running(extreme, self, dim)
+    found = (self == best) | (self != self)
+    form = [1] * self.ndim
+    form[dim] = -1
+    places = torch.arange(self.shape[dim]).reshape(form)
+    return best, _running(torch.maximum, torch.where(found, places, 0), dim)
+
+
+def _running_logarithm(self: Any, dim: int) -> Any:
+    """Return ``logcumsumexp``: the logarithm of the sum of all powers up to each."""
+    return _running(torch.logaddexp, self, dim) if self.ndim else self
 
 
 def _distances(x1: Any, x2: Any, p: float, compute_mode: int | None) -> Any:
@@ -126,13 +157,17 @@ RARER: Mapping[Any, Callable[..., Any]] = {
     aten.copy.default: _overwrite,
     aten.copysign.Scalar: _with_sign,
     aten.copysign.Tensor: _with_sign,
+    aten.cummax.default: partial(_running_extreme, torch.maximum),
+    aten.cummin.default: partial(_running_extreme, torch.minimum),
     aten.exp2.default: _power_of_2,
     aten.expm1.default: _expm1,
     aten.fmax.default: partial(_known_extreme, torch.maximum),
     aten.fmin.default: partial(_known_extreme, torch.minimum),
     aten.hypot.default: _hypotenuse,
+    aten.kthvalue.default: _least_but,
     aten.log1p.default: _log1p,
     aten.log_sigmoid.default: _log_sigmoid,
+    aten.logcumsumexp.default: _running_logarithm,
     aten.median.default: _median,
     aten.median.dim: _median_along,
     aten.searchsorted.Scalar: _place,

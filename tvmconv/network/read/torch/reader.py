@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -85,7 +86,15 @@ def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
 def unread(nodes: Iterable[Node]) -> dict[Node, str]:
     """Return of nodes of a decomposed program's graph those that cannot be read, and why; what is fixed is an attribute of it."""
     importer = _ProgramImporter()
-    return {node: why for node in nodes if (why := importer.lacking(node))}
+    return {node: why for node in nodes if (why := _branching(node) or importer.lacking(node))}
+
+
+def _branching(node: Node) -> str:
+    """Return that PyTorch calls the graphs that a node is given, of which a part of a program has none; else nothing."""
+    module = node.graph.owning_module
+    given = [each for each in node.all_input_nodes if each.op == "get_attr"]
+    is_graph = any(isinstance(attrgetter(str(each.target))(module), torch.nn.Module) for each in given)
+    return "its branches are PyTorch's" if is_graph else ""
 
 
 class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]

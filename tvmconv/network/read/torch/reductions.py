@@ -59,6 +59,11 @@ def _any(given: Given) -> relax.Expr:
     return given.of_type(given.emit(relax.op.max(numbers, given.axes(), keepdims=_keep(given))), "bool")
 
 
+def _scan(operator: Reduce) -> Converter:
+    """Return how to convert a cumulative sum or product in the type of its answer."""
+    return lambda given: given.emit(operator(given.of_type(given["self"], given.dtype), *given.axes()))
+
+
 def _variance(given: Given) -> relax.Expr:
     """Return ``var.correction``: squared deviations by their number less the correction, which is 1 unless given."""
     axes, correction = given.axes(), given["correction"]
@@ -106,6 +111,8 @@ REDUCTIONS: Converters = {
     "max.dim": _extreme_with_index(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_with_index(relax.op.min, relax.op.argmin),
     **{f"any.{of}": _any for of in ("dim", "dims", "default")},
+    "cumsum.default": _scan(relax.op.cumsum),
+    "cumprod.default": _scan(relax.op.cumprod),
     "var.correction": _variance,
     "var_mean.correction": _variance_and_mean,
     "linalg_vector_norm.default": _vector_norm,
