@@ -34,7 +34,7 @@ FAMILIES = {
     "conv3d-n?-i8x?x?x?-o16x?x?x?-k1x1x1-s1x1x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-OIX-f16-scale": "direct",
     "conv2d-n?-i8x?x?-o8x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32": "winograd4",
 }
-SIZES = ((1, 1, 1), (2, 1, 9), (1, 5, 3), (1, 13, 31), (3, 24, 24), (1, 50, 67))
+SIZES = ((1, 1, 1), (2, 1, 9), (1, 5, 3), (1, 13, 31), (2, 24, 25), (1, 33, 47))
 SPREAD = 5  # threads that compute other blocks than one
 
 
@@ -90,7 +90,7 @@ def test_every_size_is_exact_by_any_number_of_threads(folder: Path, text: str) -
         assert all(np.array_equal(answers[0], other) for other in answers[1:])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_drawn_families_are_exact(tmp_path: Path, seed: int) -> None:
     rng, target = random.Random(seed), Target.parse("host")
     assert isinstance(target, CpuTarget)

@@ -37,6 +37,8 @@ _LINK_FLAGS = (
     "-Wl,--version-script=exports.map",
 )
 NATIVE = Path(__file__).parents[1] / "native"
+# Loops over a few bytes stay loops.
+_OWN_LOOPS = ("-fno-tree-loop-distribute-patterns",)
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
@@ -95,7 +97,7 @@ def link_family(executable: Any, path: str | os.PathLike[str], table: str, isa: 
         work = library.parent
         executable.mod.write_to_file(str(work / "kernel.o"))
         (work / "table.o").write_bytes(compile_text(table, isa=isa))
-        (work / "family.o").write_bytes(_service_object(NATIVE / "family.c", isa))
+        (work / "family.o").write_bytes(compile_runtime("family.c", *_OWN_LOOPS, isa=isa))
         _link_kernels(work, ("kernel.o", "table.o", "family.o"), library, isa)
 
 

@@ -8,10 +8,7 @@
  */
 #include "family.h"
 
-#include <stdatomic.h>
 #include <string.h>
-
-#include "parallel.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define LINE_BYTES 64
@@ -115,7 +112,7 @@ typedef struct {
   int64_t first_input[MOST_AXES]; /* that the output 0 reads, of a transposed convolution the one at the first block's begin */
   Cover cover;
   int64_t blocks; /* of an image */
-  _Atomic(TVMFFIObjectHandle) error;
+  int64_t total, shared; /* of all images, and those that threads share */
 } Run;
 
 /* A part of an image: `extents` from `from` on, of which those from `begin` to `end` are in the image. */
@@ -161,6 +158,28 @@ static char* place_of(const Family* f, const Array* array, const Part* part, int
   return image_of(f, array, image) + offset * pixel_bytes(f, array);
 }
 
+/* Copies or clears a few bytes, a multiple of an element's: rows of planes are short, for which the C library's functions take longer. */
+#define FEW_BYTES 256
+static inline void copy_row(char* to, const char* from, int64_t bytes) {
+  if (bytes > FEW_BYTES || bytes < 16) {
+    if (bytes > FEW_BYTES) {
+      memcpy(to, from, bytes);
+    } else {
+      for (int64_t at = 0; at < bytes; at += 2) __builtin_memcpy(to + at, from + at, 2);
+    }
+    return;
+  }
+  for (int64_t at = 0; at < bytes - 16; at += 16) __builtin_memcpy(to + at, from + at, 16);
+  __builtin_memcpy(to + bytes - 16, from + bytes - 16, 16);
+}
+static inline void clear_row(char* to, int64_t bytes) {
+  if (bytes > FEW_BYTES) {
+    memset(to, 0, bytes);
+  } else {
+    for (int64_t at = 0; at < bytes; at += 2) __builtin_memset(to + at, 0, 2);
+  }
+}
+
 /* Copies a part of an image to a block, with zeros for what is outside, or what is inside back. */
 static void copy(const Family* f, const Array* array, const Part* part, int64_t image, char* block, int back) {
   const int last = f->rank - 1;
@@ -174,7 +193,7 @@ static void copy(const Family* f, const Array* array, const Part* part, int64_t 
         const int in_depth = last < 2 || (z >= part->begin[0] && z < part->end[0]);
         const int in_height = last < 1 || (y >= part->begin[last - 1] && y < part->end[last - 1]);
         if (!in_depth || !in_height || inside == 0) {
-          if (!back) memset(block, 0, row);
+          if (!back) clear_row(block, row);
           continue;
         }
         int64_t offset = last > 1 ? plane * array->extents[0] + part->from[0] + z : plane;
@@ -182,11 +201,11 @@ static void copy(const Family* f, const Array* array, const Part* part, int64_t 
         offset = offset * array->extents[last] + part->from[last] + part->begin[last];
         char* there = from + offset * pixel;
         if (back) {
-          memcpy(there, block + before, inside);
+          copy_row(there, block + before, inside);
         } else {
-          memset(block, 0, before);
-          memcpy(block + before, there, inside);
-          memset(block + before + inside, 0, row - before - inside);
+          clear_row(block, before);
+          copy_row(block + before, there, inside);
+          clear_row(block + before + inside, row - before - inside);
         }
       }
 }
@@ -260,14 +279,21 @@ static int compute(const Run* run, int64_t number) {
   return compute_block(run, region, image, number);
 }
 
-static int shared_block(void* data, int64_t number) {
+/* Tasks of TVM's parallel loops, of which launcher.c, or a library for C, has the threads. */
+typedef struct {
+  void* sync_handle;
+  int32_t count;
+} Tasks;
+extern int (*__TVMBackendParallelLaunch)(int (*)(int, Tasks*, void*), void*, int);
+
+/* A thread's share of the blocks, as many for each. */
+static int compute_share(int task, Tasks* tasks, void* data) {
   Run* run = data;
-  if (compute(run, number) == 0) return 0;
-  /* A raised error belongs to the thread that raised it. */
-  TVMFFIObjectHandle error = NULL, none = NULL;
-  TVMFFIErrorMoveFromRaised(&error);
-  if (!atomic_compare_exchange_strong(&run->error, &none, error) && error != NULL) TVMFFIObjectDecRef(error);
-  return -1;
+  const int64_t each = run->total / tasks->count;
+  if (task == 0) run->shared = each * tasks->count;
+  for (int64_t number = task * each; number < (task + 1) * each; number++)
+    if (compute(run, number) != 0) return -1;
+  return 0;
 }
 
 /* ---- Calls: data, filter or packed filter, the other operands, output; then the pads at the begin of each axis. */
@@ -308,14 +334,9 @@ static int run_family(const Family* f, const TVMFFIAny* args, int32_t num_args) 
   }
   run.cover = cover_of(f, from, run.output.extents);
   for (int each = 0; each < run.cover.count; each++) run.blocks += run.cover.regions[each].count;
-  const int64_t total = run.data.batch * run.blocks, threads = tvmconv_call_threads();
-  const int64_t shared = threads > 1 ? total / threads * threads : 0;
-  if (shared != 0 && tvmconv_share(shared, shared_block, &run) != 0) {
-    TVMFFIObjectHandle error = atomic_load(&run.error);
-    if (error != NULL) TVMFFIErrorSetRaised(error);
-    return -1;
-  }
-  for (int64_t number = shared; number < total; number++)
+  run.total = run.data.batch * run.blocks;
+  if (run.total > 1 && __TVMBackendParallelLaunch(compute_share, &run, 0) != 0) return -1;
+  for (int64_t number = run.shared; number < run.total; number++)
     if (compute(&run, number) != 0) return -1;
   return 0;
 }

@@ -59,8 +59,6 @@ static int parallel_launch(ParallelTask task, void* data, int num_task) {
   return failed ? -1 : 0;
 }
 
-int tvmconv_call_threads(void) { return current_threads(); }
-
 /* Calls `body` with every index below `count`, by the threads of the current call. */
 int tvmconv_share(int64_t count, Body body, void* data) {
   return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(current_threads(), count, body, data);

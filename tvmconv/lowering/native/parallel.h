@@ -19,9 +19,6 @@ int tvmconv_by_team(int threads, int (*call)(void* data), void* data);
 /* The same by as many threads, and of such a pool, as the current call of the library has (launcher.c). */
 int tvmconv_share(int64_t count, Body body, void* data);
 
-/* Returns how many these are at most. */
-int tvmconv_call_threads(void);
-
 /* Before a fork: OpenMP's threads end, and come again when they are asked for. */
 void tvmconv_retire_openmp(void);
 
