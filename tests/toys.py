@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from warm_workers import unoptimized
 
-from tvmconv import ops
+from tvmconv import ops, parse_family
 from tvmconv.problem import Problem
-from tvmconv.runtime.bundle import Bundle, BundleTarget, Entry, write_manifest
+from tvmconv.runtime.bundle import Bundle, BundleTarget, Entry, read_bundle, write_manifest
 from tvmconv.signature import format_signature
 
 if TYPE_CHECKING:
@@ -49,6 +51,31 @@ def write_bundle(path: Path, entries: Iterable[Entry], **targets: Iterable[str])
     bundle = Bundle(path, "0.1.0", "0.27.0.post1", None, kinds, tuple(entries))
     write_manifest(bundle)
     return bundle
+
+
+def compile_families(
+    path: Path, families: Mapping[str, str], target: str = "host", problems: Iterable[Problem] = ()
+) -> Path:
+    """Compile a bundle of families, by their texts, each by an algorithm, in this process, unverified; and of `problems`.
+
+    Without LLVM's optimizations, as `quick` of :func:`compile_bundle`.
+    """
+    from tvmconv.building.decision.decide import Decision, Way
+    from tvmconv.building.fallbacks import Attempt, Job, attempt
+    from tvmconv.targets.target import CpuTarget, Target
+
+    compile_bundle(path, problems, target, quick=True)
+    parsed, made = Target.parse(target), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuTarget, "tvm", unoptimized(CpuTarget.tvm))
+        for number, (text, algorithm) in enumerate(families.items()):
+            way = Way("default", algorithm)
+            job = Job(Decision(parse_family(text), parsed, "default", (way,)), str(path), check=False)
+            built = attempt(Attempt(job, way, f"{parsed.name}/family{number}.so"))
+            assert built is not None
+            made.append(replace(built.entry, verified=True))
+    write_manifest(replace(read_bundle(path), families=tuple(made)))
+    return path
 
 
 def compile_bundle(

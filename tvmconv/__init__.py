@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from . import torch as torch
     from .building.builder import build as build
     from .building.options import BuildOptions as BuildOptions
+    from .family import ProblemFamily as ProblemFamily
+    from .family_text import format_family as format_family
+    from .family_text import parse_family as parse_family
     from .frontends import read_model as read_model
     from .problem import Problem as Problem
     from .runtime.explained import explain as explain
@@ -41,14 +44,17 @@ _HOME = {
     "Network": "runtime.networks.network",
     "PackedFilter": "runtime.packed",
     "Problem": "problem",
+    "ProblemFamily": "family",
     "Records": "tuning.records",
     "Registry": "runtime.registry",
     "Target": "targets.target",
     "build": "building.builder",
     "explain": "runtime.explained",
+    "format_family": "family_text",
     "format_signature": "signature",
     "load": "runtime.registry",
     "load_network": "runtime.networks.network",
+    "parse_family": "family_text",
     "parse_signature": "signature",
     "read_model": "frontends",
     "tune": "tuning.tuner",

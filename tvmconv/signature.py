@@ -13,19 +13,24 @@ its default: ``bias``, then the epilogue's steps. New fields become new tails, s
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from .epilogue import parse_epilogue
+from .epilogue import Step, parse_epilogue
 from .errors import InvalidProblemError, SignatureError
 from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Op, Problem
 
-_PREFIX: dict[Op, str] = {"convolution": "conv", "convolution_backprop_data": "backprop"}
-_OP = {prefix: op for op, prefix in _PREFIX.items()}
+PREFIXES: dict[Op, str] = {"convolution": "conv", "convolution_backprop_data": "backprop"}
+OPS_BY_PREFIX = {prefix: op for op, prefix in PREFIXES.items()}
 _EXAMPLE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _NUMBERS = rf"({_NUMBER}(?:x{_NUMBER})*)"
 # Fields with their meaning, pattern and an example, in order; tails follow.
-_FIELDS = (
-    ("the operation and its spatial rank", rf"({'|'.join(_OP)})([123])d", "conv2d or backprop2d (1d, 2d, 3d)"),
+FIELDS = (
+    (
+        "the operation and its spatial rank",
+        rf"({'|'.join(OPS_BY_PREFIX)})([123])d",
+        "conv2d or backprop2d (1d, 2d, 3d)",
+    ),
     ("the batch", f"n({_NUMBER})", "n1"),
     ("the input's channels and spatial extents", f"i{_NUMBERS}", "i64x56x56"),
     ("the output's channels and spatial extents", f"o{_NUMBERS}", "o64x56x56"),
@@ -54,14 +59,14 @@ def format_signature(problem: Problem) -> str:
     if not isinstance(p, Problem):
         raise InvalidProblemError(f"problem is {p!r:.80}, a {type(p).__name__}; it must be a tvmconv.Problem")
     fields = (
-        f"{_PREFIX[p.op]}{p.rank}d",
+        f"{PREFIXES[p.op]}{p.rank}d",
         f"n{p.batch}",
-        f"i{_join((p.in_channels, *p.in_spatial))}",
-        f"o{_join((p.out_channels, *p.out_spatial))}",
-        f"k{_join(p.kernel)}",
-        f"s{_join(p.strides)}",
-        f"d{_join(p.dilations)}",
-        f"p{_join(p.pads_begin)}_{_join(p.pads_end)}",
+        f"i{join((p.in_channels, *p.in_spatial))}",
+        f"o{join((p.out_channels, *p.out_spatial))}",
+        f"k{join(p.kernel)}",
+        f"s{join(p.strides)}",
+        f"d{join(p.dilations)}",
+        f"p{join(p.pads_begin)}_{join(p.pads_end)}",
         f"g{p.groups}",
         p.data_format,
         p.filter_format,
@@ -80,48 +85,25 @@ def parse_signature(text: str) -> Problem:
     SignatureError
         If `text` does not have the form of a signature, or its numbers contradict each other.
     """
-    if not isinstance(text, str):
-        raise SignatureError(f"{text!r} is a {type(text).__name__}, not a signature; one is a text like {_EXAMPLE}")
-    if len(text) > _MAX_LENGTH:
-        raise SignatureError(f"{text[:80]!r}... has {len(text)} characters; a signature has at most {_MAX_LENGTH}")
-    parts = text.split("-")
-    groups: list[str] = []
-    for position, (meaning, pattern, example) in enumerate(_FIELDS, 1):
-        part = parts[position - 1] if position <= len(parts) else None
-        match = re.fullmatch(pattern, part) if part is not None else None
-        if match is None:
-            given = "is missing" if part is None else f"is {part!r}"
-            raise SignatureError(
-                f"{text!r} is not a signature: field {position}, {meaning}, {given}; it must look like {example}. "
-                f"A whole one: {_EXAMPLE}"
-            )
-        groups += match.groups()
-    tails = parts[len(_FIELDS) :]
-    bias = tails[:1] == ["bias"]
-    try:
-        epilogue = parse_epilogue("-".join(tails[bias:]) if tails[bias:] else None)
-    except InvalidProblemError as error:
-        raise SignatureError(
-            f"{text!r} ends in {'-'.join(tails)!r}; allowed are bias and an epilogue: {error}"
-        ) from error
+    groups, bias, epilogue = match_fields(text)
     op, rank, batch, inputs, outputs, kernel, strides, dilations, begin, end, group_count, *formats = groups
-    in_channels, *in_spatial = _split(inputs)
-    out_channels, *out_spatial = _split(outputs)
+    in_channels, *in_spatial = split(inputs)
+    out_channels, *out_spatial = split(outputs)
     if len(in_spatial) != int(rank):
         raise SignatureError(f"{text!r} says {rank}d, but i{inputs} has {len(in_spatial)} spatial extents")
     try:
         return Problem(
-            op=_OP[op],
+            op=OPS_BY_PREFIX[op],
             batch=int(batch),
             in_channels=in_channels,
             in_spatial=tuple(in_spatial),
             out_channels=out_channels,
             out_spatial=tuple(out_spatial),
-            kernel=_split(kernel),
-            strides=_split(strides),
-            dilations=_split(dilations),
-            pads_begin=_split(begin),
-            pads_end=_split(end),
+            kernel=split(kernel),
+            strides=split(strides),
+            dilations=split(dilations),
+            pads_begin=split(begin),
+            pads_end=split(end),
             groups=int(group_count),
             data_format=formats[0],
             filter_format=formats[1],
@@ -133,9 +115,55 @@ def parse_signature(text: str) -> Problem:
         raise SignatureError(f"{text!r} is not a valid problem: {error}") from error
 
 
-def _join(values: tuple[int, ...]) -> str:
+def match_fields(
+    text: str, fields: Sequence[tuple[str, str, str]] = FIELDS, whole: str = _EXAMPLE
+) -> tuple[list[str], bool, tuple[Step, ...]]:
+    """Return the groups of the fields' patterns in a text, whether it goes on with a bias, and its epilogue.
+
+    Parameters
+    ----------
+    fields
+        The meaning of each field, its pattern and an example.
+    whole
+        Example of a whole text.
+
+    Raises
+    ------
+    SignatureError
+        If the text does not have that form.
+    """
+    if not isinstance(text, str):
+        raise SignatureError(f"{text!r} is a {type(text).__name__}, not a signature; one is a text like {whole}")
+    if len(text) > _MAX_LENGTH:
+        raise SignatureError(f"{text[:80]!r}... has {len(text)} characters; a signature has at most {_MAX_LENGTH}")
+    parts = text.split("-")
+    groups: list[str] = []
+    for position, (meaning, pattern, example) in enumerate(fields, 1):
+        part = parts[position - 1] if position <= len(parts) else None
+        match = re.fullmatch(pattern, part) if part is not None else None
+        if match is None:
+            given = "is missing" if part is None else f"is {part!r}"
+            raise SignatureError(
+                f"{text!r} is not a signature: field {position}, {meaning}, {given}; it must look like {example}. "
+                f"A whole one: {whole}"
+            )
+        groups += match.groups()
+    tails = parts[len(fields) :]
+    bias = tails[:1] == ["bias"]
+    try:
+        epilogue = parse_epilogue("-".join(tails[bias:]) if tails[bias:] else None)
+    except InvalidProblemError as error:
+        raise SignatureError(
+            f"{text!r} ends in {'-'.join(tails)!r}; allowed are bias and an epilogue: {error}"
+        ) from error
+    return groups, bias, epilogue
+
+
+def join(values: Sequence[object]) -> str:
+    """Return numbers as signatures have them."""
     return "x".join(map(str, values))
 
 
-def _split(text: str) -> tuple[int, ...]:
+def split(text: str) -> tuple[int, ...]:
+    """Return the numbers of a text that :func:`join` made."""
     return tuple(int(part) for part in text.split("x"))

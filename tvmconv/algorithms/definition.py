@@ -41,12 +41,15 @@ class Definition:
         What `func` computes, in order: each a Window, on GPUs a CudaWindow.
     outputs
         The store index of each output buffer's elements in the kernel's one output.
+    images
+        Of a block of a family, the names of arrays that may be parts of larger images (`tvmconv.lowering.cpu.images`); None: it is no block.
     """
 
     problem: Problem
     func: tirx.PrimFunc
     windows: Sequence[Any]
     outputs: list[StoreIndex]
+    images: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         outs = list(self.func.params)[len(self.problem.operands) :]

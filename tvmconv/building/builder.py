@@ -25,6 +25,8 @@ from ..errors import (
     TvmconvWarning,
     missing_extra,
 )
+from ..family import ProblemFamily
+from ..family_text import is_family
 from ..lowering.code_generator import generator_of
 from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem, list_of
@@ -42,7 +44,7 @@ from ..targets.target import Target
 from ..tuning.records import Records, records_of
 from ..version import __version__
 from .cache import keep, take
-from .decision.decide import decide
+from .decision.decide import decide, decide_families
 from .decision.rank import is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def build(
-    problems: Iterable[Problem],
+    problems: Iterable[Problem | ProblemFamily],
     path: str | os.PathLike[str],
     target: str | Target | Sequence[str | Target] = "host",
     **options: Unpack[BuildOptions],
@@ -69,7 +71,7 @@ def build(
     Parameters
     ----------
     problems
-        What to build; equal problems are built once, and tuned as problems that count more.
+        What to build, problems and families of them; equal ones are built once, and problems tuned as ones that count more.
     path
         The bundle's folder. Missing parents are made.
     target
@@ -106,8 +108,10 @@ def build(
     OSError
         If the bundle cannot be written, for instance because the disk is full.
     """
-    given = list_of(problems)
-    if not given:
+    asked = list(problems) if isinstance(problems, Iterable) and not isinstance(problems, str) else problems
+    families = [each for each in asked if isinstance(each, ProblemFamily)] if isinstance(asked, list) else []
+    given = list_of([each for each in asked if not isinstance(each, ProblemFamily)] if families else asked)
+    if not given and not families:
         raise InvalidProblemError("there is no problem to build; give at least one")
     chosen = complete(options)
     check_math(chosen["math"])
@@ -120,7 +124,7 @@ def build(
     place = follow_link(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     with staging(place) as folder:
-        outcomes = build_kernels(given, targets, folder, chosen)
+        outcomes = build_kernels(given, targets, folder, chosen, families=families)
         if not chosen["fallback"]:
             _check_complete(outcomes, path, fallback=False)
         entries = [each.built.entry for each in outcomes if each.built is not None]
@@ -136,8 +140,9 @@ def build_kernels(
     folder: Path,
     options: BuildOptions,
     keep_functions: bool = False,
+    families: Sequence[ProblemFamily] = (),
 ) -> list[Outcome]:
-    """Build a kernel for each distinct problem and target, as a library in `folder`, in the order in which they are done.
+    """Build a kernel for each distinct problem, or family, and target, as a library in `folder`, in the order in which they are done.
 
     Parameters
     ----------
@@ -147,6 +152,8 @@ def build_kernels(
         All of `tvmconv.building.options`, as `completed` returns them.
     keep_functions
         Return the functions of kernels, too (`Built.functions`).
+    families
+        Families to build.
 
     Raises
     ------
@@ -159,15 +166,20 @@ def build_kernels(
     math, network = options["math"], options["network"]
     is_tuned = bool(options["trials"] or options["seconds"])
     records = records_of(options["records"], written=is_tuned)
-    if is_tuned:
+    if is_tuned and problems:
         tune_for(targets, problems, options["trials"], options["seconds"], records, math, network=network)
     entry_points = EntryPoints.PACKED if options["prepacked"] else EntryPoints.BOTH
     work: list[Job] = []
     for target in targets:
         decisions = decide(problems, target, math, records, network, options["room"], options["transfer"])
+        decisions += decide_families(families, target, math)
         described = bundle_target(target)
         check = options["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
-        work += [Job(each, str(folder), check, entry_points, keep_functions) for each in decisions]
+        is_foreign = find_emulator(described) is not None
+        work += [
+            Job(each, str(folder), check and not (is_foreign and each.is_family), entry_points, keep_functions)
+            for each in decisions
+        ]
     return _compile(work, options["jobs"], options["progress"])
 
 
@@ -248,8 +260,9 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
             warnings.warn(
                 f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
             )
-        if outcome.built is not None and (reason := slow(job.problem, job.target, outcome.built.entry.algorithm)):
-            why = f"tvmconv explain {format_signature(job.problem)} --algorithms --target {job.target.name}"
+        problem = job.problem.typical if isinstance(job.problem, ProblemFamily) else job.problem
+        if outcome.built is not None and (reason := slow(problem, job.target, outcome.built.entry.algorithm)):
+            why = f"tvmconv explain {format_signature(problem)} --algorithms --target {job.target.name}"
             warnings.warn(f"{job}: slow: {reason}; {why} says why", TvmconvWarning, stacklevel=3)
         if progress is not None:
             progress(len(done), len(work), str(job))
@@ -301,14 +314,15 @@ def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[E
         move_into_place(folder, path)
 
 
-def _bundle(folder: Path, targets: Iterable[Target], entries: Iterable[Entry] = ()) -> Bundle:
+def _bundle(folder: Path, targets: Iterable[Target], entries: Sequence[Entry] = ()) -> Bundle:
     return Bundle(
         path=folder,
         tvmconv=__version__,
         tvm=version("apache-tvm"),
         source_commit=_source_commit(),
         targets={target.name: bundle_target(target) for target in targets},
-        entries=tuple(entries),
+        entries=tuple(each for each in entries if not is_family(each.signature)),
+        families=tuple(each for each in entries if is_family(each.signature)),
     )
 
 
@@ -330,8 +344,8 @@ def _merge(new: Bundle, old: Bundle) -> Bundle:
             raise BundleError(
                 f"{old.path} has kernels for a {name} with other CPU features than are built for now; build into another folder"
             )
-    built_now = {(entry.signature, entry.target) for entry in new.entries}
-    kept = tuple(entry for entry in old.entries if (entry.signature, entry.target) not in built_now)
+    built_now = {(entry.signature, entry.target) for entry in new.all_entries}
+    kept = tuple(entry for entry in old.all_entries if (entry.signature, entry.target) not in built_now)
     for entry in kept:
         library = new.path / entry.file
         library.parent.mkdir(parents=True, exist_ok=True)
@@ -340,7 +354,8 @@ def _merge(new: Bundle, old: Bundle) -> Bundle:
         carry_nodes(new, old),
         source_commit=new.source_commit if new.source_commit == old.source_commit else None,
         targets={**{entry.target: old.targets[entry.target] for entry in kept}, **new.targets},
-        entries=(*new.entries, *kept),
+        entries=(*new.entries, *(each for each in kept if not is_family(each.signature))),
+        families=(*new.families, *(each for each in kept if is_family(each.signature))),
     )
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from ..isa.machine import model_name
 from ..runtime.bundle import Entry
-from ..signature import format_signature
 from ..support.cache import Cache
 from ..targets.target import CpuTarget
 from .fallbacks import BuiltKernel, Job, Outcome, file_of
@@ -36,7 +35,7 @@ def key_of(job: Job) -> str:
         "format": _FORMAT,
         "package": _sources(),
         "versions": [version("apache-tvm"), version("apache-tvm-ffi")],
-        "problem": format_signature(job.problem),
+        "problem": decision.signature,
         "target": repr(target),
         "costs": _plain(target.costs) if isinstance(target, CpuTarget) else None,
         "math": decision.math,

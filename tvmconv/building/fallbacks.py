@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompilationError, ToolchainError, TvmconvError, VerificationError, last_line
+from ..family import ProblemFamily
 from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.verify import REFERENCE_FLOPS, KernelCheck, check_kernel
-from ..signature import format_signature
 from ..support.files import check_full
 from ..support.sandbox import Call
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from ..tuning.records import Record
 from ..version import __version__
 from .decision.decide import Decision, Way
@@ -52,9 +53,20 @@ class Job:
     keep_functions: bool = False
 
     @property
-    def problem(self) -> Problem:
-        """Return the problem."""
+    def problem(self) -> Problem | ProblemFamily:
+        """Return the problem, or the family."""
         return self.decision.problem
+
+    @property
+    def sizes(self) -> tuple[Problem, ...]:
+        """Problems that a family's kernel is checked at; none: it is no family."""
+        return self.problem.examples() if isinstance(self.problem, ProblemFamily) else ()
+
+    @property
+    def flops(self) -> int:
+        """Operations of a check."""
+        problem = self.problem
+        return sum(each.flops for each in self.sizes) if isinstance(problem, ProblemFamily) else problem.flops
 
     @property
     def target(self) -> Target:
@@ -128,7 +140,7 @@ def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
         # A process that loaded a library would take another of the same name for it.
         trial = Attempt(job, way, f"{file.removesuffix('.so')}.{count}.so")
         try:
-            built = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
+            built = call(trial, ATTEMPT_SECONDS + job.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
             (folder / trial.file).unlink(missing_ok=True)
             check_full(error, folder.parent)
@@ -146,14 +158,15 @@ def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
 
 def file_of(job: Job) -> str:
     """Return the library of a job's kernel, within its folder."""
-    return f"{job.target.folder}/{_file_name(format_signature(job.problem))}.so"
+    return f"{job.target.folder}/{_file_name(job.decision.signature)}.so"
 
 
 def _file_name(signature: str) -> str:
-    """Return what a library is called: its signature, or where file systems have no room for that, a part and a hash."""
-    if len(signature) <= LONGEST_NAME:
+    """Return what a library is called: its signature, or where file systems have no room for that, or characters, a part and a hash."""
+    plain = re.sub(r"[^A-Za-z0-9_.()+-]", "_", signature)  # of families
+    if plain == signature and len(signature) <= LONGEST_NAME:
         return signature
-    return f"{signature[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
+    return f"{plain[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
 
 
 def attempt(task: Attempt) -> BuiltKernel | None:
@@ -174,7 +187,7 @@ def attempt(task: Attempt) -> BuiltKernel | None:
         return None
     tuned = way.record if way.origin == "tuned" else None
     entry = Entry(
-        signature=format_signature(job.problem),
+        signature=job.decision.signature,
         target=job.target.name,
         algorithm=kernel.algorithm,
         definition_version=kernel.version,
@@ -190,7 +203,7 @@ def attempt(task: Attempt) -> BuiltKernel | None:
         transferred_from=way.record.signature if way.record and not tuned else None,
     )
     if job.check:
-        answer = check_kernel(KernelCheck(bundle_of(job), entry))
+        answer = check_kernel(KernelCheck(bundle_of(job), entry, job.sizes))
         if answer.wrong:
             raise VerificationError(f"its kernel is wrong: {answer.wrong}")
         entry = answer.recorded(entry)
@@ -216,7 +229,7 @@ def _candidate_for(job: Job, way: Way) -> Candidate | None:
     from ..tuning.replay import spaces_of
     from ..tuning.transfer import adapt
 
-    assert way.record is not None
+    assert way.record is not None and isinstance(job.problem, Problem)
     if way.origin != "transferred":
         return way.record.candidate
     spaces = spaces_of(job.problem, job.target, job.decision.math)
@@ -228,13 +241,18 @@ def _candidate_for(job: Job, way: Way) -> Candidate | None:
 
 def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
     from ..lowering.compiler import Choice, compile_problem
+    from ..lowering.cpu.family import write_family
     from ..tuning.replay import TVM_ERRORS, compile_candidate
 
     problem, target = job.problem, job.target
     if way.record is not None:
+        assert isinstance(problem, Problem)
         candidate = _candidate_for(job, way)
         return None if candidate is None else compile_candidate(problem, target, candidate, path, job.entry_points)
     try:
+        if isinstance(problem, ProblemFamily):
+            assert isinstance(target, CpuTarget)
+            return write_family(problem, target, path, way.algorithm)
         return compile_problem(problem, target, path, choice=Choice(way.algorithm), entry_points=job.entry_points)
     except TVM_ERRORS as error:
         if isinstance(error, TvmconvError):

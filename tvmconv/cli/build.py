@@ -7,14 +7,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BuildError
+from ..errors import BuildError, InvalidProblemError
+from ..problem import Problem
 from ..runtime.bundle import MANIFEST
 from .output import progress_bar
 from .parsing import add_command, add_math, add_no_cache, add_records, positive, positive_seconds, unsigned
-from .sources import add_sources, network_of, problems_of, read_models
+from .sources import add_sources, network_of, problems_of, read_models, split_families
 from .tune import peak_of, progress_line
 
 if TYPE_CHECKING:
+    from ..family import ProblemFamily
     from ..frontends import Model
     from .parsing import Subparsers
 
@@ -22,6 +24,8 @@ EXAMPLE = """\
   tvmconv build resnet50.onnx --output resnet50.bundle
   tvmconv build detector.onnx --shape images=1x3x320x320 --shape images=1x3x640x640 --output detector.bundle
   tvmconv build detector.onnx --shape images=1x3x320x320 --with-filters --output detector.bundle
+  tvmconv build recogniser.onnx --shape x=1x3x48x? --output recogniser.bundle
+  tvmconv build resnet50.onnx --batch 1 --any-size --output resnet50.bundle
   tvmconv build resnet50.onnx --batch 8 --dtype bf16 --target x86-64-v3 --target x86-64-v4 --output resnet50.bundle
   tvmconv build resnet50.onnx --batch 1 --batch 8 --output resnet50.bundle
   tvmconv build resnet50.onnx --target cuda:sm_80,sm_90 --target x86-64-v3 --output resnet50.bundle
@@ -40,7 +44,12 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
-    add_sources(parser)
+    add_sources(parser, free=True)
+    parser.add_argument(
+        "--any-size",
+        action="store_true",
+        help="one kernel for every batch, spatial extents and pads of each convolution, instead of kernels for these",
+    )
     parser.add_argument("-o", "--output", required=True, metavar="BUNDLE", help="the bundle's folder")
     parser.add_argument(
         "--target",
@@ -82,8 +91,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Build; print the bundle's path."""
     from ..building.builder import build
 
-    models = read_models(arguments, constants=arguments.with_filters)
-    problems = problems_of(models)
+    families, fixed, arguments.sources = split_families(arguments)
+    if families or arguments.any_size:
+        for option in ("trials", "seconds", "with_filters"):
+            if getattr(arguments, option):
+                raise InvalidProblemError(
+                    f"--{option.replace('_', '-')} is for kernels of one size, and some are asked for of any; build twice"
+                )
+    models = read_models(arguments, constants=arguments.with_filters) if arguments.sources else []
+    problems: list[Problem | ProblemFamily] = [*problems_of(models), *fixed, *families]
+    if arguments.any_size:
+        from ..frontends.families import any_size
+
+        problems = list(dict.fromkeys(any_size(each) if isinstance(each, Problem) else each for each in problems))
     targets = arguments.target or ["host"]
     if arguments.trials or arguments.seconds:
         _tune(models, targets, arguments)

@@ -147,8 +147,12 @@ def _kernels(arguments: argparse.Namespace) -> int:
                 print(f"the schedule for {variant.target} was tuned for {variant.transferred_from}")
             for skipped in variant.skipped:
                 print(f"for {variant.target}, {skipped['algorithm']} was skipped: {skipped['reason']}")
+    elif explanation.family is not None:
+        print(f"the kernel of the family {explanation.family} serves it")
     else:
         print(f"there is no kernel for {explanation.signature}")
+    for reason in explanation.families:
+        print(reason)
     for split in explanation.splits:
         if split.obstacle is not None:
             print(f"on {split.device}, {split.obstacle}")

@@ -57,7 +57,7 @@ def _list_bundle(arguments: argparse.Namespace) -> int:
     bundle = read_bundle(arguments.what)
     obstacles = {name: obstacle(target) for name, target in bundle.targets.items()}
     if arguments.json:
-        print_json([{**asdict(entry), "obstacle": obstacles[entry.target]} for entry in bundle.entries])
+        print_json([{**asdict(entry), "obstacle": obstacles[entry.target]} for entry in bundle.all_entries])
         return 0
     rows = [
         (
@@ -71,16 +71,16 @@ def _list_bundle(arguments: argparse.Namespace) -> int:
             f"{entry.error['measure']} {entry.error['value']:g}" if entry.error else "-",
             ", ".join(each["algorithm"] for each in entry.skipped) or "-",
         )
-        for entry in bundle.entries
+        for entry in bundle.all_entries
     ]
     header = ("signature", "target", "runs here", "algorithm", "origin", "measured us", "verified", "error", "skipped")
     print_table(header, rows)
     for name, why in obstacles.items():
         if why:
             print(f"{name}: {why}", file=sys.stderr)
-    if any(entry.skipped for entry in bundle.entries):
+    if any(entry.skipped for entry in bundle.all_entries):
         print("why algorithms were skipped: tvmconv explain SIGNATURE BUNDLE", file=sys.stderr)
-    if any(entry.verified is None and obstacles[entry.target] is None for entry in bundle.entries):
+    if any(entry.verified is None and obstacles[entry.target] is None for entry in bundle.all_entries):
         print("to check those that never were: tvmconv verify BUNDLE", file=sys.stderr)
     return 0
 

@@ -9,8 +9,11 @@ import zipfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import SourceError
+from ..errors import InvalidProblemError, SourceError
+from ..family import Extent, ProblemFamily
+from ..family_text import is_family, parse_family
 from ..problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Problem
+from ..signature import OPS_BY_PREFIX
 from .parsing import unsigned
 
 if TYPE_CHECKING:
@@ -24,24 +27,30 @@ SOURCE = (
 )
 
 
-def add_sources(parser: argparse.ArgumentParser) -> None:
-    """Add ``SOURCE...`` and the options that go with them."""
+def add_sources(parser: argparse.ArgumentParser, free: bool = False) -> None:
+    """Add ``SOURCE...`` and the options that go with them; `free`: extents of inputs may be."""
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help=SOURCE)
-    add_source_options(parser)
+    add_source_options(parser, free)
 
 
-def add_source_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what sources leave open, or override what they say."""
+def add_source_options(parser: argparse.ArgumentParser, free: bool = False) -> None:
+    """Add the options that say what sources leave open, or override what they say; `free`: extents of inputs may be."""
     from ..frontends import SHAPES_BY
 
     parser.add_argument(
         "--shape",
         action="append",
-        type=parse_shape,
+        type=parse_free_shape if free else parse_shape,
         default=[],
         metavar="NAME=1x3x640x640",
         help="the shape of a model's input; NAME= may be left out where there is one. Given several times for an input,"
-        " kernels are built for each shape",
+        " kernels are built for each shape"
+        + (
+            ". 1x3x?x?: for every height and width, by one kernel; ?%%32 is a multiple of 32, ?[32:4096] a range, h an"
+            " extent that is the same wherever it stands"
+            if free
+            else ""
+        ),
     )
     parser.add_argument(
         "--dim",
@@ -149,6 +158,49 @@ def read_models(
     return models
 
 
+def split_families(arguments: argparse.Namespace) -> tuple[list[ProblemFamily], list[Problem], list[str]]:
+    """Return the families that sources are, or have by free extents of inputs; what such models have beside; and the other sources.
+
+    Raises
+    ------
+    SourceError
+        If a model cannot be read at other sizes.
+    SignatureError
+        If a source reads like the text of a family, but is none.
+    """
+    from ..frontends.families import read_families
+
+    texts = [source for source in arguments.sources if source.startswith(tuple(OPS_BY_PREFIX)) and is_family(source)]
+    others = [source for source in arguments.sources if source not in texts]
+    families = [parse_family(text) for text in texts]
+    free = {name: shape for name, shape in arguments.shape if any(isinstance(each, Extent) for each in shape)}
+    if not free:
+        return families, [], others
+    given = by_name(arguments.shape)
+    if several := [name for name, shapes in given.items() if len(shapes) > 1]:
+        raise SourceError(
+            f"--shape of {several[0] or 'the input'} is given several times, once with free extents; build twice"
+        )
+    shapes = {name: tuple(map(Extent.of, shape)) for name, (shape,) in given.items()}
+    problems: list[Problem] = []
+    for source in others:
+        found, fixed = read_families(
+            source,
+            shapes,
+            dims=by_name(arguments.dim),
+            batch=arguments.batch,
+            shapes_by=arguments.shapes,
+            inputs=read_inputs(arguments.inputs),
+            dtype=arguments.dtype,
+            data_format=arguments.data_format,
+            filter_format=arguments.filter_format,
+            fuse=arguments.fuse,
+        )
+        print(f"{source}: {len(found)} families of convolutions, and {len(fixed)} of one size", file=sys.stderr)
+        families, problems = families + found, problems + fixed
+    return families, problems, []
+
+
 def problems_of(models: Sequence[Model]) -> list[Problem]:
     """Return the problems of all models, in their order and as often as they stand there."""
     return [node.problem for model in models for node in model.nodes]
@@ -185,6 +237,17 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})*", sizes, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input; write NAME=1x3x640x640, or 1x3x640x640")
     return name, tuple(int(size) for size in sizes.split("x"))
+
+
+def parse_free_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[Extent, ...]]:
+    """Parse what :func:`parse_shape` does, or a shape with free extents: ``NAME=1x3x?x?``."""
+    name, _, sizes = text.rpartition("=")
+    if re.fullmatch(r"[0-9x]*", sizes):
+        return parse_shape(text)
+    try:
+        return name, tuple(map(Extent.parse, sizes.split("x")))
+    except InvalidProblemError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input: {error}") from error
 
 
 def parse_dim(text: str) -> tuple[str, int]:

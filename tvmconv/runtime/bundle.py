@@ -17,7 +17,8 @@ manifest.json, format version 1::
        "skipped": [{"algorithm": "winograd4", "reason": "..."}, ...], "check": "..."}, ...]}
 
 `check` is a digest of the fields that a kernel is called by.
-It may have ``"nodes"``, too: see `tvmconv.runtime.node_entries`.
+It may have ``"nodes"``, too: see `tvmconv.runtime.node_entries`; and ``"families"``, entries whose signatures are those of families
+(`tvmconv.family_text`).
 `packed_filter` is the layout that the kernel packs its filter to, in each call unless the filter is prepacked; null: the
 filter is read in place. `verified` is whether the kernel gave the reference's answers on a machine that runs it: null if it was
 built for another and has not run since; "emulated" if it did under `emulator`; false if `tvmconv verify` found it wrong, and then
@@ -35,13 +36,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..checks import as_path
 from ..errors import BundleError, SignatureError
+from ..family_text import parse_family
 from ..signature import parse_signature
 from ..support import schema
 from ..support.files import write_whole
@@ -103,6 +105,12 @@ class Bundle:
     targets: dict[str, BundleTarget]
     entries: tuple[Entry, ...]
     nodes: tuple[NodeEntry, ...] = ()
+    families: tuple[Entry, ...] = ()
+
+    @property
+    def all_entries(self) -> tuple[Entry, ...]:
+        """Kernels of problems, then of families."""
+        return (*self.entries, *self.families)
 
     def library(self, entry: Entry) -> Path:
         """Return the path of an entry's library, after checking that it is the one that was built.
@@ -189,14 +197,18 @@ def write_manifest(bundle: Bundle) -> None:
         "tvm": bundle.tvm,
         "source_commit": bundle.source_commit,
         "targets": {name: asdict(bundle.targets[name]) for name in sorted(bundle.targets)},
-        "entries": [
-            {**(fields := asdict(entry)), "check": _check(fields)}
-            for entry in sorted(bundle.entries, key=lambda e: (e.signature, e.target))
-        ],
+        "entries": _describe(bundle.entries),
     }
+    if bundle.families:
+        document["families"] = _describe(bundle.families)
     if bundle.nodes:
         document["nodes"] = describe(bundle.nodes)
     _write(bundle.path, document)
+
+
+def _describe(entries: tuple[Entry, ...]) -> list[dict[str, Any]]:
+    ordered = sorted(entries, key=lambda e: (e.signature, e.target))
+    return [{**(fields := asdict(entry)), "check": _check(fields)} for entry in ordered]
 
 
 def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None:
@@ -217,7 +229,7 @@ def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None
     """
     read_bundle(path)
     document = json.loads(_content(path / MANIFEST))
-    for entry in document["entries"]:
+    for entry in [*document["entries"], *document.get("families", [])]:
         found = answers.get((entry["signature"], entry["target"]))
         if found is not None and found.sha256 == entry["sha256"]:
             entry.update(verified=found.verified, error=found.error, emulator=found.emulator)
@@ -288,7 +300,9 @@ _MANIFEST = schema.table(
         "source_commit": schema.optional(schema.text),
         "targets": schema.map_of(schema.table({"kind": schema.text, "features": schema.list_of(schema.text)})),
         "entries": schema.list_of(_ENTRY),
-    }
+        "families": schema.list_of(_ENTRY),
+    },
+    absent={"families": ()},
 )
 
 
@@ -303,30 +317,14 @@ def _parse(folder: Path, document: object) -> Bundle:
             f"the bundle has format version {version}, and this tvmconv reads versions up to {FORMAT_VERSION}; upgrade tvmconv"
         )
     known = _MANIFEST(document)
-    seen: set[tuple[str, str]] = set()
-    for number, (entry, given) in enumerate(zip(known["entries"], document["entries"], strict=True)):
-        if entry["target"] not in known["targets"]:
-            there = ", ".join(known["targets"]) or "no target"
-            raise _Malformed(f"entries[{number}].target is {entry['target']!r}; the manifest has {there}")
-        key = (entry["signature"], entry["target"])
-        if key in seen:
-            raise _Malformed(f"entries[{number}]: {key[0]} occurs twice for target {key[1]}")
-        seen.add(key)
-        if "verified" not in given:  # earlier versions: what was checked has its error
-            entry["verified"] = True if entry["error"] else None
+    for what, check in (("entries", parse_signature), ("families", parse_family)):
+        _check_entries(what, check, known, document)
     try:
         nodes = parse_nodes(document.get("nodes", []))
     except ValueError as error:
         raise _Malformed(str(error)) from None
-    for number, entry in enumerate(known["entries"]):
-        for field in ("signature", "transferred_from"):
-            _check_signature(f"entries[{number}].{field}", entry[field])
-        if document["entries"][number].get("check", _check(entry)) != _check(entry):  # earlier versions have none
-            raise _Malformed(
-                f"entries[{number}].check is not that of {entry['signature']}: the manifest is altered or damaged"
-            )
     for number, node in enumerate(nodes):
-        _check_signature(f"nodes[{number}].signature", node.signature)
+        _check_signature(f"nodes[{number}].signature", node.signature, parse_signature)
     return Bundle(
         folder,
         known["tvmconv"],
@@ -335,12 +333,37 @@ def _parse(folder: Path, document: object) -> Bundle:
         {name: BundleTarget(**target) for name, target in known["targets"].items()},
         tuple(Entry(**entry) for entry in known["entries"]),
         nodes,
+        tuple(Entry(**entry) for entry in known["families"]),
     )
 
 
-def _check_signature(where: str, signature: str | None) -> None:
+def _check_entries(
+    what: str, parse: Callable[[str], object], known: Mapping[str, Any], document: Mapping[str, Any]
+) -> None:
+    """Refuse entries, of problems or of families, that contradict themselves or others; and say of old ones whether they are verified."""
+    seen: set[tuple[str, str]] = set()
+    for number, (entry, given) in enumerate(zip(known[what], document.get(what, ()), strict=True)):
+        if entry["target"] not in known["targets"]:
+            there = ", ".join(known["targets"]) or "no target"
+            raise _Malformed(f"{what}[{number}].target is {entry['target']!r}; the manifest has {there}")
+        key = (entry["signature"], entry["target"])
+        if key in seen:
+            raise _Malformed(f"{what}[{number}]: {key[0]} occurs twice for target {key[1]}")
+        seen.add(key)
+        if "verified" not in given:  # earlier versions: what was checked has its error
+            entry["verified"] = True if entry["error"] else None
+    for number, (entry, given) in enumerate(zip(known[what], document.get(what, ()), strict=True)):
+        _check_signature(f"{what}[{number}].signature", entry["signature"], parse)
+        _check_signature(f"{what}[{number}].transferred_from", entry["transferred_from"], parse)
+        if given.get("check", _check(entry)) != _check(entry):  # earlier versions have none
+            raise _Malformed(
+                f"{what}[{number}].check is not that of {entry['signature']}: the manifest is altered or damaged"
+            )
+
+
+def _check_signature(where: str, signature: str | None, parse: Callable[[str], object]) -> None:
     try:
         if signature is not None:
-            parse_signature(signature)
+            parse(signature)
     except SignatureError as error:
         raise _Malformed(f"{where}: {error}") from None

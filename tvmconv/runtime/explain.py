@@ -14,6 +14,7 @@ from ..problem import Problem
 from ..signature import format_signature, parse_signature
 from .backend import Device
 from .bundle import Bundle, Entry
+from .family_kernel import Families
 from .selection import Table, backend_of, obstacle, obstacle_on, plural, rank
 from .split import Split, find_split
 
@@ -64,6 +65,10 @@ class Explanation:
         bundles are loaded with ``split_batch=True``, or why they do not.
     split_batch
         Whether these bundles were.
+    family
+        On a miss: the family whose kernel serves it on the CPU; None if there is none.
+    families
+        On a miss: why the others that have its channels, taps and types do not, and what to do.
     """
 
     signature: str
@@ -74,12 +79,14 @@ class Explanation:
     command: str | None = None
     splits: tuple[Split, ...] = ()
     split_batch: bool = False
+    family: str | None = None
+    families: tuple[str, ...] = ()
 
     @property
     def found(self) -> bool:
-        """Return whether one of the variants is taken, or the batch is split."""
-        served = self.split_batch and any(split.obstacle is None for split in self.splits)
-        return served or any(variant.taken for variant in self.variants)
+        """Return whether one of the variants is taken, a family serves it, or the batch is split."""
+        split = self.split_batch and any(split.obstacle is None for split in self.splits)
+        return split or self.family is not None or any(variant.taken for variant in self.variants)
 
 
 def explain(
@@ -104,15 +111,22 @@ def explain(
     )
     if any(variant.taken for variant in variants):
         return Explanation(signature, devices, variants, split_batch=split_batch)
+    found = Families(bundles)
+    kernel = found.kernel(problem) if None in tables else None
+    if kernel is not None:
+        return Explanation(signature, devices, variants, split_batch=split_batch, family=kernel.family)
+    reasons = tuple(found.reasons(problem)) if None in tables else ()
     command = f"tvmconv build {signature} {_option(next(iter(tables)))}-o {shlex.quote(str(bundles[0].path))}"
     nearest = _nearest(signature, (candidate for table in tables.values() for candidate in table))
     if nearest is None:
-        return Explanation(signature, devices, variants, command=command, split_batch=split_batch)
+        return Explanation(signature, devices, variants, command=command, split_batch=split_batch, families=reasons)
     splits = tuple(filter(None, (find_split(problem, table, device) for device, table in tables.items())))
     other = parse_signature(nearest)
     pairs = ((field.name, getattr(problem, field.name), getattr(other, field.name)) for field in fields(Problem))
     differences = tuple(Difference(name, asked, has) for name, asked, has in pairs if asked != has)
-    return Explanation(signature, devices, variants, nearest, differences, command, splits, split_batch)
+    return Explanation(
+        signature, devices, variants, nearest, differences, command, splits, split_batch, families=reasons
+    )
 
 
 def not_found(explanation: Explanation, device: Device = None) -> TvmconvError:
@@ -122,7 +136,9 @@ def not_found(explanation: Explanation, device: Device = None) -> TvmconvError:
         return UnsupportedMachineError(
             f"{_name(device)} can run no kernel for {explanation.signature} ({reasons}){_by_parts(explanation)}; add one with: {explanation.command}"
         )
-    if explanation.nearest is None:
+    if explanation.families:
+        nearest = "; ".join(explanation.families)
+    elif explanation.nearest is None:
         nearest = "the bundle is empty" if device is None else f"there are none for {device}"
     else:
         differ = ", ".join(

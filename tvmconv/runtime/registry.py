@@ -15,6 +15,7 @@ from .bundle import Bundle, read_bundle
 from .call_cache import CallCache
 from .cuda.kernel import CudaKernel
 from .explain import Explanation, explain, not_found
+from .family_kernel import Families, FamilyKernel
 from .kernel import Kernel
 from .nodes import Node, find_node
 from .selection import Table, backend_of, backends_of, check_usable, devices_for, parse_device, take_best
@@ -73,7 +74,7 @@ class Registry:
 
     It is indexed by signatures, and iterates over them: ``registry[signature]`` is a kernel, the CPU's, or the first
     GPU's that has one where the CPU has none. Calls run where their arrays are. Calls are safe from several threads, and those of CPU kernels after ``fork``.
-    It can be asked for batches that `split_batch` serves by calls of several kernels, but does not list them.
+    It can be asked for problems of families, and for batches that `split_batch` serves by calls of several kernels, but does not list them.
     """
 
     def __init__(
@@ -107,6 +108,9 @@ class Registry:
         self._tables: dict[Device, Table] = {}
         self._table(None)
         self._kernels: dict[tuple[str, Device], Kernel | CudaKernel] = {}
+        self._families = Families(self.bundles, threads, check_before_use if verify else None)
+        if verify is None:
+            warn_unverified(self._families.taken)
         self._calls = CallCache(self._lookup_on, len(backends_of(bundles)) > 1)
         self._nodes: dict[tuple[str, str | None], Node] = {}
 
@@ -153,7 +157,7 @@ class Registry:
             return self._lookup_on(problem, parse_device(device))
         if signature in self._tables[None]:
             return self._kernel(signature, None)
-        for serve in (self._own, self._split):
+        for serve in (self._own, self._family, self._split):
             for place in self._all_tables():
                 kernel = serve(problem, place)
                 if kernel is not None:
@@ -161,7 +165,7 @@ class Registry:
         raise not_found(self.explain(problem))
 
     def _lookup_on(self, problem: Problem, device: Device) -> Kernel | CudaKernel:
-        kernel = self._own(problem, device) or self._split(problem, device)
+        kernel = self._own(problem, device) or self._family(problem, device) or self._split(problem, device)
         if kernel is None:
             found = explain(problem, self.bundles, {device: self._table(device)}, self.split_batch)
             raise not_found(found, device)
@@ -177,6 +181,10 @@ class Registry:
         """Return the kernel for just this problem."""
         signature = format_signature(problem)
         return self._kernel(signature, device) if signature in self._table(device) else None
+
+    def _family(self, problem: Problem, device: Device) -> FamilyKernel | None:
+        """Return the kernel of a family that the problem is of."""
+        return self._families.kernel(problem) if device is None else None
 
     def _split(
         self, problem: Problem, device: Device, batches: Collection[int] | None = None

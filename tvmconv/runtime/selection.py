@@ -168,10 +168,9 @@ def runnable(bundle: Bundle) -> list[Entry]:
         If the bundle has kernels, and this machine can run none of them.
     """
     obstacles = {name: obstacle(target) for name, target in bundle.targets.items()}
-    entries = [entry for entry in bundle.entries if obstacles[entry.target] is None]
-    if bundle.entries and not entries:
+    if bundle.all_entries and all(obstacles[entry.target] for entry in bundle.all_entries):
         raise _unusable(bundle)
-    return entries
+    return [entry for entry in bundle.entries if obstacles[entry.target] is None]
 
 
 def check_usable(bundle: Bundle) -> None:
@@ -184,7 +183,7 @@ def check_usable(bundle: Bundle) -> None:
     UnsupportedMachineError
         If the bundle has kernels, and this machine can run none of them.
     """
-    used = {entry.target: bundle.targets[entry.target] for entry in bundle.entries}
+    used = {entry.target: bundle.targets[entry.target] for entry in bundle.all_entries}
     # CPUs first: any() stops at the first that runs.
     order = list(BACKENDS)
     known = sorted((t for t in used.values() if t.kind in order), key=lambda t: order.index(t.kind))
@@ -231,7 +230,7 @@ def first_gpu(target: BundleTarget) -> int:
 
 
 def _unusable(bundle: Bundle) -> UnsupportedMachineError:
-    used = sorted({entry.target for entry in bundle.entries})
+    used = sorted({entry.target for entry in bundle.all_entries})
     reasons = "; ".join(f"for {name}, {obstacle(bundle.targets[name])}" for name in used)
     return UnsupportedMachineError(
         f"{bundle.path} has no kernel that this machine can run: {reasons}; build it with --target host on this machine"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 
 from ..errors import TvmconvWarning, VerificationError
+from ..problem import Problem
 from .bundle import Bundle, Entry
-from .selection import Table
 
 
-def check_before_use(bundle: Bundle, entry: Entry) -> None:
-    """Compare a kernel with the reference, in this process.
+def check_before_use(bundle: Bundle, entry: Entry, problem: Problem | None = None) -> None:
+    """Compare a kernel with the reference, in this process; a family's at the extents of `problem`.
 
     Raises
     ------
@@ -21,7 +22,7 @@ def check_before_use(bundle: Bundle, entry: Entry) -> None:
     """
     from .verify import KernelCheck, check_kernel
 
-    answer = check_kernel(KernelCheck(bundle, entry))
+    answer = check_kernel(KernelCheck(bundle, entry, () if problem is None else (problem,)))
     if answer.wrong:
         raise VerificationError(
             f"the kernel for {entry.signature}, {entry.algorithm} for {entry.target} in {bundle.path}, is wrong on this"
@@ -29,7 +30,7 @@ def check_before_use(bundle: Bundle, entry: Entry) -> None:
         )
 
 
-def warn_unverified(table: Table) -> None:
+def warn_unverified(table: Mapping[str, tuple[Bundle, Entry]]) -> None:
     """Warn about the kernels that would be taken and were never run on a machine like this one."""
     paths = Counter(str(bundle.path) for bundle, entry in table.values() if entry.verified is None)
     for path, count in paths.items():

@@ -15,9 +15,10 @@ import numpy.typing as npt
 from .. import reference
 from ..accuracy import difference, inaccuracy, relative_error
 from ..errors import TvmconvError, TvmconvWarning
+from ..family_text import is_family, parse_family
 from ..fills import Arrays, exact_case, numpy_dtype, random_fill
 from ..problem import Problem
-from ..signature import parse_signature
+from ..signature import format_signature, parse_signature
 from ..support.folders import lock
 from ..support.progress import Progress
 from ..support.sandbox import Sandbox
@@ -25,6 +26,8 @@ from .bundle import EMULATED, Bundle, Entry, read_bundle, record_answers
 from .cuda.kernel import CudaKernel
 from .cuda.memory import DeviceArray
 from .emulation import find_emulator, kernel_here
+from .family_kernel import FamilyKernel
+from .kernel import Kernel
 from .selection import BACKENDS, first_gpu, obstacle, runnable
 
 # A check that takes longer hangs; the reference computes so many operations in a second at least, in f64 by NumPy.
@@ -59,10 +62,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class KernelCheck:
-    """Check the kernel that `entry` of `bundle` describes."""
+    """Check the kernel that `entry` of `bundle` describes; of a family, at the extents of the problems `sizes`."""
 
     bundle: Bundle
     entry: Entry
+    sizes: tuple[Problem, ...] = ()
 
     def __str__(self) -> str:
         return f"checking {self.entry.signature} for {self.entry.target}"
@@ -115,15 +119,15 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
         If this machine can run none of its kernels.
     """
     bundle = read_bundle(path)
-    if not any(find_emulator(bundle.targets[entry.target]) for entry in bundle.entries):
+    if not any(find_emulator(bundle.targets[entry.target]) for entry in bundle.all_entries):
         runnable(bundle)  # a bundle of which nothing can be checked is not right
     verdicts: list[Verdict] = []
     answers: dict[tuple[str, str], Entry] = {}
     sandbox = Sandbox(check_kernel, threads=len(os.sched_getaffinity(0)))
     try:
-        for entry in bundle.entries:
+        for entry in bundle.all_entries:
             if progress is not None:
-                progress(len(verdicts), len(bundle.entries), entry.signature)
+                progress(len(verdicts), len(bundle.all_entries), entry.signature)
             verdict, answered = _verdict(bundle, entry, sandbox)
             verdicts.append(verdict)
             if answered.verified != entry.verified:
@@ -152,12 +156,27 @@ def check_kernel(check: KernelCheck) -> Answer:
     target = check.bundle.targets[check.entry.target]
     emulator = find_emulator(target)
     packs = BACKENDS[target.kind].packs
-    answer = _compare(check, packs, _on_cpu(check) if packs else _on_gpu(check))
+    if check.sizes:
+        return _compare_sizes(check)
+    problem = parse_signature(check.entry.signature)
+    answer = _compare(problem, check.entry, packs, _on_cpu(check) if packs else _on_gpu(check))
     return replace(answer, emulator=emulator.name if emulator else None)
 
 
-def _compare(check: KernelCheck, packs: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
-    problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
+def _compare_sizes(check: KernelCheck) -> Answer:
+    """Return the first answer that is wrong, or that of the greatest error."""
+    kernel = FamilyKernel(check.bundle, check.entry, check.sizes[0])
+    worst = Answer("exact", 0.0, "")
+    for problem in check.sizes:
+        answer = _compare(problem, check.entry, True, _computer(kernel.at(problem)))
+        if answer.wrong:
+            return replace(answer, wrong=f"{format_signature(problem)}: {answer.wrong}")
+        worst = max(worst, answer, key=lambda each: each.value)
+    return worst
+
+
+def _compare(problem: Problem, entry: Entry, packs: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
+    numerical_class = entry.numerical_class
     arrays, expected = exact_case(problem)
     wrong = difference(computed(arrays), expected, numerical_class, problem)
     if not wrong and packs:
@@ -175,7 +194,10 @@ def _on_cpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
     """Return what computes a kernel's output for arrays, its filter prepacked or not."""
     kernel = kernel_here(check.bundle, check.entry)
     assert kernel is not None, f"nothing runs {check.entry.signature} for {check.entry.target}"
+    return _computer(kernel)
 
+
+def _computer(kernel: Kernel) -> Callable[..., npt.NDArray[Any]]:
     def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:
         output = _empty_output(kernel.problem)
         given: dict[str, Any] = arrays.given()
@@ -211,12 +233,14 @@ def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[KernelCheck, Answer]
         return Verdict(entry.signature, entry.target, entry.algorithm, status, detail)
 
     hindrance = obstacle(bundle.targets[entry.target])
-    if hindrance is not None and find_emulator(bundle.targets[entry.target]) is None:
+    is_of_family = is_family(entry.signature)
+    if hindrance is not None and (is_of_family or find_emulator(bundle.targets[entry.target]) is None):
         return verdict("skipped", hindrance), entry
     # Only what concerns this entry travels to the process.
-    check = KernelCheck(replace(bundle, entries=()), entry)
+    sizes = parse_family(entry.signature).examples() if is_of_family else ()
+    check = KernelCheck(replace(bundle, entries=(), families=()), entry, sizes)
     try:
-        flops = parse_signature(entry.signature).flops
+        flops = sum(each.flops for each in sizes) if sizes else parse_signature(entry.signature).flops
         answer = sandbox.call(check, CHECK_SECONDS + flops / REFERENCE_FLOPS)
     except TvmconvError as error:
         return verdict("wrong", str(error)), replace(entry, verified=False, error=None)

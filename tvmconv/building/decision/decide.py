@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ...errors import TargetError
+from ...family import ProblemFamily
+from ...family_text import format_family
 from ...problem import Problem
 from ...signature import format_signature
-from ...targets.target import Target
+from ...targets.target import CpuTarget, Target
 from ...tuning.records import Record, Records
 from ...tuning.transfer import donor
 from .rank import Room, algorithms_of
@@ -39,15 +42,27 @@ class Decision:
     Attributes
     ----------
     problem, target, math
-        The question; `math` as in `tvmconv.algorithms.table.applicable`.
+        The question, about a problem or a family; `math` as in `tvmconv.algorithms.table.applicable`.
     ways
         The answer.
     """
 
-    problem: Problem
+    problem: Problem | ProblemFamily
     target: Target
     math: str
     ways: tuple[Way, ...]
+
+    @property
+    def signature(self) -> str:
+        """Signature of the problem, or text of the family."""
+        return (
+            format_family(self.problem) if isinstance(self.problem, ProblemFamily) else format_signature(self.problem)
+        )
+
+    @property
+    def is_family(self) -> bool:
+        """Return whether the question is about a family."""
+        return isinstance(self.problem, ProblemFamily)
 
     @property
     def reason(self) -> str:
@@ -55,13 +70,35 @@ class Decision:
         record = self.ways[0].record
         if record is None:
             return "the default"
-        whose = "" if record.signature == format_signature(self.problem) else f" of {record.signature}"
+        whose = "" if record.signature == self.signature else f" of {record.signature}"
         return (
             f"a tuning record{whose}: {record.seconds * 1e6:.1f} us, after {record.trials} trials on {record.machine}"
         )
 
     def __str__(self) -> str:
-        return f"{format_signature(self.problem)} for {self.target.name}"
+        return f"{self.signature} for {self.target.name}"
+
+
+def decide_families(families: Iterable[ProblemFamily], target: Target, math: str) -> list[Decision]:
+    """Return a decision for each distinct family: the default schedules of the algorithms that compute its blocks.
+
+    Raises
+    ------
+    TargetError
+        If the target is no CPU.
+    """
+    from ...lowering.cpu.family import algorithms_of_blocks
+
+    given = list(dict.fromkeys(families))
+    if given and not isinstance(target, CpuTarget):
+        raise TargetError(
+            f"{format_family(given[0])} is a family, and families are for CPUs, not for {target.name}; give its problems one by one"
+        )
+    return [
+        Decision(each, target, math, tuple(Way("default", name) for name in algorithms_of_blocks(each, target, math)))
+        for each in given
+        if isinstance(target, CpuTarget)
+    ]
 
 
 def decide(

@@ -10,6 +10,7 @@ from ...algorithms.types import KERNEL_DTYPES
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..common.arguments import bind_arguments, kernel_arguments, stored_in, view
 from ..common.entry_points import SYMBOL, EntryPoints
+from .images import image_function
 from .packing import Halves
 
 
@@ -20,7 +21,11 @@ def kernel_functions(
 
     Without ``PLAIN`` there is no SYMBOL where there is PACKED_SYMBOL.
     """
-    if halves is None:
+    if definition.images is not None:
+        functions = {PACKED_SYMBOL if halves else SYMBOL: image_function(func, definition, halves)}
+        if halves:
+            functions[PACK_SYMBOL] = _pack(func, definition, halves)
+    elif halves is None:
         functions = {SYMBOL: bind_arguments(func, definition, KERNEL_DTYPES)}
     else:
         functions = {

@@ -37,6 +37,8 @@ _LINK_FLAGS = (
     "-Wl,--version-script=exports.map",
 )
 NATIVE = Path(__file__).parents[1] / "native"
+# Loops over a few bytes stay loops.
+_OWN_LOOPS = ("-fno-tree-loop-distribute-patterns",)
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
@@ -87,6 +89,16 @@ def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa
     """
     with whole_file(Path(path), mapped=True) as library:
         _link_kernels(library.parent, objects, library, isa)
+
+
+def link_family(executable: Any, path: str | os.PathLike[str], table: str, isa: Isa | None = None) -> None:
+    """Write the shared library of a family, whose kernels of blocks are a compiled module, and which the C file `table` describes."""
+    with whole_file(Path(path), mapped=True) as library:
+        work = library.parent
+        executable.mod.write_to_file(str(work / "kernel.o"))
+        (work / "table.o").write_bytes(compile_text(table, isa=isa))
+        (work / "family.o").write_bytes(compile_runtime("family.c", *_OWN_LOOPS, isa=isa))
+        _link_kernels(work, ("kernel.o", "table.o", "family.o"), library, isa)
 
 
 def _link_kernels(work: Path, objects: Iterable[str], path: Path, isa: Isa | None = None) -> None:
@@ -162,10 +174,15 @@ def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> by
 
     `isa` is the instruction set; None: this machine's.
     """
+    return compile_text((NATIVE / name).read_text(), *flags, name=(NATIVE / name).name, isa=isa)
+
+
+def compile_text(text: str, *flags: str, name: str = "table.c", isa: Isa | None = None) -> bytes:
+    """Compile the text of a C file, as :func:`compile_runtime` does a file."""
     own = isa or native()
     include = (*ffi_includes(), *(f"-I{folder}" for folder in (NATIVE, *([own.native] if own else []))))
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-        work, source = Path(folder), NATIVE / name
-        (work / source.name).write_bytes(source.read_bytes())
-        run_compiler((*COMPILE_FLAGS, *flags, *include, "-c", source.name, "-o", "object.o"), work, isa)
+        work = Path(folder)
+        (work / name).write_text(text)
+        run_compiler((*COMPILE_FLAGS, *flags, *include, "-c", name, "-o", "object.o"), work, isa)
         return (work / "object.o").read_bytes()

@@ -26,6 +26,7 @@ from ...lowering.cpu.passes import PIPELINE
 from ...problem import Problem
 from ...runtime.kernel_object import read_object
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
+from ...signature import parse_signature
 from ...support.progress import Progress
 from ...targets.target import Target
 from ...tuning.records import Records
@@ -136,7 +137,7 @@ def build_kernels(
 
 def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
     """Return a kernel whose library is there: for plain filters in one function, or in the two that it calls."""
-    problem, prepacked = outcome.job.problem, outcome.job.entry_points is EntryPoints.PACKED
+    problem, prepacked = parse_signature(built.entry.signature), outcome.job.entry_points is EntryPoints.PACKED
     assert built.functions is not None
     functions = functions_of(tvm.ir.load_json(built.functions))
     packs = built.entry.packed_filter is not None if prepacked else _calls_pack(functions[SYMBOL])

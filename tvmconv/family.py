@@ -1,0 +1,283 @@
+"""`ProblemFamily`: a convolution of which batch and spatial extents are known only when it is called.
+
+Channels, taps, strides, dilations, groups, layouts, type and epilogue are those of every Problem of it; pads are numbers, or follow
+from the extents by a rule. `tvmconv.family_text` has its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import ops
+from .checks import LARGEST
+from .epilogue import Step, parse_epilogue
+from .errors import InvalidProblemError
+from .problem import Op, Problem
+
+_EXTENT = re.compile(
+    r"(?:\?|(?P<name>[a-wyz][a-wyz0-9_]*))?(?:%(?P<multiple>[1-9][0-9]*))?(?:\[(?P<low>[0-9]+):(?P<high>[0-9]*)\])?"
+)
+_RULES = ("same_upper", "same_lower", "?")
+# Fields that are those of every problem as they stand.
+_STATIC = (
+    "op",
+    "in_channels",
+    "out_channels",
+    "kernel",
+    "dilations",
+    "groups",
+    "data_format",
+    "filter_format",
+    "dtype",
+    "bias",
+    "epilogue",
+)
+# Extents of the problem that stands for a family, if they may be; and of those that check its kernels, of so many operations at most.
+_TYPICAL, _EXAMPLES, _EXAMPLE_FLOPS = 64, (1, 5, 13, 29, 53), 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Extent along an axis: a number, or any of a range.
+
+    Attributes
+    ----------
+    low, high
+        The least and the greatest; equal: it is that number.
+    multiple
+        Number that divides it.
+    name
+        Extents of one name are equal; empty: it has none.
+    """
+
+    low: int = 1
+    high: int = LARGEST
+    multiple: int = 1
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high <= LARGEST or self.high // self.multiple * self.multiple < self.low:
+            raise InvalidProblemError(
+                f"no extent is from {self.low} to {self.high} and a multiple of {self.multiple}; give a least and a greatest, 0 to {LARGEST}"
+            )
+
+    @staticmethod
+    def parse(text: str) -> Extent:
+        """Return the extent that a text is: ``64``, ``?``, ``h``, ``?%32``, ``[32:4096]``, ``w%8[8:]``.
+
+        Raises
+        ------
+        InvalidProblemError
+            If it is none.
+        """
+        if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
+            return Extent.of(int(text))
+        match = _EXTENT.fullmatch(text)
+        if not text or match is None:
+            raise InvalidProblemError(
+                f"{text!r} is no extent; write a number, ?, a name without x (h), ?%32 (a multiple), ?[32:4096] (a range)"
+            )
+        found = match.groupdict()
+        multiple, low = int(found["multiple"] or 1), int(found["low"] or 1)
+        return Extent(low, int(found["high"] or LARGEST), multiple, found["name"] or "")
+
+    @staticmethod
+    def of(value: int | Extent) -> Extent:
+        """Return an extent that is a number, or the one that is given."""
+        return value if isinstance(value, Extent) else Extent(value, value)
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether it is no number."""
+        return self.low != self.high
+
+    def near(self, value: int) -> int:
+        """Return one of its values, near another."""
+        value = min(max(self.low, value), self.high) // self.multiple * self.multiple
+        return value if value >= self.low else value + self.multiple
+
+    def obstacle(self, value: int) -> str | None:
+        """Return why it is not `value`, and what to do; None if it is."""
+        if not self.low <= value <= self.high:
+            return f"is {value}; it must be {self}" + ("" if self.is_free else ", a number")
+        if value % self.multiple:
+            more = -value % self.multiple
+            return f"is {value}, no multiple of {self.multiple}; pad it by {more} to {value + more}"
+        return None
+
+    def __str__(self) -> str:
+        if not self.is_free:
+            return str(self.low)
+        limits = (
+            "" if (self.low, self.high) == (1, LARGEST) else f"[{self.low}:{'' if self.high == LARGEST else self.high}]"
+        )
+        multiple = f"%{self.multiple}" if self.multiple > 1 else ""
+        return f"{self.name or ('' if limits and not multiple else '?')}{multiple}{limits}"
+
+
+@dataclass(frozen=True)
+class ProblemFamily:
+    """Problems that differ in their extents alone.
+
+    Attributes
+    ----------
+    batch, in_spatial
+        What they may be.
+    pads
+        ``(begin, end)``, each a number an axis; ``"same_upper"`` or ``"same_lower"``; ``"?"``: each problem has its own, as where a
+        transposed convolution is given the extents of its output.
+    output_padding
+        Of a transposed convolution whose pads are numbers.
+    op, in_channels, out_channels, kernel, strides, dilations, groups, data_format, filter_format, dtype, bias, epilogue
+        As of :class:`tvmconv.Problem`.
+
+    Raises
+    ------
+    InvalidProblemError
+        If there is no such problem.
+    """
+
+    op: Op
+    batch: Extent
+    in_channels: int
+    in_spatial: tuple[Extent, ...]
+    out_channels: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: str | tuple[tuple[int, ...], tuple[int, ...]]
+    groups: int = 1
+    data_format: str = "NXC"
+    filter_format: str = "XIO"
+    dtype: str = "f32"
+    bias: bool = False
+    epilogue: tuple[Step, ...] = ()
+    output_padding: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        rank = len(self.in_spatial)
+        object.__setattr__(self, "epilogue", parse_epilogue(self.epilogue))
+        object.__setattr__(self, "output_padding", self.output_padding or (0,) * rank)
+        if isinstance(self.pads, str) and (self.pads not in _RULES or any(self.output_padding)):
+            raise InvalidProblemError(
+                f"pads are {self.pads!r}; give numbers, or without output_padding one of {', '.join(_RULES)}"
+            )
+        if self.op != "convolution" and self.pads in _RULES[:2]:
+            raise InvalidProblemError(f"pads are {self.pads!r}, which of a transposed convolution are zeros: give them")
+        if min((*self.kernel, self.in_channels, self.out_channels)) < 1:
+            raise InvalidProblemError("a family has at least one tap and one channel; without, build each problem")
+        object.__setattr__(
+            self, "dilations", tuple(1 if k == 1 else d for k, d in zip(self.kernel, self.dilations, strict=True))
+        )
+        self.problem(*self._typical_extents())  # raises where there is none
+
+    @property
+    def rank(self) -> int:
+        """Number of spatial axes."""
+        return len(self.in_spatial)
+
+    @property
+    def typical(self) -> Problem:
+        """One of its problems, of extents about 64 where they are free."""
+        return self.problem(*self._typical_extents())
+
+    def _typical_extents(self) -> tuple[int, list[int]]:
+        spans = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+        spatial = [each.near(max(_TYPICAL, span)) for each, span in zip(self.in_spatial, spans, strict=True)]
+        return self.batch.near(1), spatial
+
+    def problem(self, batch: int, in_spatial: Sequence[int], like: Problem | None = None) -> Problem:
+        """Return its problem of these extents, whatever their ranges; where pads are as they come, with those of `like`, or zeros.
+
+        Raises
+        ------
+        InvalidProblemError
+            If there is none, as where the filter is larger than data with its pads.
+        """
+        convolution = self.op == "convolution"
+        outputs, inputs = (
+            (self.out_channels, self.in_channels) if convolution else (self.in_channels, self.out_channels)
+        )
+        oix = self.filter_format == "OIX"
+        taps = (outputs, inputs // self.groups, *self.kernel) if oix else (*self.kernel, inputs // self.groups, outputs)
+        nxc = self.data_format == "NXC"
+        shape = (batch, *in_spatial, self.in_channels) if nxc else (batch, self.in_channels, *in_spatial)
+        pads: dict[str, Any] = {"auto_pad": self.pads}
+        if self.pads == "?":
+            zeros = (0,) * self.rank
+            pads = {"pads_begin": like.pads_begin if like else zeros, "pads_end": like.pads_end if like else zeros}
+            if like and not convolution:
+                pads["output_padding"] = like.output_padding
+        elif not isinstance(self.pads, str):
+            pads = {"pads_begin": self.pads[0], "pads_end": self.pads[1]}
+            if not convolution:
+                pads["output_padding"] = self.output_padding
+        resolve: Any = ops.convolution if convolution else ops.convolution_backprop_data
+        return resolve(
+            shape, taps, strides=self.strides, dilations=self.dilations, groups=self.groups, data_format=self.data_format,
+            filter_format=self.filter_format, dtype=self.dtype, bias_shape=(self.out_channels,) if self.bias else None,
+            epilogue=self.epilogue or None, **pads,
+        )  # fmt: skip
+
+    def examples(self) -> tuple[Problem, ...]:
+        """Return problems by which its kernels are checked: of one pixel, if there is one, to some tiles, in primes."""
+        found: dict[Problem, None] = {}
+        for number, size in enumerate(_EXAMPLES):
+            named: dict[str, int] = {}
+            spatial = [
+                named.setdefault(
+                    each.name or str(axis), each.near((size + 6 * axis) * each.multiple if size > 1 else 1)
+                )
+                for axis, each in enumerate(self.in_spatial)
+            ]
+            try:
+                problem = self.problem(self.batch.near(1 + number % 3), spatial)
+            except InvalidProblemError:
+                continue
+            if not self.obstacle(problem) and problem.flops <= _EXAMPLE_FLOPS and not problem.is_constant:
+                found[problem] = None
+        return tuple(found) or (self.typical,)
+
+    def is_like(self, problem: Problem) -> bool:
+        """Return whether a problem differs in extents, strides and pads at most."""
+        return all(getattr(self, name) == getattr(problem, name) for name in _STATIC)
+
+    def obstacle(self, problem: Problem) -> str | None:
+        """Return why a problem is none of this family, and what to do; None if it is one."""
+        for name in _STATIC:
+            ours, given = getattr(self, name), getattr(problem, name)
+            if ours != given:
+                return f"{name} is {given}, and the family's {ours}"
+        named: dict[str, tuple[str, int]] = {}
+        extents = [("batch", self.batch, problem.batch)]
+        extents += [
+            (f"spatial axis {axis}", *each)
+            for axis, each in enumerate(zip(self.in_spatial, problem.in_spatial, strict=True))
+        ]
+        for where, extent, value in extents:
+            if reason := extent.obstacle(value):
+                return f"{where} {reason}"
+            other, first = named.setdefault(extent.name or where, (where, value))
+            if first != value:
+                return (
+                    f"{where} is {value} and {other} {first}, both {extent.name}, which is one extent: pad the smaller"
+                )
+        try:
+            ours = self.problem(problem.batch, problem.in_spatial, problem)
+        except InvalidProblemError as error:
+            return str(error)
+        wrong = [
+            name
+            for name in ("strides", "pads_begin", "pads_end", "out_spatial")
+            if getattr(ours, name) != getattr(problem, name)
+        ]
+        return (
+            "; ".join(
+                f"{name} is {list(getattr(problem, name))}, and the family's {list(getattr(ours, name))}"
+                for name in wrong
+            )
+            or None
+        )

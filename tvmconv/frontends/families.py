@@ -1,0 +1,132 @@
+"""The convolutions of a model of which inputs have free extents, as families.
+
+The model is read at two sizes that the free extents allow. What differs between them is free in a family, what is the same stays; pads
+are as they come, so that nothing is guessed of a rule that no size shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import InvalidProblemError, SourceError
+from ..family import Extent, ProblemFamily
+from ..problem import Problem
+from . import read_model
+
+# Extents of the two sizes: where one axis is free, a row of text or of sound, and where several are; batches.
+_ROW, _AREA, _BATCHES = (1024, 1536), ((224, 352), (288, 416), (160, 192)), (2, 3)
+
+
+def read_families(
+    source: str, shapes: Mapping[str, Sequence[Extent]], **options: Any
+) -> tuple[list[ProblemFamily], list[Problem]]:
+    """Read a model's convolutions: families, and those that are the same at all sizes.
+
+    Parameters
+    ----------
+    source
+        As of :func:`tvmconv.read_model`.
+    shapes
+        Of inputs by name, with extents that may be free; those of one name are equal.
+    options
+        Others of :func:`tvmconv.read_model`.
+
+    Raises
+    ------
+    SourceError
+        If the model cannot be read at a size, or a convolution has other channels or attributes at another.
+    """
+    first, second = (
+        _read(source, {name: _sample(shape, number) for name, shape in shapes.items()}, options) for number in (0, 1)
+    )
+    if first.keys() != second.keys():
+        odd = sorted(first.keys() ^ second.keys())
+        raise SourceError(
+            f"{source}: {odd[0]!r} is a convolution at one size and not at another; give the sizes one by one"
+        )
+    found: dict[ProblemFamily, None] = {}
+    fixed: dict[Problem, None] = {}
+    for name, problem in first.items():
+        family = _unite(f"{source}: {name!r}", problem, second[name])
+        if family is None:
+            fixed[problem] = None
+        else:
+            found[family] = None
+    return list(found), list(fixed)
+
+
+def _sample(shape: Sequence[Extent], number: int) -> tuple[int, ...]:
+    """Return one of two sizes of a shape."""
+    free = [axis for axis, extent in enumerate(shape) if axis and extent.is_free]
+    named: dict[str, int] = {}
+    sizes = []
+    for axis, extent in enumerate(shape):
+        if not axis:
+            wanted = _BATCHES[number]
+        else:
+            wanted = _ROW[number] if len(free) < 2 else _AREA[free.index(axis) % 3 if axis in free else 0][number]
+        value = extent.near(wanted)
+        if number and extent.is_free and value == extent.near(_BATCHES[0] if not axis else _sample(shape, 0)[axis]):
+            value = extent.near(extent.low)
+        sizes.append(named.setdefault(extent.name or str(axis), value))
+    return tuple(sizes)
+
+
+def _read(source: str, shapes: Mapping[str, tuple[int, ...]], options: Mapping[str, Any]) -> dict[str, Problem]:
+    at = ", ".join(f"{name or 'its input'} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+    try:
+        model = read_model(source, shapes=shapes, **options)
+    except SourceError as error:
+        raise SourceError(
+            f"{error} (with {at}); free extents may need a multiple or a range that the model takes: ?%32[64:4096]"
+        ) from error
+    for skipped in model.skipped:
+        raise SourceError(f"{source}: {skipped} (with {at})")
+    return {node.name: node.problem for node in model.nodes}
+
+
+def any_size(problem: Problem) -> ProblemFamily:
+    """Return the family of problems that are like one but for batch, spatial extents and pads."""
+    return _family([problem], Extent(), (Extent(),) * problem.rank)
+
+
+def _unite(where: str, one: Problem, other: Problem) -> ProblemFamily | None:
+    """Return the family of two problems; None if they are equal."""
+    if one == other:
+        return None
+    batch = Extent() if one.batch != other.batch else Extent(one.batch, one.batch)
+    spatial = tuple(Extent() if x != y else Extent(x, x) for x, y in zip(one.in_spatial, other.in_spatial, strict=True))
+    try:
+        family = _family([one, other], batch, spatial)
+    except InvalidProblemError as error:
+        raise SourceError(f"{where}: {error}") from error
+    for each in (one, other):
+        if reason := family.obstacle(each):
+            raise SourceError(f"{where} is another convolution at another size: {reason}; give the sizes one by one")
+    return family
+
+
+def _family(problems: Sequence[Problem], batch: Extent, spatial: tuple[Extent, ...]) -> ProblemFamily:
+    """Return the family of extents that some problems are of; pads are as they come where there are any, or taps that take them."""
+    like = problems[0]
+    ones, zeros = (1,) * like.rank, (0,) * like.rank
+    one_tap = like.op == "convolution" and like.kernel == like.strides == ones
+    carried = one_tap and all(p.pads_begin == p.pads_end == zeros for p in problems)
+    return ProblemFamily(
+        like.op,
+        batch,
+        like.in_channels,
+        spatial,
+        like.out_channels,
+        like.kernel,
+        like.strides,
+        like.dilations,
+        (zeros, zeros) if carried else "?",
+        like.groups,
+        like.data_format,
+        like.filter_format,
+        like.dtype,
+        like.bias,
+        like.epilogue,
+    )

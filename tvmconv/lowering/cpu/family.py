@@ -1,0 +1,226 @@
+"""The library of a family: static kernels of a few blocks, by which `native/family.c` computes any extents.
+
+Why blocks, and not extents as variables of one function: definitions, plans and schedules of all algorithms are of static extents, and
+stay as they are; so every algorithm serves families, with the code, the checks and the bits of its static kernels, Winograd's by blocks of
+whole tiles. A block is the problem of so many outputs on data that has its padding already: what most algorithms copy rows of data for,
+the copy of a block does. It costs copies where an algorithm reads data in place (depthwise, pointwise of planes), and outputs beyond the
+end, which smaller blocks keep few. Pixels that are only carried along are one row, of which blocks are read and written in place.
+
+All blocks are of one algorithm and one layout of the packed filter: a block for which the algorithm has no schedule of that layout is left
+out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+import tvm
+
+from ...algorithms.algorithm import Algorithm
+from ...algorithms.table import applicable, get
+from ...errors import RewriteError
+from ...family import ProblemFamily
+from ...problem import DTYPE_BYTES, Problem
+from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
+from ...targets.cpus import LINE_BYTES
+from ...targets.target import CpuTarget
+from ..common.entry_points import SYMBOL, EntryPoints
+from ..compiler import Choice, CompiledKernel, schedule, sketches_of
+from .functions import functions_of
+from .images import DATA, OUTPUT
+from .linker import link_family
+from .lowering import Lowered, lower, workspace_bytes
+from .passes import ALLOCATED
+from .workspaces import allocate
+
+# Outputs along each axis of the largest block, the first whose arrays leave half of L2 to the filter, or else the last.
+_LARGEST = {
+    1: ((1536,), (384,), (192,)),
+    2: ((56, 56), (28, 56), (28, 28)),
+    3: ((4, 28, 28), (4, 14, 28), (4, 14, 14), (2, 14, 14)),
+}
+# Outputs of the others. By estimate, for 12 sizes from 7x7 to 112x112, 3x3 taps of 64, 128 and 256 channels, with these seven direct
+# convolution takes 1.01 to 1.05 of the time of a kernel of the size, by the mean, and Winograd's 1.04 to 1.06; with four others
+# (12x12, 4x24, 4x6, 1x24) 1.13 to 1.20, and 1.37 to 1.39.
+_OTHERS = {
+    1: ((192,), (48,), (14,), (6,), (5,)),
+    2: ((20, 20), (14, 14), (7, 7), (4, 24), (4, 4), (1, 24), (1, 5)),
+    3: ((2, 7, 7), (1, 4, 24), (1, 4, 4)),
+}
+# Arrays of a block that may be parts of images, if lowering can do that.
+_IMAGES = tuple(map(frozenset, ((DATA, OUTPUT), (DATA,), (OUTPUT,), ())))
+# Cycles, beside the kernel's, of a block, and of a line of its arrays that is copied.
+_BLOCK_CYCLES, _LINE_CYCLES = 800.0, 8.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """A kernel of a block: its problem, its functions, which of its arrays may be parts of images, and an estimate of its cycles."""
+
+    problem: Problem
+    lowered: Lowered
+    images: frozenset[str]
+    cycles: float
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of its data and outputs."""
+        return _array_bytes(self.problem)
+
+
+def is_flat(family: ProblemFamily) -> bool:
+    """Return whether pixels are only carried along."""
+    ones = (1,) * family.rank
+    zeros = ((0,) * family.rank,) * 2
+    return (
+        family.op == "convolution"
+        and family.kernel == ones == family.strides
+        and family.pads in (zeros, "same_upper", "same_lower")
+    )
+
+
+def write_family(
+    family: ProblemFamily, target: CpuTarget, path: str | os.PathLike[str], algorithm: str
+) -> CompiledKernel:
+    """Write the library of a family, by blocks of an algorithm.
+
+    Raises
+    ------
+    ToolchainError
+        If the C compiler is missing, or fails.
+    """
+    blocks = blocks_of(family, target, algorithm)
+    functions = {}
+    for number, block in enumerate(blocks):
+        own = functions_of(block.lowered.module)
+        functions[f"block{number}"] = own[PACKED_SYMBOL if PACKED_SYMBOL in own else SYMBOL]
+        if number == 0 and PACK_SYMBOL in own:
+            functions["layout"] = own[PACK_SYMBOL]
+    module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
+    allocated = allocate(module, target.tvm())
+    executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
+    link_family(executable, path, table_of(family, blocks), target.isa)
+    layout, used = blocks[0].lowered.layout, get(algorithm)
+    packed = layout.described() if layout else None
+    workspace = max(workspace_bytes(each.lowered.module) + each.array_bytes for each in blocks)
+    return CompiledKernel(used.name, used.version, used.numerical_class, SYMBOL, packed, workspace)
+
+
+def algorithms_of_blocks(family: ProblemFamily, target: CpuTarget, math: str = "default") -> list[str]:
+    """Return the names of the algorithms that compute a family's largest block, the least estimate first."""
+    return [each.name for each in applicable(block_problem(family, next(_extents(family, target))), target, math)]
+
+
+def blocks_of(family: ProblemFamily, target: CpuTarget, algorithm: str) -> list[Block]:
+    """Return the blocks that an algorithm computes, the largest first."""
+    first, *others = (block_problem(family, outputs) for outputs in _extents(family, target))
+    used = get(algorithm)
+    largest = _lower(first, target, used, None)
+    assert largest is not None
+    covered = [each for each in others if used.covers(each, target) is None]
+    smaller = [_lower(each, target, used, largest) for each in covered]
+    return [largest, *(each for each in smaller if each is not None)]
+
+
+def block_problem(family: ProblemFamily, outputs: tuple[int, ...]) -> Problem:
+    """Return the problem of a block of so many outputs, which reads no padding of its own.
+
+    Of a transposed convolution, outputs are a multiple of the stride, and the first reads data for its last tap.
+    """
+    f = family
+    spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
+    axes = list(zip(outputs, f.strides, spans, strict=True))
+    if f.op == "convolution":
+        begin, inputs = [0] * f.rank, [(y - 1) * s + span for y, s, span in axes]
+        end = begin
+    else:
+        begin, inputs = [span - 1 for span in spans], [(y + span - 2) // s + 1 for y, s, span in axes]
+        end = [max(s * (x - 1) + span - b - y, 0) for (y, s, span), x, b in zip(axes, inputs, begin, strict=True)]
+    return Problem(
+        f.op, 1, f.in_channels, tuple(inputs), f.out_channels, outputs, f.kernel, f.strides, f.dilations, tuple(begin), tuple(end),
+        f.groups, f.data_format, f.filter_format, f.dtype, f.bias, f.epilogue,
+    )  # fmt: skip
+
+
+def _extents(family: ProblemFamily, target: CpuTarget) -> Iterator[tuple[int, ...]]:
+    """Yield the outputs of blocks, the largest first."""
+    flat = is_flat(family)
+    rank = 1 if flat else family.rank
+
+    def whole(outputs: tuple[int, ...]) -> tuple[int, ...]:
+        outputs = (1,) * (family.rank - rank) + outputs
+        if family.op == "convolution":
+            return outputs
+        return tuple(-(-y // s) * s for y, s in zip(outputs, family.strides, strict=True))
+
+    sizes = [whole(outputs) for outputs in _LARGEST[rank]]
+    fitting = (each for each in sizes if _array_bytes(block_problem(family, each)) <= target.l2 // 2)
+    first = next(fitting, sizes[-1])
+    yield first
+    for other in dict.fromkeys(map(whole, _OTHERS[rank])):
+        if prod(other) < prod(first):
+            yield other
+
+
+def _array_bytes(problem: Problem) -> int:
+    return DTYPE_BYTES[problem.dtype] * (prod(problem.data_shape) + prod(problem.output_shape))
+
+
+def _cycles(problem: Problem, images: frozenset[str], target: CpuTarget, algorithm: Algorithm) -> float:
+    copied = [
+        shape for name, shape in ((DATA, problem.data_shape), (OUTPUT, problem.output_shape)) if name not in images
+    ]
+    lines = DTYPE_BYTES[problem.dtype] * sum(map(prod, copied)) / LINE_BYTES
+    return algorithm.cycles(problem, target) + _BLOCK_CYCLES + _LINE_CYCLES * lines
+
+
+def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm, like: Block | None) -> Block | None:
+    """Return a block by the first schedule whose filter is packed like that of another; None if there is none."""
+    _, sketches = sketches_of(algorithm.name, problem, target, EntryPoints.PACKED)
+    for sketch in range(len(sketches) if like else 1):
+        definition, scheduled = schedule(problem, target, Choice(algorithm.name, sketch), EntryPoints.PACKED)
+        for images in _IMAGES:
+            try:
+                lowered = lower(scheduled.mod, replace(definition, images=images), EntryPoints.PACKED)
+            except RewriteError:
+                if not images:
+                    raise
+                continue
+            break
+        if like is None or lowered.layout == like.lowered.layout:
+            return Block(problem, lowered, images, _cycles(problem, images, target, algorithm))
+    return None
+
+
+def table_of(family: ProblemFamily, blocks: list[Block]) -> str:
+    """Return the C file that says what `native/family.c` is to compute."""
+    f, operands = family, list(blocks[0].problem.operands)
+    layout = blocks[0].lowered.layout
+    spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
+    rows = [
+        f"{{__tvm_ffi_block{number}, {_row(each.problem.out_spatial)}, {_row(each.problem.in_spatial)}, {int(DATA in each.images)}, "
+        f"{int(OUTPUT in each.images)}, {each.cycles:.0f}}}"
+        for number, each in enumerate(blocks)
+    ]
+    kinds = {"float32": "kDLFloat, 32", "uint32": "kDLUInt, 32", "uint64": "kDLUInt, 64"}
+    packed = f"__tvm_ffi_layout, {layout.elements}, {{{kinds[layout.dtype]}, 1}}" if layout else "0, 0, {0, 0, 0}"
+    names = [*(f"block{number}" for number in range(len(blocks))), *(["layout"] if layout else [])]
+    between = ",\n    "
+    declared = "\n".join(f"int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);" for name in names)
+    return f"""\
+#include "family.h"
+
+{declared}
+static const Block blocks[] = {{
+    {between.join(rows)}}};
+const Family tvmconv_family = {{
+    {f.rank}, {int(f.data_format == "NXC")}, {int(f.op != "convolution")}, {int(is_flat(f))}, {_row(f.strides)}, {_row(spans)},
+    {len(operands)}, {operands.index("residual") if "residual" in operands else 0}, {len(blocks)}, blocks, {packed}}};
+"""
+
+
+def _row(numbers: object) -> str:
+    return f"{{{', '.join(map(str, numbers))}}}"  # type: ignore[call-overload]

@@ -1,0 +1,371 @@
+/* A convolution of any batch and spatial extents, by static kernels of blocks.
+ *
+ * Outputs are cut into regions, each covered by blocks of one kind, those that cost least. A block's inputs, with zeros for padding,
+ * are copied to where its kernel reads them, and its outputs to where they belong, if these do not lie together already. Blocks begin
+ * at places that depend on the extents alone, and each output is of one block: answers have the same bits for any number of threads.
+ *
+ * The first blocks, a multiple of the number of threads, are shared; of each of the rest, the kernel's own tasks are.
+ */
+#include "family.h"
+
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define LINE_BYTES 64
+/* A region is cut into one of whole blocks, and one for the rest of each axis. */
+enum { MOST_REGIONS = MOST_AXES + 1, MOST_OPERANDS = 8, MOST_RANK = MOST_AXES + 2 };
+
+extern void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int);
+extern int (*__TVMBackendFreeWorkspace)(int, int, void*);
+
+static int failed(const char* kind, const char* message) {
+  TVMFFIErrorSetRaisedFromCStr(kind, message);
+  return -1;
+}
+
+static const DLTensor* tensor_of(const TVMFFIAny* arg) {
+  if (arg->type_index == kTVMFFIDLTensorPtr) return arg->v_ptr;
+  if (arg->type_index == kTVMFFITensor) return (const DLTensor*)((const char*)arg->v_obj + sizeof(TVMFFIObject));
+  return NULL;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
+
+/* ---- Which blocks. */
+
+/* Outputs from..to along each axis, covered by blocks of one kind. */
+typedef struct {
+  const Block* block;
+  int64_t from[MOST_AXES], to[MOST_AXES], counts[MOST_AXES], count;
+} Region;
+
+typedef struct {
+  Region regions[MOST_REGIONS];
+  int count;
+  double cost;
+} Cover;
+
+/* Adds the region from..to, by the block that costs least there. */
+static void add_region(const Family* f, Cover* cover, const int64_t* from, const int64_t* to) {
+  double best = 0;
+  Region* region = &cover->regions[cover->count++];
+  for (int each = 0; each < f->blocks; each++) {
+    const Block* block = &f->block[each];
+    int64_t count = 1;
+    for (int axis = 0; axis < f->rank; axis++) count *= parts(to[axis] - from[axis], block->outputs[axis]);
+    if (each != 0 && count * block->cost >= best) continue;
+    best = count * block->cost;
+    region->block = block, region->count = count;
+  }
+  for (int axis = 0; axis < f->rank; axis++) {
+    region->from[axis] = from[axis], region->to[axis] = to[axis];
+    region->counts[axis] = parts(to[axis] - from[axis], region->block->outputs[axis]);
+  }
+  cover->cost += best;
+}
+
+/* The cheapest of: one region; whole blocks of a kind, and behind them along each axis a region for what is left. */
+static Cover cover_of(const Family* f, const int64_t* from, const int64_t* to) {
+  Cover best = {.count = 0};
+  add_region(f, &best, from, to);
+  for (int each = 0; each < f->blocks; each++) {
+    Cover cover = {.count = 1};
+    Region* whole = cover.regions;
+    int64_t ends[MOST_AXES] = {0};
+    *whole = (Region){.block = &f->block[each], .count = 1};
+    for (int axis = 0; axis < f->rank; axis++) {
+      const int64_t size = f->block[each].outputs[axis];
+      whole->from[axis] = from[axis];
+      whole->counts[axis] = (to[axis] - from[axis]) / size;
+      whole->to[axis] = ends[axis] = from[axis] + whole->counts[axis] * size;
+      whole->count *= whole->counts[axis];
+    }
+    if (whole->count == 0) continue;
+    cover.cost = whole->count * f->block[each].cost;
+    /* What is left along an axis has all outputs of the axes before, and those of whole blocks of the axes behind. */
+    for (int axis = 0; axis < f->rank; axis++) {
+      if (ends[axis] == to[axis]) continue;
+      int64_t begin[MOST_AXES], end[MOST_AXES];
+      for (int other = 0; other < f->rank; other++) begin[other] = from[other], end[other] = other < axis ? to[other] : ends[other];
+      begin[axis] = ends[axis], end[axis] = to[axis];
+      add_region(f, &cover, begin, end);
+    }
+    if (cover.cost < best.cost) best = cover;
+  }
+  return best;
+}
+
+/* ---- One block. */
+
+/* An array of a call, as images of rows of pixels. */
+typedef struct {
+  char* data;
+  int64_t batch, channels, extents[MOST_AXES], bytes; /* bytes of an element */
+} Array;
+
+typedef struct {
+  const Family* family;
+  const TVMFFIAny* args;
+  Array data, residual, output;
+  int64_t first_input[MOST_AXES]; /* that the output 0 reads, of a transposed convolution the one at the first block's begin */
+  Cover cover;
+  int64_t blocks; /* of an image */
+  int64_t total, shared; /* of all images, and those that threads share */
+} Run;
+
+/* A part of an image: `extents` from `from` on, of which those from `begin` to `end` are in the image. */
+typedef struct {
+  int64_t from[MOST_AXES], extents[MOST_AXES], begin[MOST_AXES], end[MOST_AXES];
+  int inside; /* all of them */
+} Part;
+
+static Part part_of(const Family* f, const Array* array, const int64_t* from, const int64_t* extents) {
+  Part part = {.inside = 1};
+  for (int axis = 0; axis < f->rank; axis++) {
+    part.from[axis] = from[axis], part.extents[axis] = extents[axis];
+    part.begin[axis] = least(most(0, -from[axis]), extents[axis]);
+    part.end[axis] = most(least(extents[axis], array->extents[axis] - from[axis]), part.begin[axis]);
+    part.inside &= part.begin[axis] == 0 && part.end[axis] == extents[axis];
+  }
+  return part;
+}
+
+/* Bytes of what lies together in a row, and of how many such lines a pixel's channels are. */
+static int64_t pixel_bytes(const Family* f, const Array* array) { return array->bytes * (f->channels_last ? array->channels : 1); }
+static int64_t planes_of(const Family* f, const Array* array) { return f->channels_last ? 1 : array->channels; }
+
+static int64_t bytes_of(const Family* f, const Array* array, const int64_t* extents) {
+  int64_t bytes = array->bytes * array->channels;
+  for (int axis = 0; axis < f->rank; axis++) bytes *= extents[axis];
+  return bytes;
+}
+
+static char* image_of(const Family* f, const Array* array, int64_t image) {
+  return array->data + image * bytes_of(f, array, array->extents);
+}
+
+/* Place of a part in its image, if it lies together there, or need not; else NULL. */
+static char* place_of(const Family* f, const Array* array, const Part* part, int64_t image, int in_image) {
+  if (!part->inside) return NULL;
+  int64_t offset = 0;
+  for (int axis = 0, first = planes_of(f, array) == 1; axis < f->rank; axis++) {
+    offset = offset * array->extents[axis] + part->from[axis];
+    if (!in_image && !first && part->extents[axis] != array->extents[axis]) return NULL;
+    if (part->extents[axis] != 1) first = 0;
+  }
+  return image_of(f, array, image) + offset * pixel_bytes(f, array);
+}
+
+/* Copies or clears a few bytes, a multiple of an element's: rows of planes are short, for which the C library's functions take longer. */
+#define FEW_BYTES 256
+static inline void copy_row(char* to, const char* from, int64_t bytes) {
+  if (bytes > FEW_BYTES || bytes < 16) {
+    if (bytes > FEW_BYTES) {
+      memcpy(to, from, bytes);
+    } else {
+      for (int64_t at = 0; at < bytes; at += 2) __builtin_memcpy(to + at, from + at, 2);
+    }
+    return;
+  }
+  for (int64_t at = 0; at < bytes - 16; at += 16) __builtin_memcpy(to + at, from + at, 16);
+  __builtin_memcpy(to + bytes - 16, from + bytes - 16, 16);
+}
+static inline void clear_row(char* to, int64_t bytes) {
+  if (bytes > FEW_BYTES) {
+    memset(to, 0, bytes);
+  } else {
+    for (int64_t at = 0; at < bytes; at += 2) __builtin_memset(to + at, 0, 2);
+  }
+}
+
+/* Copies a part of an image to a block, with zeros for what is outside, or what is inside back. */
+static void copy(const Family* f, const Array* array, const Part* part, int64_t image, char* block, int back) {
+  const int last = f->rank - 1;
+  const int64_t pixel = pixel_bytes(f, array), row = part->extents[last] * pixel;
+  const int64_t before = part->begin[last] * pixel, inside = (part->end[last] - part->begin[last]) * pixel;
+  const int64_t depth = last > 1 ? part->extents[0] : 1, height = last > 0 ? part->extents[last - 1] : 1;
+  char* from = image_of(f, array, image);
+  for (int64_t plane = 0, planes = planes_of(f, array); plane < planes; plane++)
+    for (int64_t z = 0; z < depth; z++)
+      for (int64_t y = 0; y < height; y++, block += row) {
+        const int in_depth = last < 2 || (z >= part->begin[0] && z < part->end[0]);
+        const int in_height = last < 1 || (y >= part->begin[last - 1] && y < part->end[last - 1]);
+        if (!in_depth || !in_height || inside == 0) {
+          if (!back) clear_row(block, row);
+          continue;
+        }
+        int64_t offset = last > 1 ? plane * array->extents[0] + part->from[0] + z : plane;
+        if (last > 0) offset = offset * array->extents[last - 1] + part->from[last - 1] + y;
+        offset = offset * array->extents[last] + part->from[last] + part->begin[last];
+        char* there = from + offset * pixel;
+        if (back) {
+          copy_row(there, block + before, inside);
+        } else {
+          clear_row(block, before);
+          copy_row(block + before, there, inside);
+          clear_row(block + before + inside, row - before - inside);
+        }
+      }
+}
+
+static int64_t lines(int64_t bytes) { return parts(bytes, LINE_BYTES) * LINE_BYTES; }
+
+/* An array from `place` on, as a row of elements. */
+static TVMFFIAny argument(const DLTensor* given, char* place, int64_t* elements, DLTensor* tensor) {
+  *tensor = (DLTensor){place, given->device, 1, given->dtype, elements, NULL, 0};
+  return (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = tensor};
+}
+
+static int compute_block(const Run* run, const Region* region, int64_t image, int64_t number) {
+  const Family* f = run->family;
+  const Block* block = region->block;
+  int64_t outputs[MOST_AXES], inputs[MOST_AXES];
+  for (int axis = f->rank - 1; axis >= 0; axis--) {
+    outputs[axis] = region->from[axis] + number % region->counts[axis] * block->outputs[axis];
+    number /= region->counts[axis];
+    inputs[axis] = f->transposed ? (outputs[axis] - run->cover.regions[0].from[axis]) / f->strides[axis] : outputs[axis] * f->strides[axis];
+    inputs[axis] += run->first_input[axis];
+  }
+  Part data = part_of(f, &run->data, inputs, block->inputs), output = part_of(f, &run->output, outputs, block->outputs);
+  /* Regions overlap where one has blocks that go beyond it. */
+  for (int axis = 0; axis < f->rank; axis++)
+    if (region->to[axis] - outputs[axis] < output.end[axis]) output.end[axis] = region->to[axis] - outputs[axis], output.inside = 0;
+  char* places[3] = {place_of(f, &run->data, &data, image, block->data_in_image),
+                     place_of(f, &run->output, &output, image, block->output_in_image), NULL};
+  if (f->residual) places[2] = place_of(f, &run->residual, &output, image, 0);
+  const int64_t sizes[3] = {places[0] ? 0 : lines(bytes_of(f, &run->data, block->inputs)),
+                            places[1] ? 0 : lines(bytes_of(f, &run->output, block->outputs)),
+                            places[2] || !f->residual ? 0 : lines(bytes_of(f, &run->residual, block->outputs))};
+  const int64_t bytes = sizes[0] + sizes[1] + sizes[2];
+  char* copies = NULL;
+  if (bytes != 0 && (copies = __TVMBackendAllocWorkspace(kDLCPU, 0, bytes, kDLInt, 8)) == NULL) return -1;
+  if (sizes[0]) copy(f, &run->data, &data, image, places[0] = copies, 0);
+  if (sizes[1]) places[1] = copies + sizes[0];
+  if (sizes[2]) copy(f, &run->residual, &output, image, places[2] = copies + sizes[0] + sizes[1], 0);
+
+  TVMFFIAny args[MOST_OPERANDS + 2 * MOST_AXES], result = {.type_index = kTVMFFINone};
+  DLTensor tensors[2], residual;
+  int64_t unknown = INT32_MAX /* LARGEST in tvmconv/checks.py */, shape[MOST_RANK];
+  memcpy(args, run->args, (f->operands + 1) * sizeof(TVMFFIAny));
+  args[0] = argument(tensor_of(&args[0]), places[0], &unknown, &tensors[0]);
+  args[f->operands] = argument(tensor_of(&args[f->operands]), places[1], &unknown, &tensors[1]);
+  if (f->residual) {
+    int axes = 0;
+    shape[axes++] = 1;
+    if (!f->channels_last) shape[axes++] = run->residual.channels;
+    for (int axis = 0; axis < f->rank; axis++) shape[axes++] = block->outputs[axis];
+    if (f->channels_last) shape[axes++] = run->residual.channels;
+    args[f->residual] = argument(tensor_of(&args[f->residual]), places[2], shape, &residual);
+    residual.ndim = axes;
+  }
+  int count = f->operands + 1;
+  for (int axis = 0; axis < f->rank; axis++)
+    args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = sizes[0] ? block->inputs[axis] : run->data.extents[axis]};
+  for (int axis = 0; axis < f->rank; axis++)
+    args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = sizes[1] ? block->outputs[axis] : run->output.extents[axis]};
+  int status = block->function(NULL, args, count, &result);
+  if (status == 0 && sizes[1]) copy(f, &run->output, &output, image, places[1], 1);
+  if (copies != NULL) __TVMBackendFreeWorkspace(kDLCPU, 0, copies);
+  return status;
+}
+
+/* The block of this number, of all images. */
+static int compute(const Run* run, int64_t number) {
+  const int64_t image = number / run->blocks;
+  const Region* region = run->cover.regions;
+  for (number %= run->blocks; number >= region->count; region++) number -= region->count;
+  return compute_block(run, region, image, number);
+}
+
+/* Tasks of TVM's parallel loops, of which launcher.c, or a library for C, has the threads. */
+typedef struct {
+  void* sync_handle;
+  int32_t count;
+} Tasks;
+extern int (*__TVMBackendParallelLaunch)(int (*)(int, Tasks*, void*), void*, int);
+
+/* A thread's share of the blocks, as many for each. */
+static int compute_share(int task, Tasks* tasks, void* data) {
+  Run* run = data;
+  const int64_t each = run->total / tasks->count;
+  if (task == 0) run->shared = each * tasks->count;
+  for (int64_t number = task * each; number < (task + 1) * each; number++)
+    if (compute(run, number) != 0) return -1;
+  return 0;
+}
+
+/* ---- Calls: data, filter or packed filter, the other operands, output; then the pads at the begin of each axis. */
+
+static int read_array(const Family* f, const TVMFFIAny* arg, Array* array) {
+  const DLTensor* tensor = tensor_of(arg);
+  if (tensor == NULL || tensor->ndim != f->rank + 2) return 0;
+  const int first = f->channels_last ? 1 : 2, axes = tensor->ndim - 2;
+  *array = (Array){.data = (char*)tensor->data + tensor->byte_offset, .batch = tensor->shape[0],
+                   .channels = tensor->shape[f->channels_last ? tensor->ndim - 1 : 1], .bytes = tensor->dtype.bits * tensor->dtype.lanes / 8};
+  for (int axis = 0; axis < axes; axis++) array->extents[axis] = tensor->shape[first + axis];
+  if (f->flat) {
+    int64_t* row = &array->extents[axes - 1];
+    for (int axis = 0; axis < axes - 1; axis++) *row *= array->extents[axis], array->extents[axis] = 1;
+    if (f->channels_last) *row *= array->batch, array->batch = 1;
+  }
+  return 1;
+}
+
+static int run_family(const Family* f, const TVMFFIAny* args, int32_t num_args) {
+  const int arrays = f->operands + 1;
+  Run run = {.family = f, .args = args};
+  int right = num_args >= arrays && read_array(f, &args[0], &run.data) && read_array(f, &args[arrays - 1], &run.output);
+  right = right && (!f->residual || read_array(f, &args[f->residual], &run.residual));
+  const int pads = right ? tensor_of(&args[0])->ndim - 2 : 0;
+  if (!right || num_args != arrays + pads || run.data.batch != run.output.batch)
+    return failed("ValueError", "arrays and pads are not those of a call of this family");
+  int64_t from[MOST_AXES] = {0};
+  for (int axis = 0; axis < f->rank; axis++) {
+    const TVMFFIAny* pad = &args[arrays + axis];
+    if (pad->type_index != kTVMFFIInt || pad->v_int64 < 0) return failed("ValueError", "a pad is no number of at least 0");
+    run.first_input[axis] = -pad->v_int64;
+    if (!f->transposed) continue;
+    /* Blocks begin where their first output has its first tap on an input. */
+    const int64_t reach = pad->v_int64 - (f->spans[axis] - 1), stride = f->strides[axis];
+    from[axis] = -((reach % stride + stride) % stride);
+    run.first_input[axis] = (reach + from[axis]) / stride;
+  }
+  run.cover = cover_of(f, from, run.output.extents);
+  for (int each = 0; each < run.cover.count; each++) run.blocks += run.cover.regions[each].count;
+  run.total = run.data.batch * run.blocks;
+  if (run.total > 1 && __TVMBackendParallelLaunch(compute_share, &run, 0) != 0) return -1;
+  for (int64_t number = run.shared; number < run.total; number++)
+    if (compute(&run, number) != 0) return -1;
+  return 0;
+}
+
+EXPORT int __tvm_ffi_tvmconv_packed(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)result;
+  return run_family(&tvmconv_family, args, num_args);
+}
+
+EXPORT int __tvm_ffi_tvmconv_pack(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  if (tvmconv_family.pack == NULL) return failed("ValueError", "this family reads filters in place");
+  return tvmconv_family.pack(self, args, num_args, result);
+}
+
+EXPORT int __tvm_ffi_tvmconv_kernel(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  const Family* f = &tvmconv_family;
+  enum { MOST_ARGUMENTS = MOST_OPERANDS + MOST_AXES };
+  if (f->pack == NULL || num_args < 2 || num_args > MOST_ARGUMENTS) return run_family(f, args, num_args);
+  const int64_t bytes = f->packed * f->packed_type.bits / 8;
+  void* place = __TVMBackendAllocWorkspace(kDLCPU, 0, bytes, kDLInt, 8);
+  if (place == NULL) return -1;
+  int64_t shape = f->packed;
+  DLTensor packed = {place, {kDLCPU, 0}, 1, f->packed_type, &shape, NULL, 0};
+  TVMFFIAny changed[MOST_ARGUMENTS], packing[2];
+  memcpy(changed, args, num_args * sizeof(TVMFFIAny));
+  changed[1] = packing[1] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &packed};
+  packing[0] = args[1];
+  int status = f->pack(self, packing, 2, result);
+  if (status == 0) status = run_family(f, changed, num_args);
+  __TVMBackendFreeWorkspace(kDLCPU, 0, place);
+  return status;
+}

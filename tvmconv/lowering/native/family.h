@@ -1,0 +1,32 @@
+/* Kernels of blocks, by which a family computes any extents (family.c). */
+#include <stdint.h>
+#include <tvm/ffi/c_api.h>
+
+enum { MOST_AXES = 3 };
+
+typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+
+/* A kernel of one block: so many outputs along each axis, of so many inputs, without padding; whether these and those may be parts of
+ * larger images. `cost` is in any unit. Beside arrays it takes the extents of the images that data and output are parts of. */
+typedef struct {
+  Function function;
+  int64_t outputs[MOST_AXES], inputs[MOST_AXES];
+  int data_in_image, output_in_image;
+  double cost;
+} Block;
+
+/* Static facts of a family. Along an axis, block outputs begin `step` apart where inputs begin 1 apart (a transposed convolution's
+ * stride), or the reverse; `span` is from an output's first input to its last. */
+typedef struct {
+  int rank, channels_last, transposed;
+  int flat; /* whether all pixels are one row of the last axis: taps, strides and pads are 1, 1 and 0 */
+  int64_t strides[MOST_AXES], spans[MOST_AXES];
+  int operands, residual; /* number of inputs; which of them is the residual, 0: none */
+  int blocks;
+  const Block* block;
+  Function pack;        /* NULL: filters are read in place */
+  int64_t packed;       /* elements of a packed filter, and their type */
+  DLDataType packed_type;
+} Family;
+
+extern const Family tvmconv_family;
