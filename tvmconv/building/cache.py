@@ -19,7 +19,6 @@ from typing import Any
 from ..isa.machine import model_name
 from ..runtime.bundle import Entry
 from ..support.cache import Cache
-from ..targets.target import CpuTarget
 from .fallbacks import BuiltKernel, Job, Outcome, file_of
 
 # Raised when files of the cache are written in another way.
@@ -37,7 +36,7 @@ def key_of(job: Job) -> str:
         "versions": [version("apache-tvm"), version("apache-tvm-ffi")],
         "problem": decision.signature,
         "target": repr(target),
-        "costs": _plain(target.costs) if isinstance(target, CpuTarget) else None,
+        "costs": _plain(getattr(target, "costs", None)),
         "math": decision.math,
         "ways": _plain(decision.ways),
         "checked on": model_name() if job.check else None,
