@@ -107,6 +107,19 @@ def test_a_sum_of_two_is_the_later_ones_and_filters_that_are_inputs(ov: Any, tmp
     assert nodes[1].residual == nodes[0].name
 
 
+def test_a_deep_model(ov: Any, tmp_path: Path) -> None:
+    """More operations one after the other than Python calls within calls."""
+    o = ov.opset13
+    x = y = o.parameter((1, 4, 2, 2), np.float32, name="x")
+    for _ in range(1100):
+        y = o.floor(y)
+    conv = o.convolution(y, o.constant(normal(4, 4, 1, 1)), [1, 1], [0, 0], [0, 0], [1, 1])
+    path = tmp_path / "model.xml"
+    ov.save_model(ov.Model([o.relu(o.add(y, conv))], [x]), path)
+    (node,) = read_model(str(path)).nodes
+    assert epilogue(node) == "add-relu"
+
+
 def model(torch: Any, forward: Callable[[Any, Any, Any], Any]) -> Any:
     class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

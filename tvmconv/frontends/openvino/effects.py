@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -124,15 +125,25 @@ def _prelu(slope: Any, channels: int, rank: int) -> Effect | None:
 
 
 def _number(value: Any) -> float | None:
-    numbers = value_of(value) if is_fixed(value.get_node()) else np.empty(0)
-    return float(numbers.reshape(-1)[0]) if numbers.size == 1 else None
+    """Return the one number of a fixed tensor; None: it has others, or is not fixed."""
+    shape = value.get_partial_shape()
+    if shape.is_dynamic or prod(shape.to_shape()) != 1 or not is_fixed(value.get_node()):
+        return None
+    return float(value_of(value).reshape(()))
 
 
 def is_fixed(node: Any) -> bool:
     """Return whether a node depends on no input."""
-    if node.get_type_name() in ("Parameter", "ReadValue", "RandomUniform"):
-        return False
-    return all(is_fixed(value.get_node()) for value in node.input_values())
+    waiting = {node.get_name(): node}
+    seen = set(waiting)
+    while waiting:
+        _, each = waiting.popitem()
+        if each.get_type_name() in ("Parameter", "ReadValue", "RandomUniform"):
+            return False
+        before = {value.get_node().get_name(): value.get_node() for value in each.input_values()}
+        waiting |= {name: read for name, read in before.items() if name not in seen}
+        seen |= before.keys()
+    return True
 
 
 def value_of(value: Any) -> np.ndarray:
