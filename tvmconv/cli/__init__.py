@@ -7,7 +7,9 @@ Data goes to stdout, progress and errors to stderr. A command's modules are impo
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import resource
 import sys
 import warnings
 from collections.abc import Sequence
@@ -56,7 +58,7 @@ exit codes:
   {OK}    done, or the answer is yes
   {NO}    the answer is no: a kernel is wrong, none fits, or none can be built or tuned; or a network was not compared
   {BAD_INPUT}    bad usage or bad input
-  {CANNOT}    this installation or machine cannot: an extra, the C compiler, a CPU feature or a GPU is missing
+  {CANNOT}    this installation or machine cannot: an extra, the C compiler, a CPU feature, a GPU, memory or disk space is missing
   {INTERRUPTED}  interrupted with Ctrl-C
   {BROKEN_PIPE}  the reader of stdout went away
 """
@@ -94,12 +96,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tvmconv {arguments.command}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more when it ends; give it a place to write to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return BROKEN_PIPE
     except (TvmconvError, OSError) as error:
         print(f"tvmconv {arguments.command}: {_text(error)}", file=sys.stderr)
+        _drop_output()
         return _exit_code(error)
+    except (MemoryError, ImportError, AttributeError, RuntimeError) as error:
+        # What other libraries stumble over where a part of them could not be mapped.
+        if not isinstance(error, MemoryError) and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+            raise
+        why = str(error).partition("\n")[0]
+        print(f"tvmconv {arguments.command}: there may be too little memory (ulimit -v): {why}", file=sys.stderr)
+        return CANNOT
+
+
+def _drop_output() -> None:
+    """Give what is left for stdout, which the interpreter flushes when it ends, another place if there is none for it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -141,12 +158,14 @@ def _text(error: Exception) -> str:
     """Return what an error says; the system's without its number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return str((isinstance(error, OSError) and error.strerror) or error)
 
 
 def _exit_code(error: Exception) -> int:
     if isinstance(error, (BuildError, CompilationError, KernelNotFoundError, VerificationError)):
         return NO
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+        return CANNOT
     if isinstance(error, (CudaError, MissingExtraError, ToolchainError, UnsupportedMachineError)):
         return CANNOT
     return BAD_INPUT

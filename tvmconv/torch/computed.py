@@ -24,7 +24,10 @@ from .pieces import Piece, flat_graph, split
 from .slices import Head, first_images, head_of
 from .store import Kept, Store, key_of
 from .watched import watch
+from .work import multiplied
 
+# Rounds in which single operators are left to PyTorch; after them pieces that fail are, as a whole.
+_MOST_ROUNDS = 8
 _ALONE = "it stands alone between operators of PyTorch"
 
 
@@ -44,6 +47,8 @@ class OperatorRow:
         The network's library, or PyTorch.
     why
         Why it is PyTorch, empty if it is not, and the line of code that called it.
+    work
+        An estimate of its multiply-adds, of a convolution, a product or an attention; 0 of others.
     """
 
     layer: str
@@ -51,6 +56,7 @@ class OperatorRow:
     output: str
     by: str
     why: str
+    work: int = 0
 
 
 @dataclass(frozen=True)
@@ -189,7 +195,9 @@ def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
     failures: list[str] = []
     head = None if foreign else head_of(whole)
     first = few.head(whole, head) if head is not None else None
+    rounds = 0
     while True:
+        rounds += 1
         count, images = (head.count, head.images) if head is not None and first is not None and not foreign else (0, 0)
         pieces = split(_again(whole), foreign, count)
         if count and first is not None:
@@ -213,7 +221,8 @@ def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
                 files[piece.nodes] = place.name
             except UnreadError as error:
                 name = error.node.name if error.node is not None else ""
-                failed |= dict.fromkeys([name] if name in piece.nodes else piece.nodes, error.why)
+                is_one = name in piece.nodes and rounds <= _MOST_ROUNDS
+                failed |= dict.fromkeys([name] if is_one else piece.nodes, error.why)
             except (SourceError, BuildError) as error:
                 failures.append(f"{len(piece.nodes)} operators: {error}")
                 failed |= dict.fromkeys(piece.nodes, str(error))
@@ -285,6 +294,7 @@ def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Op
                 _describe(node.meta.get("val")),
                 files.get(node.name, "PyTorch"),
                 why,
+                multiplied(node),
             )
         )
     return rows

@@ -20,6 +20,7 @@ from ..support.heap import give_back, trim
 from ..support.progress import Progress
 from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
+from .left import left_to_pytorch
 from .replacing import Replacing
 from .rewritten import copied_model
 from .store import Store, temporary
@@ -105,13 +106,17 @@ def optimize(
         raise InputError(f"changed is {changed!r}; allowed: pytorch, and with keep_weights=True compile")
     how = How(targets, trials, seconds, progress=progress, memory=memory)
     with torch.inference_mode(False), torch.no_grad():
-        examples = as_examples(example_inputs)
-        fast, examples = _copy(model, examples, dtype)
+        given = as_examples(example_inputs)
+        fast, examples = _copy(model, given, dtype)
         replacing = Replacing(fast, store, how, changed == "compile")
         replacing.replace(examples)
         fast.requires_grad_(False)
         replacing.finish(examples, keep_weights)
+        share = left_to_pytorch(model, given, replacing.answering) if replacing.networks else 0.0
     give_back()
+    if share > 0.5:
+        text = f"PyTorch computes {share:.0%} of the model's multiply-adds; print tvmconv.torch.report of the copy for each reason"
+        warnings.warn(text, TvmconvWarning, stacklevel=2)
     if not replacing.networks:
         whys = "; ".join(f"{path or 'the model'}: {why}" for path, why in replacing.refused.items())
         if replacing.elsewhere:

@@ -54,12 +54,14 @@ class Replacing:
         How many networks there are.
     elsewhere
         Whether some are for other machines alone.
+    answering
+        What answers for modules.
     """
 
     def __init__(self, model: nn.Module, store: Store, how: How, anew: bool = False) -> None:
         self._model, self._store, self._how = model, store, how
         self._anew = CompileAnew(store, how) if anew else None
-        self._answering: list[Answering] = []
+        self.answering: list[Answering] = []
         self.refused: dict[str, str] = {}
         self.networks = 0
         self.elsewhere = False
@@ -106,13 +108,13 @@ class Replacing:
         InputError
             If the model's own code reads weights that were let go.
         """
-        for each in self._answering:
+        for each in self.answering:
             each.module.forward = each.forward()
         if not keep_weights:
-            let_go(self._model, self._answering)
-        if self._answering:
+            let_go(self._model, self.answering)
+        if self.answering:
             vars(self._model)[REFUSED] = self.refused
-        for each in self._answering:
+        for each in self.answering:
             each.watch()
         for example in [] if keep_weights else examples:
             try:
@@ -201,7 +203,7 @@ class Replacing:
         for example, how in found:
             answering.add(*example, how, _read(module, example))
             self.networks += len(how.networks)
-        self._answering.append(answering)
+        self.answering.append(answering)
         return ""
 
 

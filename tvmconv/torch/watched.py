@@ -152,6 +152,12 @@ def watch(flat: Flat, *options: Any) -> str:
     return log.sha.hexdigest() if log.is_whole else ""
 
 
+def let_dynamo_forget() -> None:
+    """Let Dynamo compile again what it met under a mode, as what torch.cond calls: it skips that from then on."""
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset_code_caches()
+
+
 @contextmanager
 def exporting() -> Iterator[None]:
     """Let code be told that torch.export reads it."""

@@ -103,6 +103,19 @@ class _Reading(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a normalization of what bf16 is in f32 as functions of the bf16; any other call as it is."""
         call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") == "relax.nn.group_norm" and call.ty.ndim == 2:
+            data = self.builder_.emit(relax.op.expand_dims(call.args[0], 2))
+            whole = relax.op.nn.group_norm(
+                data,
+                *call.args[1:],
+                call.attrs.num_groups,
+                1,
+                [2],
+                call.attrs.epsilon,
+                call.attrs.center,
+                call.attrs.scale,
+            )
+            return relax.op.squeeze(self.builder_.emit(whole), [2])
         if getattr(call.op, "name", "") != "relax.nn.group_norm" or not isinstance(call.args[0], relax.Var):
             return call
         before = self.lookup_binding(call.args[0])

@@ -80,11 +80,11 @@ class Given:
         return shape
 
     def axes(self, name: str = "dim", of: str = "self") -> list[int]:
-        """Return axes from 0 that are given as one, some, or all: by none, or an empty list."""
+        """Return axes from 0 that are given as one, some, or all: by none, or an empty list. A tensor of no axes has none."""
         given, rank = self.get(name), self[of].ty.ndim
-        if given is None or given == []:
+        if given is None or given == [] or not rank:
             return list(range(rank))
-        return [int(axis) % max(rank, 1) for axis in (given if isinstance(given, (list, tuple)) else [given])]
+        return [int(axis) % rank for axis in (given if isinstance(given, (list, tuple)) else [given])]
 
 
 Converter = Callable[[Given], Any]

@@ -117,7 +117,18 @@ def _stride(given: Given) -> relax.Expr:
     return given.emit(relax.op.take(flat, relax.const(place, "int64"), 0, mode="clip"))
 
 
+def _squeeze(given: Given) -> relax.Expr:
+    """Return ``squeeze``, whose axes of other extents than 1 stay; of none left, a reshape, as ConvertLayout (0.27) fails at both."""
+    shape = given.fixed_shape("self")
+    axes = [axis for axis in given.axes() if shape and shape[axis] == 1]
+    if len(axes) == len(shape):
+        return given.emit(relax.op.reshape(given["self"], ()))
+    return given.emit(relax.op.squeeze(given["self"], axes)) if axes else given["self"]
+
+
 MOVES: Converters = {
+    "copy_strided.default": lambda given: given["a"],
+    **{f"squeeze.{of}": _squeeze for of in ("default", "dim", "dims")},
     "as_strided.default": _stride,
     "full_like.default": _fill,
     "zeros_like.default": _fill,

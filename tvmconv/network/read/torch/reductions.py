@@ -13,16 +13,17 @@ from .arguments import Converter, Converters, Given
 Reduce = Callable[..., relax.Expr]
 
 
-def _keep(given: Given) -> bool:
-    return bool(given.get("keepdim"))
+def _along(given: Given, operator: Reduce, data: Any) -> Any:
+    """Return a reduction along a node's axes; of a tensor of none itself."""
+    axes = given.axes()
+    return given.emit(operator(data, axes, keepdims=bool(given.get("keepdim")))) if axes else data
 
 
 def _reduce(operator: Reduce) -> Converter:
     """Return how to convert a reduction in the type of its answer: a mean in f32 of integers, a sum in 64 bits of truth values."""
 
     def convert(given: Given) -> relax.Expr:
-        data = given.of_type(given["self"], given.dtype)
-        return given.emit(operator(data, given.axes(), keepdims=_keep(given)))
+        return _along(given, operator, given.of_type(given["self"], given.dtype))
 
     return convert
 
@@ -32,7 +33,7 @@ def _extreme(operator: Reduce) -> Converter:
 
     def convert(given: Given) -> relax.Expr:
         data = given["self"] if given.dtype != "bool" else given.of_type(given["self"], "int8")
-        return given.of_type(given.emit(operator(data, given.axes(), keepdims=_keep(given))), given.dtype)
+        return given.of_type(_along(given, operator, data), given.dtype)
 
     return convert
 
@@ -41,11 +42,13 @@ def _extreme_with_index(operator: Reduce, index: Reduce) -> Converter:
     """Return how to convert ``max.dim`` or ``min.dim``."""
 
     def convert(given: Given) -> relax.Expr:
-        (axis,) = given.axes()
-        values = given.emit(operator(given["self"], axis, keepdims=_keep(given)))
+        data = given["self"] if str(given["self"].ty.dtype) != "bool" else given.of_type(given["self"], "int8")
+        values = given.of_type(_along(given, operator, data), given.dtype)
         if not any(user.args[1] == 1 for user in given.node.users):
             return relax.Tuple([values, values])  # nobody asks for the second
-        return relax.Tuple([values, given.emit(index(given["self"], axis, keepdims=_keep(given)))])
+        if not given.axes():
+            return relax.Tuple([values, given.emit(relax.op.zeros((), "int64"))])
+        return relax.Tuple([values, _along(given, lambda data, axes, **more: index(data, axes[0], **more), data)])
 
     return convert
 
@@ -56,12 +59,17 @@ def _any(given: Given) -> relax.Expr:
     if str(data.ty.dtype) != "bool":
         data = given.emit(relax.op.not_equal(data, relax.const(0, str(data.ty.dtype))))
     numbers = given.emit(relax.op.astype(data, "int8"))
-    return given.of_type(given.emit(relax.op.max(numbers, given.axes(), keepdims=_keep(given))), "bool")
+    return given.of_type(_along(given, relax.op.max, numbers), "bool")
 
 
 def _scan(operator: Reduce) -> Converter:
     """Return how to convert a cumulative sum or product in the type of its answer."""
-    return lambda given: given.emit(operator(given.of_type(given["self"], given.dtype), *given.axes()))
+
+    def convert(given: Given) -> relax.Expr:
+        data, axes = given.of_type(given["self"], given.dtype), given.axes()
+        return given.emit(operator(data, *axes)) if axes else data
+
+    return convert
 
 
 def _variance(given: Given) -> relax.Expr:
@@ -70,35 +78,31 @@ def _variance(given: Given) -> relax.Expr:
     shape = given.fixed_shape("self")
     number = prod(shape[axis] for axis in axes)
     left = max(number - (1 if correction is None else correction), 0)
-    variance = given.emit(relax.op.variance(given["self"], axes, keepdims=_keep(given)))
+    variance = _along(given, relax.op.variance, given["self"]) if axes else given.emit(relax.op.zeros((), given.dtype))
     if left == number:
         return variance
     return given.emit(relax.op.multiply(variance, relax.const(number / left if left else float("nan"), given.dtype)))
 
 
 def _variance_and_mean(given: Given) -> relax.Expr:
-    mean = given.emit(relax.op.mean(given["self"], given.axes(), keepdims=_keep(given)))
-    return relax.Tuple([_variance(given), mean])
+    return relax.Tuple([_variance(given), _along(given, relax.op.mean, given["self"])])
 
 
 def _vector_norm(given: Given) -> relax.Expr:
-    order, axes, kept = given["ord"], given.axes(), _keep(given)
+    order = given["ord"]
     data = given.of_type(given["self"], given.dtype)
 
-    def along(operator: Reduce, value: Any) -> Any:
-        return given.emit(operator(value, axes, keepdims=kept))
-
     if order == 2:
-        return given.emit(relax.op.sqrt(along(relax.op.sum, given.emit(relax.op.multiply(data, data)))))
+        return given.emit(relax.op.sqrt(_along(given, relax.op.sum, given.emit(relax.op.multiply(data, data)))))
     size = given.emit(relax.op.abs(data))
     if order in (float("inf"), float("-inf")):
-        return along(relax.op.max if order > 0 else relax.op.min, size)
+        return _along(given, relax.op.max if order > 0 else relax.op.min, size)
     if order == 0:
         counted = given.emit(relax.op.not_equal(data, relax.const(0, given.dtype)))
-        return along(relax.op.sum, given.of_type(counted, given.dtype))
+        return _along(given, relax.op.sum, given.of_type(counted, given.dtype))
     if order == 1:
-        return along(relax.op.sum, size)
-    total = along(relax.op.sum, given.emit(relax.op.power(size, relax.const(order, given.dtype))))
+        return _along(given, relax.op.sum, size)
+    total = _along(given, relax.op.sum, given.emit(relax.op.power(size, relax.const(order, given.dtype))))
     return given.emit(relax.op.power(total, relax.const(1 / order, given.dtype)))
 
 

@@ -1,0 +1,75 @@
+"""What of a model is left to PyTorch: said where it is the most, and found in few rounds."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tvm")
+from torch import nn  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv.errors import InputError, TvmconvWarning  # noqa: E402
+from tvmconv.network.read.torch import reader  # noqa: E402
+from tvmconv.torch import computed  # noqa: E402
+
+
+class Deciding(nn.Module):
+    """Code that decides by a number, so that its layers are compiled one by one, and a convolution that is no layer's."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.weight = nn.Conv2d(3, 16, 3), nn.Parameter(torch.randn(channels, 16, 3, 3))
+        self.again = nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, data: Any) -> Any:
+        data = self.first(data)
+        if float(data.sum()) > 1e9:
+            return data
+        for _ in range(3):
+            data = self.again(data)
+        return nn.functional.conv2d(data, self.weight)
+
+
+def said(model: nn.Module, data: Any) -> list[str]:
+    """Return the warnings about a model."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tvmconv.torch.optimize(model.eval(), data, progress=None)
+    return [str(each.message) for each in caught if issubclass(each.category, TvmconvWarning)]
+
+
+def test_the_most_of_a_model_is_left() -> None:
+    data = torch.randn(1, 3, 12, 12)
+    (line,) = said(Deciding(256), data)
+    assert line.startswith("PyTorch computes 76% of the model's multiply-adds") and "\n" not in line
+    assert not said(Deciding(16), data)  # where a layer's calls count as often as it is called
+
+
+def test_operators_that_fail_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds do not grow with their number."""
+    rounds = []
+
+    def fail(program: Any) -> Any:
+        nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+        raise reader.UnreadError("it fails", nodes[0])
+
+    def split(*given: Any) -> Any:
+        rounds.append(given)
+        return found(*given)
+
+    class Long(nn.Module):
+        def forward(self, data: Any) -> Any:
+            for _ in range(100):
+                data = data.sin()
+            return data
+
+    found = computed.split
+    monkeypatch.setattr(reader, "read_decomposed", fail)
+    monkeypatch.setattr(computed, "split", split)
+    with pytest.raises(InputError, match="it fails"):
+        tvmconv.torch.optimize(Long().eval(), torch.randn(4), progress=None)
+    assert 3 < len(rounds) < 12

@@ -1,0 +1,1 @@
+"""Random PyTorch programs, by networks and by PyTorch."""
