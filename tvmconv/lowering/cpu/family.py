@@ -13,17 +13,21 @@ out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import tvm
+from tvm import tirx
 
 from ...algorithms.algorithm import Algorithm
 from ...algorithms.table import applicable, get
+from ...checks import LARGEST
 from ...errors import RewriteError
 from ...family import ProblemFamily
 from ...problem import DTYPE_BYTES, Problem
+from ...runtime.kernel_object import Workspace
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
@@ -34,7 +38,7 @@ from .images import DATA, OUTPUT
 from .linker import link_family
 from .lowering import Lowered, lower, workspace_bytes
 from .passes import ALLOCATED
-from .workspaces import allocate
+from .workspaces import allocate, block_bytes, workspace_of
 
 # Outputs along each axis of the largest block, the first whose arrays leave half of L2 to the filter, or else the last.
 _LARGEST = {
@@ -67,8 +71,9 @@ class Block:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of its data and outputs."""
-        return _array_bytes(self.problem)
+        """Bytes of its data and outputs, and of what it adds to them."""
+        added = DTYPE_BYTES[self.problem.dtype] * prod(self.problem.output_shape)
+        return _array_bytes(self.problem) + added * ("residual" in self.problem.operands)
 
 
 def is_flat(family: ProblemFamily) -> bool:
@@ -102,11 +107,31 @@ def write_family(
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
     allocated = allocate(module, target.tvm())
     executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
-    link_family(executable, path, table_of(family, blocks), target.isa)
     layout, used = blocks[0].lowered.layout, get(algorithm)
     packed = layout.described() if layout else None
+    link_family(
+        executable, path, table_of(family, blocks), _workspaces(functions_of(allocated), blocks, packed), target.isa
+    )
     workspace = max(workspace_bytes(each.lowered.module) + each.array_bytes for each in blocks)
     return CompiledKernel(used.name, used.version, used.numerical_class, SYMBOL, packed, workspace)
+
+
+def _workspaces(
+    allocated: Mapping[str, tirx.PrimFunc], blocks: list[Block], packed: Mapping[str, Any] | None
+) -> dict[str, Workspace]:
+    """Return what a family's functions allocate: the copies of a block's arrays, and what its kernel does, in a task or by itself."""
+    shared = task = 0
+    for number, block in enumerate(blocks):
+        own = workspace_of(allocated[f"block{number}"].body)
+        copies = block_bytes(block.array_bytes + 3 * LINE_BYTES)
+        shared, task = max(shared, copies + own.shared), max(task, copies + own.shared + own.task)
+    found = {SYMBOL: Workspace(shared, task)}
+    if packed:
+        pack = workspace_of(allocated["layout"].body)
+        found |= {PACK_SYMBOL: pack, PACKED_SYMBOL: Workspace(shared, task)}
+        room = max(shared, pack.shared) + block_bytes(packed["bytes"])
+        found[SYMBOL] = Workspace(room, max(task, pack.task))
+    return found
 
 
 def algorithms_of_blocks(family: ProblemFamily, target: CpuTarget, math: str = "default") -> list[str]:
@@ -146,15 +171,17 @@ def block_problem(family: ProblemFamily, outputs: tuple[int, ...]) -> Problem:
 
 
 def _extents(family: ProblemFamily, target: CpuTarget) -> Iterator[tuple[int, ...]]:
-    """Yield the outputs of blocks, the largest first."""
+    """Yield the outputs of blocks, the largest first: along an axis that is not free no more than it has, but for pads."""
     flat = is_flat(family)
     rank = 1 if flat else family.rank
+    transposed = family.op != "convolution"
+    axes = list(zip(family.in_spatial, family.strides, strict=True))
+    most = [LARGEST if x.is_free or flat else x.low * s if transposed else -(-x.low // s) for x, s in axes]
 
     def whole(outputs: tuple[int, ...]) -> tuple[int, ...]:
         outputs = (1,) * (family.rank - rank) + outputs
-        if family.op == "convolution":
-            return outputs
-        return tuple(-(-y // s) * s for y, s in zip(outputs, family.strides, strict=True))
+        outputs = tuple(max(min(y, limit), 1) for y, limit in zip(outputs, most, strict=True))
+        return tuple(-(-y // s) * s for y, (_, s) in zip(outputs, axes, strict=True)) if transposed else outputs
 
     sizes = [whole(outputs) for outputs in _LARGEST[rank]]
     fitting = (each for each in sizes if _array_bytes(block_problem(family, each)) <= target.l2 // 2)
