@@ -6,15 +6,17 @@ whole tiles. A block is the problem of so many outputs on data that has its padd
 the copy of a block does. It costs copies where an algorithm reads data in place (depthwise, pointwise of planes), and outputs beyond the
 end, which smaller blocks keep few. Pixels that are only carried along are one row, of which blocks are read and written in place.
 
-All blocks are of one algorithm and one layout of the packed filter: a block for which the algorithm has no schedule of that layout is left
-out.
+All blocks are of one algorithm and one layout of the packed filter, which most of them have: a block for which the algorithm has no schedule
+of that layout is left out.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -140,14 +142,18 @@ def algorithms_of_blocks(family: ProblemFamily, target: CpuTarget, math: str = "
 
 
 def blocks_of(family: ProblemFamily, target: CpuTarget, algorithm: str) -> list[Block]:
-    """Return the blocks that an algorithm computes, the largest first."""
-    first, *others = (block_problem(family, outputs) for outputs in _extents(family, target))
+    """Return the blocks that an algorithm computes, of the layout of the packed filter that most of them have, the largest first."""
     used = get(algorithm)
-    largest = _lower(first, target, used, None)
-    assert largest is not None
-    covered = [each for each in others if used.covers(each, target) is None]
-    smaller = [_lower(each, target, used, largest) for each in covered]
-    return [largest, *(each for each in smaller if each is not None)]
+    problems = [block_problem(family, outputs) for outputs in _extents(family, target)]
+    covered = [each for each in problems if used.covers(each, target) is None]
+    ways = [_lower(each, target, used) for each in covered]
+    first = [next(each) for each in ways]
+    layout = Counter(each.lowered.layout for each in first).most_common(1)[0][0]
+    alike = (
+        next((way for way in chain([block], others) if way.lowered.layout == layout), None)
+        for block, others in zip(first, ways, strict=True)
+    )
+    return [each for each in alike if each is not None]
 
 
 def block_problem(family: ProblemFamily, outputs: tuple[int, ...]) -> Problem:
@@ -204,10 +210,10 @@ def _cycles(problem: Problem, images: frozenset[str], target: CpuTarget, algorit
     return algorithm.cycles(problem, target) + _BLOCK_CYCLES + _LINE_CYCLES * lines
 
 
-def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm, like: Block | None) -> Block | None:
-    """Return a block by the first schedule whose filter is packed like that of another; None if there is none."""
+def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> Iterator[Block]:
+    """Yield a block by each of the algorithm's schedules, with as many of its arrays in place as lowering allows."""
     _, sketches = sketches_of(algorithm.name, problem, target, EntryPoints.PACKED)
-    for sketch in range(len(sketches) if like else 1):
+    for sketch in range(len(sketches)):
         definition, scheduled = schedule(problem, target, Choice(algorithm.name, sketch), EntryPoints.PACKED)
         for images in _IMAGES:
             try:
@@ -216,10 +222,8 @@ def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm, like: Bloc
                 if not images:
                     raise
                 continue
+            yield Block(problem, lowered, images, _cycles(problem, images, target, algorithm))
             break
-        if like is None or lowered.layout == like.lowered.layout:
-            return Block(problem, lowered, images, _cycles(problem, images, target, algorithm))
-    return None
 
 
 def table_of(family: ProblemFamily, blocks: list[Block]) -> str:
