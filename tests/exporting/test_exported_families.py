@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 import random
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from emulated import COMPILER, N1, emulator_of, needs_emulator
 from numerics.test_family_kernels import DIRECT, FAMILIES, problems_of
 from toys import compile_families
 
@@ -108,6 +110,38 @@ def test_the_header_is_strict_c(folder: Path, tmp_path: Path) -> None:
     run("./main", cwd=tmp_path)
     run("gcc", "smoke.c", "libany.a", "-pthread", "-lm", "-o", tmp_path / "smoke", cwd=folder)
     run(tmp_path / "smoke")
+
+
+@needs_emulator
+def test_a_family_for_arm_is_exact_under_an_emulator(tmp_path: Path) -> None:
+    bundle = compile_families(tmp_path / "b", {DIRECT: "direct"}, N1)
+    library = export_c(bundle, tmp_path / "arm", "arm")
+    name = json.loads((library / "export.json").read_text())["families"][0]["function"]
+    family = parse_family(DIRECT)
+    problem = family.problem(2, (11, 32))
+    arrays, expected = fills.exact_case(problem)
+    inputs = list(arrays.given().values())
+    starts = np.cumsum([0, *(each.size for each in inputs)])
+    np.concatenate([each.ravel() for each in inputs]).tofile(tmp_path / "in")
+    given = ", ".join(f"in + {start}" for start in starts[:-1])
+    (tmp_path / "main.c").write_text(
+        f'#include <stdio.h>\n#include "arm.h"\nstatic float in[{starts[-1]}], out[{expected.size}];\n'
+        f"int main(void) {{\n  const int64_t extents[] = {{{', '.join(map(str, extents_of(family, problem)))}}};\n"
+        f"  if (fread(in, 4, {starts[-1]}, stdin) != {starts[-1]} || {name}(extents, {given}, out)) return 1;\n"
+        f"  return fwrite(out, 4, {expected.size}, stdout) != {expected.size};\n}}\n"
+    )
+    run(COMPILER, *STRICT, "main.c", f"-I{library}", library / "libarm.a", "-static", "-lm", "-o", "main", cwd=tmp_path)
+    emulator = emulator_of(N1)
+    assert emulator is not None
+    with (tmp_path / "in").open("rb") as file:
+        done = subprocess.run(
+            [emulator.program, "-cpu", "neoverse-n1", tmp_path / "main"],
+            stdin=file,
+            capture_output=True,
+            check=True,
+            timeout=600,
+        )
+    assert np.array_equal(np.frombuffer(done.stdout, np.float32).reshape(expected.shape), expected)
 
 
 def _pointer(array: npt.NDArray[np.generic]) -> _POINTER:

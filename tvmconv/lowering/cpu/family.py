@@ -2,9 +2,10 @@
 
 Why blocks, and not extents as variables of one function: definitions, plans and schedules of all algorithms are of static extents, and
 stay as they are; so every algorithm serves families, with the code, the checks and the bits of its static kernels, Winograd's by blocks of
-whole tiles. A block is the problem of so many outputs on data that has its padding already: what most algorithms copy rows of data for,
-the copy of a block does. It costs copies where an algorithm reads data in place (depthwise, pointwise of planes), and outputs beyond the
-end, which smaller blocks keep few. Pixels that are only carried along are one row, of which blocks are read and written in place.
+whole tiles. A block is the problem of so many outputs on data that has its padding already. Within an image, its kernel reads data and writes
+outputs where they lie, by distances of rows that the call gives (`images.py`). At an edge they are copied, with zeros for padding: most
+algorithms copy rows of data anyway, and those that do not (depthwise, planes) take longer for small images. Outputs beyond the end are few,
+because smaller blocks cover what whole ones leave. Pixels that are only carried along are one row.
 
 All blocks are of one algorithm and one layout of the packed filter, which most of them have: a block for which the algorithm has no schedule
 of that layout is left out.
