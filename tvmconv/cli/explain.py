@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TvmconvError
+from ..family_text import is_family, parse_family
+from ..signature import join
 from .output import VERIFIED, print_json, print_table
 from .parsing import add_command, add_json, add_math, add_records
 
@@ -19,6 +22,7 @@ EXAMPLE = f"""\
   tvmconv explain {_SIGNATURE} resnet50.bundle
   tvmconv explain {_SIGNATURE} resnet50.bundle --split-batch
   tvmconv explain {_SIGNATURE} --algorithms --target x86-64-v3
+  tvmconv explain conv2d-n?-i64x?x?-o64x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --algorithms
   tvmconv explain resnet50.so
 """
 
@@ -55,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.bundles or arguments.algorithms or arguments.split_batch or not alone:
             raise TvmconvError(f"{arguments.signature} is a file; a network's library is explained without any option")
         return _network(Path(arguments.signature), arguments.json)
+    if is_family(arguments.signature):
+        return _family(arguments)
     if arguments.algorithms:
         return _algorithms(arguments)
     if not arguments.bundles or not alone:
@@ -63,6 +69,42 @@ def run(arguments: argparse.Namespace) -> int:
             "which --target, --math and --records go with, and no bundle"
         )
     return _kernels(arguments)
+
+
+def _family(arguments: argparse.Namespace) -> int:
+    """Print which bundles have a family; or with --algorithms, the blocks that would compute any of its sizes."""
+    from ..building.builder import parse_targets
+    from ..runtime.bundle import read_bundle
+    from ..targets.target import CpuTarget
+
+    family = parse_family(arguments.signature)
+    if not arguments.algorithms:
+        found = [(str(path), each) for path in arguments.bundles for each in read_bundle(path).families]
+        rows = [(path, e.signature, e.target, e.algorithm, VERIFIED[e.verified]) for path, e in found]
+        print_table(("bundle", "family", "target", "algorithm", "verified"), rows)
+        return 0 if any(parse_family(each.signature) == family for _, each in found) else 1
+    from ..lowering.cpu.family import algorithms_of_blocks, blocks_of
+
+    (target,) = parse_targets([arguments.target or "host"])
+    if not isinstance(target, CpuTarget):
+        raise TvmconvError(f"families are for CPUs, not for {target.name}")
+    algorithm = algorithms_of_blocks(family, target, arguments.math)[0]
+    blocks = blocks_of(family, target, algorithm)
+    if arguments.json:
+        print_json({"algorithm": algorithm, "blocks": [[each.problem.out_spatial, each.cycles] for each in blocks]})
+        return 0
+    table = [
+        (
+            join(each.problem.out_spatial),
+            f"{each.cycles:.0f}",
+            f"{each.cycles / prod(each.problem.out_spatial):.1f}",
+            ", ".join(sorted(each.images)) or "-",
+        )
+        for each in blocks
+    ]
+    print(f"{algorithm}, by blocks that cover any output; those at edges, and of images that are smaller, are copied")
+    print_table(("outputs", "cycles", "cycles an output", "in place"), table)
+    return 0
 
 
 def _algorithms(arguments: argparse.Namespace) -> int:

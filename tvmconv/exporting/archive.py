@@ -15,8 +15,9 @@ from ..errors import InputError
 from ..isa import Isa
 from ..support.toolchain import find_compiler, find_tool, run_compiler, run_tool
 from .elf import make_visible
+from .families import family_source
 from .filters import Blobs
-from .plan import Function, Plan
+from .plan import FamilyFunction, Function, FunctionVariant, Plan
 from .sources import kernel_source, layer_source, layer_table_source, object_symbols, table_source, targets_header
 
 NATIVE = Path(__file__).parent / "native"
@@ -133,11 +134,12 @@ def _members(plan: Plan, blobs: Blobs, options: ArchiveOptions) -> list[_Member]
 
         return _Member(name, make)
 
-    def kernel(function: Function) -> _Member:
+    def kernel(function: Function | FamilyFunction) -> _Member:
         visible = [f"{plan.name}_rt_{kind}_{function.name}" for kind in ("kernel", "entry")]
+        source = kernel_source(function) if isinstance(function, Function) else family_source(function)
         return _Member(
             f"kernel_{function.name}",
-            lambda work, output: _link_kernel(plan, function, output, work, options.flags),
+            lambda work, output: _link_kernel(plan, source, function.variants, output, work, options.flags),
             (*visible, f"{plan.name}_{function.name}*"),
         )
 
@@ -158,6 +160,8 @@ def _members(plan: Plan, blobs: Blobs, options: ArchiveOptions) -> list[_Member]
         c_file(f"pool_{options.threads}", *openmp),
         text("tables-kernels", table_source(plan)),
         *map(kernel, plan.functions),
+        *map(kernel, plan.families),
+        *([c_file("families")] if plan.families else []),
     ]
     if plan.layers:
         members += [c_file("layers"), c_file("filters_file" if blobs.in_file else "filters_inline")]
@@ -182,16 +186,18 @@ def _compile(plan: Plan, source: str, output: str, work: Path, flags: Sequence[s
     run_compiler((*FLAGS, *plan.isa.c_flags, *flags, "-c", source, "-o", output), work, plan.isa)
 
 
-def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags: Sequence[str]) -> None:
+def _link_kernel(
+    plan: Plan, source: str, variants: Sequence[FunctionVariant], output: str, work: Path, flags: Sequence[str]
+) -> None:
     """Link the objects of a kernel's variants and its C file into one object.
 
     Each variant's helper functions (conversions of f16) are for its own target, so they must not serve another.
     """
     stem = output.removesuffix(".o")
-    (work / f"{stem}.c").write_text(fill_name(plan, kernel_source(function)))
+    (work / f"{stem}.c").write_text(fill_name(plan, source))
     _compile(plan, f"{stem}.c", f"{stem}.c.o", work, flags)
     parts = [f"{stem}.c.o"]
-    for number, variant in enumerate(function.variants):
+    for number, variant in enumerate(variants):
         part = f"{stem}.{number}.o"
         (work / f"{stem}.{number}.in.o").write_bytes(variant.object.content)
         entry_points = object_symbols(number)

@@ -150,6 +150,14 @@ def _describe(planned: Plan, options: ArchiveOptions) -> dict[str, Any]:
             }
             for each in planned.functions
         ],
+        "families": [
+            {
+                "signature": each.signature,
+                "function": f"{planned.name}_{each.name}",
+                "variants": [{"target": v.entry.target, "algorithm": v.entry.algorithm} for v in each.variants],
+            }
+            for each in planned.families
+        ],
         "layers": [
             {
                 "node": each.node.name,

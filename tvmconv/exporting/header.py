@@ -8,7 +8,7 @@ from math import prod
 
 from ..problem import Problem
 from ..version import __version__
-from .plan import Function, Layer, Plan
+from .plan import FamilyFunction, Function, Layer, Plan
 
 _ERRORS = (
     ("CPU", "this CPU lacks features that the kernel was built for"),
@@ -130,7 +130,9 @@ def header(plan: Plan, filters_in_file: bool, threads: str) -> str:
     own = {"none": "the calling thread", "pthreads": "the library's own threads", "openmp": "OpenMP"}[threads]
     common = _COMMON.replace("ERRORS", _commas_first(errors)).replace("TARGETS", ", ".join(plan.targets))
     common = common.replace("THREAD_STACK", str(STACK_KIB)).replace("ONE_BY_DEFAULT", own)
-    types = sorted({each.problem.dtype for each in plan.functions} & _TYPES.keys())
+    types = sorted(
+        ({each.problem.dtype for each in plan.functions} | {f.family.dtype for f in plan.families}) & _TYPES.keys()
+    )
     parts = [
         f"/* {plan.name}.h: convolution kernels of {_comment(plan.bundle.path.name)}, for {plan.isa.name}, by tvmconv {__version__}. Functions"
         " return 0, or an error's\n * number. They may be called from several threads. See docs/c.md of tvmconv. */",
@@ -138,6 +140,8 @@ def header(plan: Plan, filters_in_file: bool, threads: str) -> str:
         *(_TYPES[each] for each in types),
         "\n".join(_function(each) for each in plan.functions),
     ]
+    if plan.families:
+        parts.append("\n".join(map(_family, plan.families)))
     if plan.layers:
         parts += [_FILTERS_FILE] if filters_in_file else []
         parts += [_LAYERS, "\n".join(map(_layer, plan.layers))]
@@ -194,6 +198,38 @@ def _function(function: Function) -> str:
             f"int {name}_packed_with(const NAME_call *call, {packed});",
             f"size_t {name}_packed_bytes(void);",
             f"size_t {name}_workspace_bytes(int threads);",
+            f"size_t {name}_packed_workspace_bytes(int threads);",
+        ]
+    )
+
+
+def _family(function: FamilyFunction) -> str:
+    """Return what the header says of a family's kernel."""
+    family, name = function.family, f"NAME_{function.name}"
+    problem = family.typical
+    names = list(problem.operands)
+    plain, packed = parameters(problem, names), parameters(problem, names, packed=True)
+    axes = family.rank
+    given = f"batch and {axes} spatial extents of data"
+    if family.pads == "?":
+        given += f", {axes} pads at the begin, {axes} at the end"
+        given += ", less output padding" if family.op != "convolution" else ""
+    algorithms = dict.fromkeys(f"{each.entry.algorithm} for {each.entry.target}" for each in function.variants)
+    return "\n".join(
+        [
+            "",
+            f"/* {function.signature}",
+            f" * Any extents of this family, in the order: {given}. Others are NAME_ERROR_ARGUMENT.",
+            f" * {', '.join(algorithms)}. */",
+            f"#define {name}_PACKED_BYTES {function.packed_bytes} /* at most; {name}_packed_bytes() on this CPU */",
+            f"int {name}_output_extents(const int64_t *extents, int64_t *output); /* batch and {axes} spatial extents */",
+            f"int {name}(const int64_t *extents, {plain});",
+            f"int {name}_pack(const {c_type(problem, problem.dtype)} *filter, void *packed);",
+            f"int {name}_packed(const int64_t *extents, {packed});",
+            f"int {name}_with(const NAME_call *call, const int64_t *extents, {plain});",
+            f"int {name}_packed_with(const NAME_call *call, const int64_t *extents, {packed});",
+            f"size_t {name}_packed_bytes(void);",
+            f"size_t {name}_workspace_bytes(int threads); /* of any extents */",
             f"size_t {name}_packed_workspace_bytes(int threads);",
         ]
     )

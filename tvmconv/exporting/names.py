@@ -6,6 +6,8 @@ import hashlib
 import re
 
 from ..errors import InputError
+from ..family import ProblemFamily
+from ..family_text import format_family
 from ..problem import Problem
 from ..signature import format_signature
 
@@ -72,6 +74,13 @@ def kernel_name(problem: Problem) -> str:
         digest(format_signature(p)) if any(step.numbers for step in p.epilogue) else "",
     ]
     return "_".join(filter(None, parts))
+
+
+def family_name(family: ProblemFamily) -> str:
+    """Return a short name of a family: that of a problem of it, less the extents, and some letters that no other family has."""
+    kept = (str(family.in_channels), str(family.out_channels), _join(family.kernel))
+    kind = "conv" if family.op == "convolution" else "backprop"
+    return "_".join(["any", f"{kind}{family.rank}d", *kept, digest(format_family(family))])
 
 
 def layer_name(node: str) -> str:

@@ -10,6 +10,8 @@ from math import prod
 from pathlib import Path
 
 from ..errors import BundleError, TargetError, TvmconvWarning
+from ..family import ProblemFamily
+from ..family_text import is_family, parse_family
 from ..isa import ISAS, Isa, isa_of, native
 from ..problem import DTYPE_BYTES, Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
@@ -19,7 +21,7 @@ from ..runtime.packed import plain_layout
 from ..runtime.selection import BACKENDS, rank
 from ..signature import parse_signature
 from ..version import __version__
-from .names import digest, kernel_name, layer_name
+from .names import digest, family_name, kernel_name, layer_name
 
 # Endings of the functions' names, for each kernel and each layer.
 KERNEL_ENDINGS = (
@@ -27,6 +29,7 @@ KERNEL_ENDINGS = (
     *("_packed_bytes", "_workspace_bytes", "_packed_workspace_bytes", "_PACKED_BYTES"),
     *(f"_{each}_ELEMENTS" for each in ("DATA", "FILTER", "BIAS", "SCALE", "SLOPE", "RESIDUAL", "OUTPUT")),
 )
+FAMILY_ENDINGS = (*KERNEL_ENDINGS, "_output_extents")
 LAYER_ENDINGS = ("", "_with", "_workspace_bytes")
 # Names in each library. Those of its own functions begin with `rt_`.
 COMMON = (
@@ -83,6 +86,27 @@ class Function:
 
 
 @dataclass(frozen=True)
+class FamilyFunction:
+    """A kernel of a family.
+
+    Attributes
+    ----------
+    name, signature, family, variants
+        As of `Function`.
+    """
+
+    name: str
+    signature: str
+    family: ProblemFamily
+    variants: tuple[FunctionVariant, ...]
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the largest packed filter of its variants."""
+        return max(packed_bytes(self.family.typical, each.entry) for each in self.variants)
+
+
+@dataclass(frozen=True)
 class Layer:
     """A node of a model, with its filter.
 
@@ -131,6 +155,7 @@ class Plan:
     isa: Isa
     functions: tuple[Function, ...]
     layers: tuple[Layer, ...]
+    families: tuple[FamilyFunction, ...] = ()
 
 
 def layout_of(problem: Problem, entry: Entry) -> str:
@@ -164,15 +189,19 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
     chosen = _targets(bundle, targets)
     isa = _isa_of(bundle, chosen)
     entries: dict[str, list[Entry]] = {}
-    for entry in bundle.entries:
+    for entry in bundle.all_entries:
         if entry.target in chosen and entry.verified is not False:
             entries.setdefault(entry.signature, []).append(entry)
     if not entries:
         raise BundleError(f"every kernel of {bundle.path} for {', '.join(chosen)} is marked as wrong: build it again")
-    functions = []
+    functions, families = [], []
     for signature, found in sorted(entries.items()):
         found.sort(key=lambda entry: rank(bundle, entry))
         variants = tuple(FunctionVariant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
+        if is_family(signature):
+            family = parse_family(signature)
+            families.append(FamilyFunction(family_name(family), signature, family, variants))
+            continue
         problem = parse_signature(signature)
         functions.append(Function(kernel_name(problem), signature, problem, variants))
     by_signature = {each.signature: each for each in functions}
@@ -181,7 +210,9 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
     for layer in found_layers:
         _check_filters(bundle, layer)
     _warn_of_packing(found_layers)
-    return _with_unique_names(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers)))
+    return _with_unique_names(
+        Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers), tuple(families))
+    )
 
 
 def empty_plan(name: str) -> Plan:
@@ -208,7 +239,7 @@ def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
 
 def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:
     """Return the names of the targets, in the manifest's order."""
-    there = {entry.target for entry in bundle.entries}
+    there = {entry.target for entry in bundle.all_entries}
     cpus = [name for name, each in bundle.targets.items() if name in there and BACKENDS[each.kind].in_c]
     others = sorted(there - set(cpus))
     if not cpus:
@@ -302,10 +333,11 @@ def _with_unique_names(plan: Plan) -> Plan:
     functions = {
         each.signature: replace(each, name=unique(each.name, KERNEL_ENDINGS, each.signature)) for each in plan.functions
     }
+    families = tuple(replace(each, name=unique(each.name, FAMILY_ENDINGS, each.signature)) for each in plan.families)
     clashing = {name for name in (each.name for each in plan.layers) if [e.name for e in plan.layers].count(name) > 1}
     layers = []
     for each in sorted(plan.layers, key=lambda layer: layer.node.key):
         what = " ".join(each.node.key)
         name = f"{each.name}_{digest(what)}" if each.name in clashing else each.name
         layers.append(Layer(unique(name, LAYER_ENDINGS, what), each.node, functions[each.function.signature]))
-    return replace(plan, functions=tuple(functions.values()), layers=tuple(layers))
+    return replace(plan, functions=tuple(functions.values()), layers=tuple(layers), families=families)

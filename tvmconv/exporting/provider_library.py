@@ -125,7 +125,7 @@ def _plan(
             f"{source.path} has no kernel for filters in ONNX's layout, OIX: build it of an ONNX model, without --filter-format"
         )
     taken = (each for each in served if data_formats is None or each.problem.data_format in data_formats)
-    return replace(planned, functions=tuple(taken))
+    return replace(planned, functions=tuple(taken), families=())
 
 
 def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -18,7 +19,7 @@ _CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (1, 16)}
 _PACKED_CODES = {"float32": (2, 32), "uint32": (1, 32), "uint64": (1, 64)}
 PLAIN = "tvmconv_kernel"
 # Pointers by which the kernels' objects call the run time.
-_SLOTS = """\
+SLOTS = """\
 int (*__TVMBackendParallelLaunch)(int (*)(int, void *, void *), void *, int) = NAME_rt_launch;
 int (*__TVMBackendParallelBarrier)(int, void *) = NAME_rt_barrier;
 void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = NAME_rt_allocate;
@@ -35,29 +36,11 @@ def kernel_source(function: Function) -> str:
     """Return the C file of a kernel, which is linked with the objects of its variants."""
     problem, name = function.problem, f"NAME_{function.name}"
     operands = {**problem.operands, "output": (problem.output_shape, problem.dtype)}
-    shapes = [
-        f"static const int64_t {each}_shape[] = {{{', '.join(map(str, shape))}}};"
-        for each, (shape, _) in operands.items()
-    ]
-    arguments = [
-        _initializer(f"{each}_shape", prod(shape), len(shape), *_CODES[dtype])
-        for each, (shape, dtype) in operands.items()
-    ]
     arrays = [
         f'{{"{each}", "{dtype}", {prod(shape)}, {DTYPE_BYTES[dtype] * prod(shape)}}}'
         for each, (shape, dtype) in operands.items()
     ]
     inputs = len(operands) - 1
-    externs = [
-        f"extern function variant{number}_{symbol};"
-        for number, each in enumerate(function.variants)
-        for symbol in sorted(each.object.workspaces)
-    ]
-    packed_shapes = [
-        f"static const int64_t packed_shape{number}[] = {{{_packed_elements(each)}}};"
-        for number, each in enumerate(function.variants)
-        if each.entry.packed_filter
-    ]
     names = list(problem.operands)
     plain, packed = parameters(problem, names), parameters(problem, names, packed=True)
     given, given_packed = (
@@ -69,13 +52,11 @@ def kernel_source(function: Function) -> str:
 /* {function.signature} */
 #include "tvmconv-runtime.h"
 
-{_SLOTS}
-{chr(10).join([*externs, *shapes, *packed_shapes])}
-static const struct argument arguments[] = {{
-    {join_rows(arguments)}}};
-static const struct variant variants[] = {{
-    {join_rows([_variant(number, each) for number, each in enumerate(function.variants)])}}};
-const struct kernel NAME_rt_kernel_{function.name} = {{{inputs}, arguments, {len(function.variants)}, variants}};
+{SLOTS}
+{externs_of(function.variants)}
+{argument_rows(operands)}
+{variant_rows(function.variants)}
+const struct kernel NAME_rt_kernel_{function.name} = {{{inputs}, arguments, {len(function.variants)}, variants, NULL, 0}};
 #define KERNEL (&NAME_rt_kernel_{function.name})
 
 int {name}_with(const NAME_call *call, {plain}) {{
@@ -110,6 +91,39 @@ const NAME_kernel NAME_rt_entry_{function.name} = {{
     "{function.name}", "{function.signature}", {inputs}, described, run, run_packed, pack,
     {name}_packed_bytes, {name}_workspace_bytes, {name}_packed_workspace_bytes}};
 """
+
+
+def externs_of(variants: Sequence[FunctionVariant]) -> str:
+    """Return the declarations of the functions of variants."""
+    return "\n".join(
+        f"extern function variant{number}_{symbol};"
+        for number, each in enumerate(variants)
+        for symbol in sorted(each.object.workspaces)
+    )
+
+
+def argument_rows(operands: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    """Return the definition of ``arguments``: arrays of some shapes and types, by their names."""
+    shapes = [
+        f"static const int64_t {each}_shape[] = {{{', '.join(map(str, shape))}}};"
+        for each, (shape, _) in operands.items()
+    ]
+    rows = [
+        _initializer(f"{each}_shape", prod(shape), len(shape), *_CODES[dtype])
+        for each, (shape, dtype) in operands.items()
+    ]
+    return "\n".join([*shapes, f"static const struct argument arguments[] = {{\n    {join_rows(rows)}}};"])
+
+
+def variant_rows(variants: Sequence[FunctionVariant]) -> str:
+    """Return the definition of ``variants``."""
+    shapes = [
+        f"static const int64_t packed_shape{number}[] = {{{_packed_elements(each)}}};"
+        for number, each in enumerate(variants)
+        if each.entry.packed_filter
+    ]
+    rows = [_variant(number, each) for number, each in enumerate(variants)]
+    return "\n".join([*shapes, f"static const struct variant variants[] = {{\n    {join_rows(rows)}}};"])
 
 
 def _initializer(*values: object) -> str:
@@ -220,7 +234,8 @@ def targets_header(plan: Plan) -> str:
             f"static const struct feature features{number}[] = {{ /* {name} */\n    {join_rows([plan.isa.c_features[each] for each in needed])}}};"
         )
         rows.append(f"{{features{number}, {len(needed)}}}")
-    covers = sorted({sum(1 << each.target for each in function.variants) for function in plan.functions})
+    variants = [*(each.variants for each in plan.functions), *(each.variants for each in plan.families)]
+    covers = sorted({sum(1 << each.target for each in some) for some in variants})
     return f"""\
 {chr(10).join(features)}
 static const struct {{

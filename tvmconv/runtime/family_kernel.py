@@ -42,7 +42,7 @@ class FamilyKernel(Kernel):
         threads: int | None = None,
         before: BeforeUse | None = None,
     ) -> None:
-        super().__init__(bundle, replace(entry, signature=format_signature(problem)), threads, before)
+        super().__init__(bundle, replace(entry, signature=format_signature(problem)), threads, before, problem)
         self.family = entry.signature
         self._loaded: dict[tuple[str, bool], Callable[..., object]] = {}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..problem import Problem
 from ..signature import parse_signature
 from .arrays import KERNEL_TYPES, aligned_copy, check_operands, kernel_input, kernel_output, of_torch, result
 from .bundle import Bundle, Entry
@@ -38,6 +39,8 @@ class Kernel:
         Number of threads of a call; None: as many as there are processors for, or ``OMP_NUM_THREADS``, if it is less.
     before
         Called with the kernel's bundle and entry before its library is first used; what it raises, the call raises.
+    problem
+        What the entry's signature says, where it is known.
 
     Attributes
     ----------
@@ -48,11 +51,16 @@ class Kernel:
     """
 
     def __init__(
-        self, bundle: Bundle, entry: Entry, threads: int | None = None, before: BeforeUse | None = None
+        self,
+        bundle: Bundle,
+        entry: Entry,
+        threads: int | None = None,
+        before: BeforeUse | None = None,
+        problem: Problem | None = None,
     ) -> None:
         self.info = entry
         self._before = before
-        self.problem = parse_signature(entry.signature)
+        self.problem = problem or parse_signature(entry.signature)
         self._bundle = bundle
         self._threads = threads
         self._functions: dict[tuple[str, bool], Callable[..., object]] = {}

@@ -316,15 +316,20 @@ static int fill(struct tensor *tensor, const struct argument *argument, const vo
 enum { MOST_ARGUMENTS = 8 };
 
 static int enter(struct call *call, function *called, const struct argument *const *types, const void *const *arrays,
-                 int count) {
+                 int count, const int64_t *numbers, int number_count) {
   struct tensor tensors[MOST_ARGUMENTS];
-  struct any arguments[MOST_ARGUMENTS], result = {0, 0, {0}};
+  struct any arguments[MOST_ARGUMENTS + MOST_AXES], result = {0, 0, {0}};
   for (int i = 0; i < count; ++i) {
     int status = fill(&tensors[i], types[i], arrays[i]);
     if (status != tvmconv_name_OK) return status;
     arguments[i].type = TENSOR;
     arguments[i].padding = 0;
     arguments[i].value.pointer = &tensors[i];
+  }
+  for (int i = 0; i < number_count; ++i) {
+    arguments[count].type = INTEGER;
+    arguments[count].padding = 0;
+    arguments[count++].value.integer = numbers[i];
   }
   struct frame frame = {call, call->workspace, call->workspace, 0, NULL}, *outer = current;
   if (call->workspace != NULL) frame.end += call->size.shared;
@@ -347,7 +352,8 @@ int tvmconv_name_rt_run(const struct kernel *kernel, enum entry entry, const tvm
   struct call call;
   int status = begin(&call, given, packed ? variant->packed_workspace : variant->plain_workspace);
   if (status != tvmconv_name_OK) return status;
-  return enter(&call, packed ? variant->packed : variant->plain, types, arrays, kernel->inputs + 1);
+  return enter(&call, packed ? variant->packed : variant->plain, types, arrays, kernel->inputs + 1, kernel->numbers,
+               kernel->number_count);
 }
 
 int tvmconv_name_rt_pack(const struct kernel *kernel, const void *filter, void *packed) {
@@ -366,7 +372,7 @@ int tvmconv_name_rt_pack(const struct kernel *kernel, const void *filter, void *
   int status = begin(&call, NULL, variant->pack_workspace);
   if (status != tvmconv_name_OK) return status;
   memset(packed, 0, bytes); /* where no element comes, too: equal filters give equal bytes */
-  return enter(&call, variant->pack, types, arrays, 2);
+  return enter(&call, variant->pack, types, arrays, 2, NULL, 0);
 }
 
 size_t tvmconv_name_rt_packed_bytes(const struct kernel *kernel) {

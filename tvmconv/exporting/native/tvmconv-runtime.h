@@ -27,7 +27,7 @@ struct any {
     void *pointer;
   } value;
 };
-enum { ON_CPU = 1, TENSOR = 7 };
+enum { ON_CPU = 1, INTEGER = 1, TENSOR = 7 };
 typedef int function(void *self, const struct any *arguments, int32_t count, struct any *result);
 
 /* An array that a kernel takes, contiguous. */
@@ -51,12 +51,16 @@ struct variant {
   struct argument packed_filter;
 };
 
-/* A kernel: inputs, data and filter first, then the output; and its variants, the best first. */
+enum { MOST_AXES = 3 };
+
+/* A kernel: inputs, data and filter first, then the output; and its variants, the best first. Of a family it takes numbers, too. */
 struct kernel {
   int inputs;
   const struct argument *arguments;
   int variants;
   const struct variant *variant;
+  const int64_t *numbers;
+  int number_count;
 };
 
 /* A packed filter of a layer, for the kernel's variant of the same number; NULL: there is the plain one, `plain`, alone. */

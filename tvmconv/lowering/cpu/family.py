@@ -2,28 +2,35 @@
 
 Why blocks, and not extents as variables of one function: definitions, plans and schedules of all algorithms are of static extents, and
 stay as they are; so every algorithm serves families, with the code, the checks and the bits of its static kernels, Winograd's by blocks of
-whole tiles. A block is the problem of so many outputs on data that has its padding already: what most algorithms copy rows of data for,
-the copy of a block does. It costs copies where an algorithm reads data in place (depthwise, pointwise of planes), and outputs beyond the
-end, which smaller blocks keep few. Pixels that are only carried along are one row, of which blocks are read and written in place.
+whole tiles. A block is the problem of so many outputs on data that has its padding already. Within an image, its kernel reads data and writes
+outputs where they lie, by distances of rows that the call gives (`images.py`). At an edge they are copied, with zeros for padding: most
+algorithms copy rows of data anyway, and those that do not (depthwise, planes) take longer for small images. Outputs beyond the end are few,
+because smaller blocks cover what whole ones leave. Pixels that are only carried along are one row.
 
-All blocks are of one algorithm and one layout of the packed filter: a block for which the algorithm has no schedule of that layout is left
-out.
+All blocks are of one algorithm and one layout of the packed filter, which most of them have: a block for which the algorithm has no schedule
+of that layout is left out.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
+from typing import Any
 
 import tvm
+from tvm import tirx
 
 from ...algorithms.algorithm import Algorithm
 from ...algorithms.table import applicable, get
+from ...checks import LARGEST
 from ...errors import RewriteError
 from ...family import ProblemFamily
 from ...problem import DTYPE_BYTES, Problem
+from ...runtime.kernel_object import Workspace
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
@@ -34,7 +41,7 @@ from .images import DATA, OUTPUT
 from .linker import link_family
 from .lowering import Lowered, lower, workspace_bytes
 from .passes import ALLOCATED
-from .workspaces import allocate
+from .workspaces import allocate, block_bytes, workspace_of
 
 # Outputs along each axis of the largest block, the first whose arrays leave half of L2 to the filter, or else the last.
 _LARGEST = {
@@ -67,8 +74,9 @@ class Block:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of its data and outputs."""
-        return _array_bytes(self.problem)
+        """Bytes of its data and outputs, and of what it adds to them."""
+        added = DTYPE_BYTES[self.problem.dtype] * prod(self.problem.output_shape)
+        return _array_bytes(self.problem) + added * ("residual" in self.problem.operands)
 
 
 def is_flat(family: ProblemFamily) -> bool:
@@ -102,11 +110,31 @@ def write_family(
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
     allocated = allocate(module, target.tvm())
     executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
-    link_family(executable, path, table_of(family, blocks), target.isa)
     layout, used = blocks[0].lowered.layout, get(algorithm)
     packed = layout.described() if layout else None
+    link_family(
+        executable, path, table_of(family, blocks), _workspaces(functions_of(allocated), blocks, packed), target.isa
+    )
     workspace = max(workspace_bytes(each.lowered.module) + each.array_bytes for each in blocks)
     return CompiledKernel(used.name, used.version, used.numerical_class, SYMBOL, packed, workspace)
+
+
+def _workspaces(
+    allocated: Mapping[str, tirx.PrimFunc], blocks: list[Block], packed: Mapping[str, Any] | None
+) -> dict[str, Workspace]:
+    """Return what a family's functions allocate: the copies of a block's arrays, and what its kernel does, in a task or by itself."""
+    shared = task = 0
+    for number, block in enumerate(blocks):
+        own = workspace_of(allocated[f"block{number}"].body)
+        copies = block_bytes(block.array_bytes + 3 * LINE_BYTES)
+        shared, task = max(shared, copies + own.shared), max(task, copies + own.shared + own.task)
+    found = {SYMBOL: Workspace(shared, task)}
+    if packed:
+        pack = workspace_of(allocated["layout"].body)
+        found |= {PACK_SYMBOL: pack, PACKED_SYMBOL: Workspace(shared, task)}
+        room = max(shared, pack.shared) + block_bytes(packed["bytes"])
+        found[SYMBOL] = Workspace(room, max(task, pack.task))
+    return found
 
 
 def algorithms_of_blocks(family: ProblemFamily, target: CpuTarget, math: str = "default") -> list[str]:
@@ -115,14 +143,18 @@ def algorithms_of_blocks(family: ProblemFamily, target: CpuTarget, math: str = "
 
 
 def blocks_of(family: ProblemFamily, target: CpuTarget, algorithm: str) -> list[Block]:
-    """Return the blocks that an algorithm computes, the largest first."""
-    first, *others = (block_problem(family, outputs) for outputs in _extents(family, target))
+    """Return the blocks that an algorithm computes, of the layout of the packed filter that most of them have, the largest first."""
     used = get(algorithm)
-    largest = _lower(first, target, used, None)
-    assert largest is not None
-    covered = [each for each in others if used.covers(each, target) is None]
-    smaller = [_lower(each, target, used, largest) for each in covered]
-    return [largest, *(each for each in smaller if each is not None)]
+    problems = [block_problem(family, outputs) for outputs in _extents(family, target)]
+    covered = [each for each in problems if used.covers(each, target) is None]
+    ways = [_lower(each, target, used) for each in covered]
+    first = [next(each) for each in ways]
+    layout = Counter(each.lowered.layout for each in first).most_common(1)[0][0]
+    alike = (
+        next((way for way in chain([block], others) if way.lowered.layout == layout), None)
+        for block, others in zip(first, ways, strict=True)
+    )
+    return [each for each in alike if each is not None]
 
 
 def block_problem(family: ProblemFamily, outputs: tuple[int, ...]) -> Problem:
@@ -146,15 +178,17 @@ def block_problem(family: ProblemFamily, outputs: tuple[int, ...]) -> Problem:
 
 
 def _extents(family: ProblemFamily, target: CpuTarget) -> Iterator[tuple[int, ...]]:
-    """Yield the outputs of blocks, the largest first."""
+    """Yield the outputs of blocks, the largest first: along an axis that is not free no more than it has, but for pads."""
     flat = is_flat(family)
     rank = 1 if flat else family.rank
+    transposed = family.op != "convolution"
+    axes = list(zip(family.in_spatial, family.strides, strict=True))
+    most = [LARGEST if x.is_free or flat else x.low * s if transposed else -(-x.low // s) for x, s in axes]
 
     def whole(outputs: tuple[int, ...]) -> tuple[int, ...]:
         outputs = (1,) * (family.rank - rank) + outputs
-        if family.op == "convolution":
-            return outputs
-        return tuple(-(-y // s) * s for y, s in zip(outputs, family.strides, strict=True))
+        outputs = tuple(max(min(y, limit), 1) for y, limit in zip(outputs, most, strict=True))
+        return tuple(-(-y // s) * s for y, (_, s) in zip(outputs, axes, strict=True)) if transposed else outputs
 
     sizes = [whole(outputs) for outputs in _LARGEST[rank]]
     fitting = (each for each in sizes if _array_bytes(block_problem(family, each)) <= target.l2 // 2)
@@ -177,10 +211,10 @@ def _cycles(problem: Problem, images: frozenset[str], target: CpuTarget, algorit
     return algorithm.cycles(problem, target) + _BLOCK_CYCLES + _LINE_CYCLES * lines
 
 
-def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm, like: Block | None) -> Block | None:
-    """Return a block by the first schedule whose filter is packed like that of another; None if there is none."""
+def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> Iterator[Block]:
+    """Yield a block by each of the algorithm's schedules, with as many of its arrays in place as lowering allows."""
     _, sketches = sketches_of(algorithm.name, problem, target, EntryPoints.PACKED)
-    for sketch in range(len(sketches) if like else 1):
+    for sketch in range(len(sketches)):
         definition, scheduled = schedule(problem, target, Choice(algorithm.name, sketch), EntryPoints.PACKED)
         for images in _IMAGES:
             try:
@@ -189,10 +223,8 @@ def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm, like: Bloc
                 if not images:
                     raise
                 continue
+            yield Block(problem, lowered, images, _cycles(problem, images, target, algorithm))
             break
-        if like is None or lowered.layout == like.lowered.layout:
-            return Block(problem, lowered, images, _cycles(problem, images, target, algorithm))
-    return None
 
 
 def table_of(family: ProblemFamily, blocks: list[Block]) -> str:

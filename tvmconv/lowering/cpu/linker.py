@@ -37,8 +37,8 @@ _LINK_FLAGS = (
     "-Wl,--version-script=exports.map",
 )
 NATIVE = Path(__file__).parents[1] / "native"
-# Loops over a few bytes stay loops.
-_OWN_LOOPS = ("-fno-tree-loop-distribute-patterns",)
+# Flags of a family's driver: loops over a few bytes stay loops, and libraries for C have nothing of glibc's own.
+_DRIVER_FLAGS = ("-fno-tree-loop-distribute-patterns", "-U_FORTIFY_SOURCE", "-fno-stack-protector")
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
@@ -91,14 +91,25 @@ def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa
         _link_kernels(library.parent, objects, library, isa)
 
 
-def link_family(executable: Any, path: str | os.PathLike[str], table: str, isa: Isa | None = None) -> None:
-    """Write the shared library of a family, whose kernels of blocks are a compiled module, and which the C file `table` describes."""
+def link_family(
+    executable: Any,
+    path: str | os.PathLike[str],
+    table: str,
+    workspaces: Mapping[str, Workspace],
+    isa: Isa | None = None,
+) -> None:
+    """Write the shared library of a family, whose kernels of blocks are a compiled module, as :func:`link` does that of a kernel.
+
+    The C file `table` describes it to `native/family.c`.
+    """
     with whole_file(Path(path), mapped=True) as library:
         work = library.parent
         executable.mod.write_to_file(str(work / "kernel.o"))
         (work / "table.o").write_bytes(compile_text(table, isa=isa))
-        (work / "family.o").write_bytes(compile_runtime("family.c", *_OWN_LOOPS, isa=isa))
-        _link_kernels(work, ("kernel.o", "table.o", "family.o"), library, isa)
+        (work / "family.o").write_bytes(compile_runtime("family.c", *_DRIVER_FLAGS, isa=isa))
+        objects = ("kernel.o", "table.o", "family.o")
+        _keep_object(work, workspaces, isa, objects)
+        _link_kernels(work, (*objects, "kept.s"), library, isa)
 
 
 def _link_kernels(work: Path, objects: Iterable[str], path: Path, isa: Isa | None = None) -> None:
@@ -130,9 +141,11 @@ def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str],
     return (work / "one.o").read_bytes()
 
 
-def _keep_object(work: Path, workspaces: Mapping[str, Workspace], isa: Isa | None) -> None:
-    """Write `kept.s`, of which a library gets the object `kernel.o` as a section that is not loaded."""
-    run_compiler(("-r", "-nostdlib", "-Wl,--strip-debug", "kernel.o", "-o", "stripped.o"), work, isa)
+def _keep_object(
+    work: Path, workspaces: Mapping[str, Workspace], isa: Isa | None, objects: tuple[str, ...] = ("kernel.o",)
+) -> None:
+    """Write `kept.s`, of which a library gets the kernel's objects, as one, as a section that is not loaded."""
+    run_compiler(("-r", "-nostdlib", "-Wl,--strip-debug", *objects, "-o", "stripped.o"), work, isa)
     kept = KernelObject((work / "stripped.o").read_bytes(), workspaces)
     (work / "kept.bin").write_bytes(kept.packed())
     (work / "kept.s").write_text(

@@ -26,7 +26,7 @@ def allocate(module: tvm.IRModule, target: Any) -> tvm.IRModule:
 def workspaces(allocated: tvm.IRModule) -> dict[str, Workspace]:
     """Return what each function of a module that :func:`allocate` returned takes from the allocator, at most."""
     functions = functions_of(allocated)
-    sizes = {name: _workspace(function.body) for name, function in functions.items()}
+    sizes = {name: workspace_of(function.body) for name, function in functions.items()}
     called = [sizes[each.value] for each in find_all(functions[SYMBOL].body, StringImm) if each.value in sizes]
     if called:  # `_both`: one after the other
         own = sizes[SYMBOL]
@@ -35,7 +35,7 @@ def workspaces(allocated: tvm.IRModule) -> dict[str, Workspace]:
     return sizes
 
 
-def _workspace(body: tirx.Stmt) -> Workspace:
+def workspace_of(body: tirx.Stmt) -> Workspace:
     """Return what a function itself allocates: each array from a cache line on, with a line for its size before it."""
     loops = [loop for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
     within = sum(_block(each) for loop in loops for each in find_all(loop.body, tirx.AllocBuffer))
@@ -43,6 +43,9 @@ def _workspace(body: tirx.Stmt) -> Workspace:
 
 
 def _block(node: tirx.AllocBuffer) -> int:
-    if ON_STACK in node.annotations:
-        return 0
-    return (-(-nbytes(node.buffer) // LINE_BYTES) + 1) * LINE_BYTES
+    return 0 if ON_STACK in node.annotations else block_bytes(nbytes(node.buffer))
+
+
+def block_bytes(size: int) -> int:
+    """Return what an array of so many bytes takes of a workspace."""
+    return (-(-size // LINE_BYTES) + 1) * LINE_BYTES

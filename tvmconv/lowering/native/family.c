@@ -19,7 +19,7 @@ extern void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int);
 extern int (*__TVMBackendFreeWorkspace)(int, int, void*);
 
 static int failed(const char* kind, const char* message) {
-  TVMFFIErrorSetRaisedFromCStr(kind, message);
+  TVMFFIErrorSetRaisedFromCStrParts(kind, &message, 1);
   return -1;
 }
 
