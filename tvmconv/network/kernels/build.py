@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax, tirx
 from tvm.ir import StringImm
+from tvm_ffi.serialization import from_json_graph_str
 
 from ...building.builder import build_kernels as build_in
 from ...building.decision.rank import Room
@@ -25,7 +26,9 @@ from ...lowering.cpu.functions import functions_of
 from ...lowering.cpu.passes import PIPELINE
 from ...problem import Problem
 from ...runtime.kernel_object import read_object
+from ...runtime.library import load_function
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
+from ...runtime.selection import obstacle
 from ...signature import parse_signature
 from ...support.progress import Progress
 from ...targets.target import Target
@@ -62,6 +65,7 @@ class NetworkKernel:
     origin: str
     function: tirx.PrimFunc
     _pack: tirx.PrimFunc | None
+    _built_pack: Callable[..., object] | None
 
     def packed(self, filter_: npt.NDArray[np.float64]) -> Array:
         """Return a filter, whose axes are OIX, as `function` takes it."""
@@ -70,7 +74,7 @@ class NetworkKernel:
             return plain
         shape, dtype = self._packed
         packed = tvm.runtime.tensor(np.zeros(shape, dtype))  # packing leaves out what lies beyond its filter
-        self._packer[PACK_SYMBOL](tvm.runtime.tensor(plain), packed)
+        (self._built_pack or self._packer[PACK_SYMBOL])(tvm.runtime.tensor(plain), packed)
         return np.asarray(packed.numpy())
 
     @cached_property
@@ -101,7 +105,7 @@ class NetworkKernel:
 
     @cached_property
     def _packer(self) -> Any:
-        # For this machine, whatever the kernel is for: a filter is copied and transformed, alike everywhere.
+        # Of a kernel for another machine, for this one: a filter is copied and transformed, alike everywhere.
         host = Target.parse("host").tvm()
         return tvm.compile(tvm.IRModule({PACK_SYMBOL: self._pack}), host, tir_pipeline=PIPELINE)
 
@@ -139,15 +143,22 @@ def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
     """Return a kernel whose library is there: for plain filters in one function, or in the two that it calls."""
     problem, prepacked = parse_signature(built.entry.signature), outcome.job.entry_points is EntryPoints.PACKED
     assert built.functions is not None
-    functions = functions_of(tvm.ir.load_json(built.functions))
+    # Written by this version: `tvm.ir.load_json` first rewrites what earlier ones wrote, which takes most of its time.
+    functions = functions_of(from_json_graph_str(built.functions))
     packs = built.entry.packed_filter is not None if prepacked else _calls_pack(functions[SYMBOL])
     function = functions[PACKED_SYMBOL if packs else SYMBOL]
     code = read_object(bundle_of(outcome.job), built.entry)
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
     function = function.without_attr("global_symbol").with_attrs({**_OURS, **kept})
-    pack = functions[PACK_SYMBOL] if packs else None
-    return NetworkKernel(problem, built.entry.algorithm, built.entry.origin, function, pack)
+    if not packs:
+        return NetworkKernel(problem, built.entry.algorithm, built.entry.origin, function, None, None)
+    bundle = bundle_of(outcome.job)
+    runs_here = obstacle(bundle.targets[outcome.job.target.name]) is None
+    built_pack = load_function(bundle, built.entry, PACK_SYMBOL) if runs_here else None
+    return NetworkKernel(
+        problem, built.entry.algorithm, built.entry.origin, function, functions[PACK_SYMBOL], built_pack
+    )
 
 
 def _calls_pack(function: tirx.PrimFunc) -> bool:
