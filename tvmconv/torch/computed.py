@@ -24,7 +24,7 @@ from .pieces import Piece, flat_graph, split
 from .slices import Head, first_images, head_of
 from .store import Kept, Store, key_of
 from .watched import watch
-from .work import multiplied
+from .work import count_products
 
 # Rounds in which single operators are left to PyTorch; after them pieces that fail are, as a whole.
 _MOST_ROUNDS = 8
@@ -294,7 +294,7 @@ def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Op
                 _describe(node.meta.get("val")),
                 files.get(node.name, "PyTorch"),
                 why,
-                multiplied(node),
+                count_products(node),
             )
         )
     return rows

@@ -1,4 +1,4 @@
-"""`multiplied`: what an operator of a program costs, by its shapes."""
+"""`count_products`: an estimate of what an operator of a program costs, by its shapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import fx
 _PRODUCTS = ("addmm", "baddbmm", "bmm", "linear", "matmul", "mm")
 
 
-def multiplied(node: fx.Node) -> int:
+def count_products(node: fx.Node) -> int:
     """Return an estimate of a node's multiply-adds, of a convolution, a product or an attention; 0 of others."""
     name = getattr(node.target, "__name__", "").partition(".")[0]
     shapes = [tuple(each.meta["val"].shape) for each in node.all_input_nodes if hasattr(each.meta.get("val"), "shape")]
