@@ -141,10 +141,7 @@ def watch(flat: Flat, *options: Any) -> str:
             with exporting(), _Operators(log), _Looks(log):
                 answers = flat(*flat.tensors)
         except Exception:  # noqa: BLE001 (of many classes: the model's code may see that it is exported; torch.export says why)
-            if (
-                "torch._dynamo" in sys.modules
-            ):  # it would skip from now on what it met under a mode, as what torch.cond calls
-                torch._dynamo.reset_code_caches()
+            let_dynamo_forget()
             return ""
     structure = flat.structure()
     answers = [log.name(each) for each in answers]
