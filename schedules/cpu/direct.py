@@ -43,7 +43,7 @@ def _schedule(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget
 
 
 def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
-    """A task is some of the output channels: for a few of them at a time, all rows of one tap, then of the next."""
+    """A task is some rows of some of the output channels: for a few of them at a time, all of its rows of one tap, then of the next."""
     i, lanes, rank, vectors = window.index, window.lanes, len(window.axes), plan.vectors
 
     acc = sch.get_sblock(stage_name(ACC, i))
@@ -54,8 +54,9 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: 
     phases, spatial = loops[:rank], loops[rank:]
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *plan.chunks), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, *plan.tiles)])
-    sch.reorder(n, g, chunk, *phases, block, tap, *spatial[:-1], tile, x, vector, lane)
-    task = sch.fuse(n, g, chunk)
+    band, row = sch.split(spatial[-2], [None, plan.rows[1]])
+    sch.reorder(n, g, chunk, *spatial[:-2], band, *phases, block, tap, row, tile, x, vector, lane)
+    task = sch.fuse(n, g, chunk, *spatial[:-2], band)
     sch.parallel(task)
 
     sch.compute_at(part, tile, preserve_unit_loops=True)

@@ -19,7 +19,7 @@ from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.targets.target import CpuTarget
 
-MOST_CHUNKS = 16  # of output channels
+MOST_CHUNKS = 64  # of output channels
 MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
 
 

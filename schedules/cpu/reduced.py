@@ -58,7 +58,7 @@ def _holds_twelve(window: Window, target: CpuTarget) -> bool:
 
 def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
-    rows, most = task_rows(window)
+    rows, most = task_rows(window, window.lanes)
     # Up to 4 steps unrolled: 64 channels.
     unrolls = divisors(window.channels // lanes, 4)
     unroll = unrolls[-1]

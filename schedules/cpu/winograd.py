@@ -4,7 +4,7 @@ Of the two matrices that are multiplied for each point, the larger is made in pi
 until they are used, and the smaller is made once, before. With fewer channels than tiles a task is some rows of
 tiles, of several images where taps along the first axis share them: it transforms their data, and walks over all channels.
 Otherwise a task is some output channels: it transforms their filters, part by part of the input channels, and walks over
-all tiles. The product's tile of registers is that of the direct algorithm: some tiles' values, broadcast, times some
+all tiles, or, where the filters are there already, some rows of them. The product's tile of registers is that of the direct algorithm: some tiles' values, broadcast, times some
 vectors of channels.
 
 Where two multiply-adds of 512 bits start in a cycle, products take no longer than what passes the caches beside them: there the
@@ -79,8 +79,9 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
     n, g, *phases, z, rows, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
     band, block_row, row = sch.split(rows, [None, steps.choose(sch, *plan.bands), shape.rows])
     cut, whole = [], tiles.columns
-    if len(plan.strips[0]) > 1:
-        strip, columns = sch.split(columns, [None, steps.choose(sch, *plan.strips)])
+    if len(plan.strips[0]) > 1 or plan.strips[1] < tiles.columns:
+        most = steps.choose(sch, *plan.strips) if len(plan.strips[0]) > 1 else plan.strips[1]
+        strip, columns = sch.split(columns, [None, most])
         cut, whole = [strip], shape.columns
     image = []
     if len(plan.images[0]) > 1:
@@ -115,11 +116,13 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
 
 def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: CpuTarget) -> None:
     i, shape = tiles.index, plan.shape
-    n, g, *around, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
+    n, g, *phases, z, rows, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
+    images, z = sch.split(z, [None, plan.images[1]])
+    band, rows = sch.split(rows, [None, plan.bands[1] * shape.rows])
     block, vector, lane = sch.split(o, [None, shape.vectors, tiles.lanes])
     columns, *own = own_loops(sch, tiles, columns, y, x, lane, tiles.columns)
-    sch.reorder(g, block, n, *around, columns, vector, *own)
-    task = sch.fuse(g, block)
+    sch.reorder(g, block, images, band, n, *phases, z, rows, columns, vector, *own)
+    task = sch.fuse(g, block, images, band)
     sch.parallel(task)
     transformed_back(sch, tiles, vector, own)
 

@@ -86,6 +86,24 @@ print("settled")
     assert _run(script, small_bundle, OMP_NUM_THREADS="1") == "settled"
 
 
+@pytest.mark.parametrize("processors", [1, None])
+def test_many_threads_of_several_callers_on_few_processors(small_bundle: Path, processors: int | None) -> None:
+    """Of more than eight workers, those that sleep are woken by others: after a while, and in turns, each answer is right."""
+    script = """
+if PROCESSORS: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:PROCESSORS])
+registry = tvmconv.load(sys.argv[1], threads=33)
+def work():
+    for _ in range(5):
+        for _ in range(4): call(registry)
+        time.sleep(0.01)  # longer than they wait awake
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(tasks() >= 33)
+""".replace("PROCESSORS", str(processors))
+    assert _run(script, small_bundle) == "True"
+
+
 def test_waiting_threads_sleep(small_bundle: Path) -> None:
     """After a call they spin for microseconds and no more, and nothing is bound to a processor."""
     script = """

@@ -159,7 +159,7 @@ def test_what_two_algorithms_take_is_comparable() -> None:
     """Rows that vectors do not divide, copies, and empty lanes all count."""
     rows = parse_signature("conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32")
     for name in ("direct", "planar"):
-        assert get(name).cycles(replace(rows, batch=2), V4) == pytest.approx(2 * get(name).cycles(rows, V4), rel=0.01)
+        assert get(name).cycles(replace(rows, batch=2), V4) == pytest.approx(2 * get(name).cycles(rows, V4), rel=0.02)
     few = parse_signature(LARGE.replace("o64", "o3"))
     assert get("reduced").cycles(few, V4) < get("direct").cycles(few, V4)
     depthwise = parse_signature(LARGE.replace("g1", "g64"))

@@ -46,6 +46,7 @@ REASONS = {
         inner.LEAST_PRODUCTS
         inner.MOST_PIXELS mmla.LEAST_CHANNELS paired_taps.LEAST_USED plain.LEAST_TAPS plain.LEAST_PRODUCTS
         planar_plan.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd_plan.MOST_PREFETCHED
+        winograd_plan.HIDDEN winograd_plan.HIDING_TILES
         winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS winograd_halves.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
         filter_parts.MOST_SUMS filter_parts.MOST_TILES_OF_PAIRS grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
@@ -53,9 +54,9 @@ REASONS = {
         reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.SHORT_TILE
         row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_plan.UNROLL steps.ROWS
         winograd_cost.MOST_HELD_TAPS window.FEW_PLANES window.TOGETHER amx_cost.BLOCKS""",
-    "tasks: how many, so that two threads to eight find a share, and how large": """
-        cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS filter_parts.MOST_SHARES grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
-        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW amx_cost.MOST_CHUNKS winograd_plan.STRIP_TILES""",
+    "tasks: how many, so that two threads to sixty-four find a share, and how large": """
+        cost.THREADS cost.MANY cost.WORTH cost.LEAST_TASK tasks.FEW_AGAIN counts.TASK_ROWS direct_plan.MOST_CHUNKS filter_parts.MOST_SHARES grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
+        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW amx_cost.MOST_CHUNKS col2im.MOST_CHUNKS winograd_plan.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
     "how many ways are tried": "tile.MORE_VECTORS winograd_plan.MOST_PLANS",
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",

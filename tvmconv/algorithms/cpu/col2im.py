@@ -31,7 +31,6 @@ from ..shapes import divisors, row_extent
 from ..stage_names import ACC, SUM, stage_name
 from ..subconvolution import Expr
 from .direct import LEAST_CHANNELS_OF_PARTS, MOST_TASK_PIXELS, no_dot
-from .direct_plan import MOST_CHUNKS
 from .model.cost import Counts, lines, most_even, multiply_add, total
 from .model.counts import count_copies, stored_lines
 from .model.tasks import vector_counts
@@ -43,6 +42,8 @@ from .windows.im2col import unravel
 from .windows.plan import Options
 from .windows.tile import best_tile, tile_cycles, widths
 from .windows.window import Window, windows_of
+
+MOST_CHUNKS = 32  # of output channels
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:

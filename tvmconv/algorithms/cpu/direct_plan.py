@@ -11,7 +11,7 @@ from typing import TypeVar
 from ...targets.target import CpuTarget
 from ..shapes import IN_FLIGHT, divisors, part_counts
 from .grouped_plan import grouped_plan, grouped_vectors
-from .model.cost import imbalance
+from .model.cost import imbalance, lines, weigh
 from .model.tasks import TASKS, rows_first, task_cycles, vector_counts
 from .windows.plan import DirectPlan, Options
 from .windows.tile import LEAST_GAIN, tile_cycles, widths
@@ -26,7 +26,7 @@ W = TypeVar("W", bound=Window)
 MOST_COPIED_PRODUCTS = 128
 # Chunks of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three: 1024 to 1000 channels, 16 pixels, took
 # two cores of a Zen 4 176 us, and take 153 in 25; four pixels 49.3 and 43.7.
-MOST_CHUNKS = 32
+MOST_CHUNKS = 64
 LEAST_ROWS = 8  # that use a filter which is taken tap by tap
 
 
@@ -100,18 +100,27 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
     parts, default_parts = _row_parts(window, tiles)
     copied = _copied_parts(window, parts, target)
     by_blocks = window.by_blocks or window.packs_parts or copied > 0
-    width, images = (window.row // default_parts, _images(window)) if by_blocks else (tiles[0], 1)
-    best_chunks, best_rows, by_phase = min(
-        product(chunks, rows, (False,) if window.whole_image else (False, True)),
-        key=lambda way: task_cycles(window, way[0], way[1], width, target, way[2], images),
+    widths_of_tasks, images = [tiles[0]], 1
+    if by_blocks:
+        finer = [count for count in parts if count > default_parts] if window.large and not copied else []
+        widths_of_tasks, images = [window.row // count for count in (default_parts, *finer)], _images(window)
+    best_chunks, best_rows, width, by_phase = min(
+        product(chunks, rows, widths_of_tasks, (False,) if window.whole_image else (False, True)),
+        key=lambda way: task_cycles(window, way[0], way[1], way[2], target, way[3], images),
     )
+    if by_blocks:
+        default_parts = window.row // width
     if copied:
         default_parts, best_chunks = copied, 1
     elif tap_by_tap and not window.by_parts:
-        best_chunks = max(count for count in chunks if count <= MOST_CHUNKS // 2)
+        best_chunks = max(count for count in chunks if count <= MOST_CHUNKS // 4)
+        rows = sorted({*rows, window.axes[-2].outputs})
+        ways = rows[-1:] if window.packs_parts else rows  # each task packs its part of the filter
+        best_rows = min(ways, key=lambda each: _tap_by_tap_cycles(window, best_chunks, each, target))
     elif window.packs_parts and window.reads_rows and "filter_parts" in target.costs.pays:
         size = 4 * window.products * window.padded_outputs
-        fitting = (count for count in chunks if count >= best_chunks and size // count <= _copied_at_once(target))
+        few = (count for count in chunks if best_chunks <= count <= MOST_CHUNKS // 2)
+        fitting = (count for count in few if size // count <= _copied_at_once(target))
         best_chunks = next(fitting, best_chunks)
     # One where there is no choice.
     elif not window.large:
@@ -159,6 +168,15 @@ def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
     simple = len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
     kept = _stays(window, vectors, target)
     return simple and one_tap <= target.l2_share and not kept and rows >= LEAST_ROWS
+
+
+def _tap_by_tap_cycles(window: Window, chunks: int, rows: int, target: CpuTarget) -> float:
+    """Return the cycles of tasks of so many rows of a part of the channels, each of which reads that part's filter."""
+    problem, outer = window.problem, window.axes[:-1]
+    bands = problem.batch * window.groups * prod(axis.outputs for axis in outer) // rows
+    vectors = window.padded_outputs // window.lanes
+    filters = lines(window.element_bytes * window.padded_outputs * window.products) * target.costs.lines.l3
+    return weigh(bands * (rows * window.row * window.products * vectors + filters), bands * chunks)
 
 
 def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> int:

@@ -35,11 +35,11 @@ from ..stage_names import ACC, DATA_PAD, PARTIAL, SUM, stage_name
 from ..subconvolution import Axis, Expr
 from ..types import widen
 from . import direct
-from .model.cost import Counts, lines, multiply_add, tile_step, total
+from .model.cost import Counts, lines, multiply_add, tile_step, total, weigh
 from .model.counts import copied_element, count_stores, filter_traffic, outputs, stored_lines
 from .windows.express import finish
 from .windows.filter import staged_filter
-from .windows.tile import count_spills, pixel_stride, tile_cycles
+from .windows.tile import LEAST_GAIN, count_spills, pixel_stride, tile_cycles
 from .windows.window import Window, windows_of
 
 
@@ -107,8 +107,16 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
 
 def vector_counts(window: Window, target: CpuTarget) -> list[int]:
     """Return how many vectors of channels a tile may have, the best first."""
-    fitting = divisors(window.padded_outputs // window.lanes, min(8, accumulators(target)))
-    return sorted(fitting, key=lambda v: multiply_cycles(window, widths(window, v, target)[0], v, target))
+    blocks, products = window.padded_outputs // window.lanes, window.problem.flops / 2 / window.lanes
+    counts = divisors(blocks, min(8, accumulators(target)))
+    tiles = {v: multiply_cycles(window, widths(window, v, target)[0], v, target) for v in counts}
+    least = min(tiles.values())
+
+    def cycles(vectors: int) -> tuple[bool, float]:
+        tasks = window.problem.batch * window.groups * blocks // vectors
+        return tiles[vectors] * (1 - LEAST_GAIN) > least, weigh(products * tiles[vectors], tasks)
+
+    return sorted(counts, key=cycles)
 
 
 def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:

@@ -32,7 +32,7 @@ def _plan(window: PlanarWindow, channels: int, target: CpuTarget) -> PlanarPlan:
     shared = shared_rows(window, vectors[0], target)
     # More rows than usual a task where L1 holds their copies.
     row_bytes = 4 * window.channels * window.axes[-2].stride * window.axes[-1].extent if several else 1
-    rows, most = task_rows(window, shared, max(TASK_ROWS, target.l1_share // 2 // row_bytes))
+    rows, most = task_rows(window, window.lanes, shared, max(TASK_ROWS, target.l1_share // 2 // row_bytes))
     if window.row_tile:
         # TVM bounds no part of such rows.
         rows, most = [window.computed[-1] // shared], window.computed[-1] // shared

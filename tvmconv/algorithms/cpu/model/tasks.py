@@ -12,10 +12,11 @@ from ...shapes import divisors
 from ...subconvolution import SubConvolution
 from ..windows.tile import reads_in_place, tile_cycles, widths
 from ..windows.window import Window
-from .cost import THREADS, imbalance, lines
+from .cost import LEAST_TASK, MANY, THREADS, lines, weigh
 from .counts import TASK_ROWS, copy_extent
 
 EXPANSION = 6  # of channels before a depthwise layer, of which the layer behind leaves so few again: MobileNets
+FEW_AGAIN = 4  # rows of a task for each that it reads as others do, too
 TASKS = 8  # at least, where there are as many: two threads to eight find a share
 
 
@@ -52,7 +53,10 @@ def task_cycles(
         copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
         depth = prod(axis.span for axis in outer[:-1])
         copy = tasks * depth * lines(2 * 4 * copied) * line.copy
-    return (compute + filters + copy) * imbalance(tasks) + tasks * target.costs.task / THREADS[0]
+    many = not (
+        window.packs_parts and window.reads_rows
+    )  # smaller tasks would read shorter pieces of a plain filter's rows
+    return weigh(compute + filters + copy, tasks, many) + tasks * target.costs.task / THREADS[0]
 
 
 def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> bool:
@@ -91,13 +95,18 @@ def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
     return filters <= target.l2_share or passes * lines(filters) * line.again <= lines(copied) * line.l3
 
 
-def task_rows(window: SubConvolution, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:
-    """Return how many times `together` rows a task of all channels may have, and the default.
+def task_rows(window: SubConvolution, lanes: int, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:
+    """Return how many times `together` rows a task of all channels may have, and the default, of multiply-adds of so many `lanes`.
 
-    That is as many as are at most `most` rows, and leave TASKS.
+    That is as many as are at most `most` rows, and leave TASKS; fewer for more threads, where few rows of data are then read again.
     """
     if len(window.axes) == 1:
         return [1], 1
-    rows = divisors(window.axes[-2].outputs // together, 64)
-    total = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1]) // together
-    return rows, max(r for r in rows if r == 1 or (r * together <= most and total // r >= TASKS))
+    axis = window.axes[-2]
+    rows = divisors(axis.outputs // together, 64)
+    total = window.problem.batch * window.groups * prod(each.outputs for each in window.axes[:-1]) // together
+    default = max(r for r in rows if r == 1 or (r * together <= most and total // r >= TASKS))
+    wanted = min(MANY[-1], int(window.problem.flops / 2 / lanes / LEAST_TASK))
+    finer = [r for r in rows if r < default and r * together >= FEW_AGAIN * (axis.span - axis.stride) / axis.stride]
+    fitting = [r for r in finer if total // r <= wanted]
+    return rows, min(fitting, default=default)

@@ -10,13 +10,16 @@ from ....problem import Problem
 from ....targets.target import CpuTarget
 from ...shapes import F32_BITS, accumulators, divisors
 from ..direct import FAR_APART_BYTES
-from ..model.cost import imbalance, lines, tile_step
+from ..model.cost import MANY, imbalance, lines, tile_step, weigh
 from ..windows.plan import Options, Shape, TaskPart, WinogradPlan
 from ..windows.tile import spills_alone
 from . import winograd_structures
 from .winograd_tiles import WinogradWindow, tiles_of
 
 UNROLL = 4  # channels a step, as in direct.py
+# Tiles whose products hide nothing of a filter that comes from L3, which more hide by the square (docs/cost-model.md).
+HIDING_TILES = 12
+HIDDEN = 4  # of what a task of rows reads of a filter, products hide all but one part (docs/cost-model.md)
 STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
 # Tiles above which products hide the filter of the next block by themselves (benchmarks/results/coefficients.md, `few_prefetches`).
 MOST_PREFETCHED = 40
@@ -61,15 +64,15 @@ def _kinds(tiles: WinogradWindow, target: CpuTarget) -> Iterator[tuple[bool, Sha
 
 
 def _plan(tiles: WinogradWindow, by_rows: bool, shape: Shape, target: CpuTarget) -> WinogradPlan:
-    part = best_part(tiles, shape, target)
-    unrolls = divisors(tiles.channels, UNROLL)
+    part = (best_part if by_rows else best_channel_part)(tiles, shape, target)
+    unrolls, strips = divisors(tiles.channels, UNROLL), column_strips(tiles, shape, target)
     few = tiles.count <= MOST_PREFETCHED or "few_prefetches" not in target.costs.pays
     return WinogradPlan(
         by_rows=by_rows,
         shape=shape,
-        images=(image_counts(tiles), part.images),
-        bands=(row_bands(tiles, shape), part.band),
-        strips=(column_strips(tiles, shape, target), part.columns),
+        images=(image_counts(tiles), part.images) if by_rows else ([part.images], part.images),
+        bands=(row_bands(tiles, shape), part.band) if by_rows else ([part.band], part.band),
+        strips=(strips if part.columns in strips else [part.columns], part.columns),
         unrolls=(unrolls, unrolls[-1]),
         filter_parts=filter_parts(tiles, shape, target),
         prefetches=tiles.prepacked and few,
@@ -118,24 +121,50 @@ def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> lis
     return sorted({count * shape.columns for count in divisors(whole // shape.columns, STRIP_TILES)} | {whole})
 
 
+def _task_columns(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> list[int]:
+    """Return how many of a row's tiles a task has by default: those that may be chosen, and fewer where rows are few for many threads."""
+    strips, tasks = (
+        column_strips(tiles, shape, target),
+        tiles.problem.batch * tiles.axes[0].outputs * tiles.rows // shape.rows,
+    )
+    if len(strips) > 1 or tiles.tilings[1].axis.dilation > 1 or tasks * tiles.groups >= MANY[-1]:
+        return strips
+    return [count * shape.columns for count in divisors(tiles.columns // shape.columns, STRIP_TILES)]
+
+
 def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> TaskPart:
     """Return the part of least cycles that a task may have."""
-    cycles = winograd_structures.cycles_by_rows if target.costs.structures else cycles_of_part
-    return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
+    return min(_parts(tiles, shape, target), key=lambda part: cycles_of_part(tiles, shape, part, target))
 
 
-def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[TaskPart]:
+def _few_parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[TaskPart]:
+    """Yield the parts by which tiles of registers are compared, as a few threads share them: none has a part of a row for more of them."""
     choices = product(image_counts(tiles), row_bands(tiles, shape), column_strips(tiles, shape, target))
     return (TaskPart(*part) for part in choices)
 
 
+def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[TaskPart]:
+    choices = product(image_counts(tiles), row_bands(tiles, shape), _task_columns(tiles, shape, target))
+    return (TaskPart(*part) for part in choices)
+
+
 def cycles_by_rows(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
-    """Cycles of all tasks, each some rows of tiles, by the best of their parts."""
-    return min(cycles_of_part(tiles, shape, part, target) for part in _parts(tiles, shape, target))
+    """Cycles of all tasks, each some rows of tiles, by the best of their parts for a few threads."""
+    found = (_work_of_part(tiles, shape, part, 1, target) for part in _few_parts(tiles, shape, target))
+    return min(cycles * imbalance(tasks) for cycles, tasks in found)
 
 
 def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> float:
-    """Cycles of all tasks: multiply-adds, reading the filter, which each does once, and data that another transforms too."""
+    """Cycles of all tasks, each a `part` of the tiles, as parts are compared."""
+    if target.costs.structures:
+        return weigh(*winograd_structures.work_by_rows(tiles, shape, part, target))
+    return weigh(*_work_of_part(tiles, shape, part, HIDDEN if tiles.axes[0].taps == 1 else 1, target))
+
+
+def _work_of_part(
+    tiles: WinogradWindow, shape: Shape, part: TaskPart, hidden: int, target: CpuTarget
+) -> tuple[float, int]:
+    """Return the cycles of all tasks, and their number: multiply-adds, reading the filter, and data that another transforms too."""
     problem, rows, first = tiles.problem, part.band * shape.rows, tiles.axes[0]
     count = part.images * rows * part.columns
     tasks = tiles.count * problem.groups // count
@@ -144,12 +173,13 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: 
     data_bytes = _data_bytes(tiles, part.images, rows, part.columns)
     line = target.costs.lines
     near = filter_bytes + data_bytes <= target.l2_share
-    cycles = per_task * count * shape_cycles(shape, target) + lines(filter_bytes) * (line.l2 if near else line.l3)
+    filters = lines(filter_bytes) * (line.l2 if near else line.l3) / hidden
+    cycles = per_task * count * shape_cycles(shape, target) + filters
     if data_bytes > target.l2_share:
         cycles += lines(data_bytes) * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) * line.l3
     if first.taps > 1:
         cycles += target.costs.points.data_again * data_bytes / 4 * F32_BITS / target.vector_bits
-    return tasks * ((cycles + target.costs.task) * imbalance(tasks))
+    return tasks * (cycles + target.costs.task), tasks
 
 
 def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
@@ -159,7 +189,8 @@ def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shap
         by_rows, shape = kind
         if not by_rows:
             return winograd_structures.cycles_by_channels(tiles, shape, target)
-        return winograd_structures.cycles_by_rows(tiles, shape, best_part(tiles, shape, target), target)
+        parts = _few_parts(tiles, shape, target)
+        return min(winograd_structures.cycles_by_rows(tiles, shape, part, target) for part in parts)
 
     return min(product((True, False), register_tiles(tiles, target)), key=cycles)
 
@@ -184,3 +215,22 @@ def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -
     # A load and a store of each vector, half of them hidden.
     sums = lines(4 * tiles.lanes) * target.costs.lines.l2 * filter_parts(tiles, shape, target)[1] / tiles.channels
     return (shape_cycles(shape, target) + sums) * imbalance(tasks)
+
+
+def best_channel_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> TaskPart:
+    """Return the part of the tiles, of least cycles, that a task of some output channels may have: where it finds its filter, some of all.
+
+    What more tasks read of the filter again counts beside the products.
+    """
+    images, bands, vectors = [tiles.axes[0].outputs], [tiles.rows // shape.rows], tiles.padded_outputs // tiles.lanes
+    if tiles.prepacked:
+        images, bands = divisors(images[0], STRIP_TILES), row_bands(tiles, shape)
+    products = tiles.points * tiles.count * tiles.depth * tiles.phases * tiles.groups * tiles.channels * vectors
+
+    def cycles(part: TaskPart) -> float:
+        parts = images[-1] // part.images * (bands[-1] // part.band)
+        again = target.costs.lines.l3 * min(1.0, HIDING_TILES * parts / tiles.count) ** 2
+        filters = (parts - 1) * lines(tiles.filter_bytes) * again
+        return weigh(products * shape_cycles(shape, target) + filters, tiles.groups * vectors // shape.vectors * parts)
+
+    return min((TaskPart(*part, tiles.columns) for part in product(images, bands)), key=cycles)

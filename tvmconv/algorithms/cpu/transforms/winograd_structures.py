@@ -13,7 +13,13 @@ from .winograd_tiles import WinogradWindow
 
 
 def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> float:
-    """Cycles of all tasks, each a `part` of the tiles, with those of a `shape` in registers."""
+    """Cycles of all tasks, each a `part` of the tiles, with those of a `shape` in registers, as a few threads share them."""
+    cycles, tasks = work_by_rows(tiles, shape, part, target)
+    return cycles * imbalance(tasks)
+
+
+def work_by_rows(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> tuple[float, int]:
+    """Return the cycles of all tasks, and their number."""
     first, channels, groups = tiles.axes[0], tiles.channels, tiles.groups
     images, rows, columns = part.images, part.band * shape.rows, part.columns
     tasks = tiles.count * groups // (images * rows * columns)
@@ -33,7 +39,7 @@ def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: 
     if tiles.stages_data:
         copied = copied_rows(tiles, rows) * tiles.axes[2].extent * columns // tiles.columns
         cycles += tasks * lines(4 * held * copied * channels) * costs.copy_line
-    return (cycles + tasks * target.costs.task) * imbalance(tasks)
+    return cycles + tasks * target.costs.task, tasks
 
 
 def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:

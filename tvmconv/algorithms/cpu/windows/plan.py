@@ -116,7 +116,7 @@ class Shape(NamedTuple):
 
 
 class TaskPart(NamedTuple):
-    """Part of a window for a task of rows: `images`, `band` times a tile of registers' rows, and `columns` of tiles."""
+    """Part of a window for a task: `images`, `band` times a tile of registers' rows, and `columns` of tiles."""
 
     images: int
     band: int
@@ -130,12 +130,12 @@ class WinogradPlan:
     Attributes
     ----------
     by_rows
-        Whether a task is some rows of tiles, and takes all output channels, or some output channels, and takes all tiles.
+        Whether a task is some rows of tiles, and takes all output channels, or some output channels, and takes some rows of all.
     shape
         The tile of registers.
     images, bands, strips, unrolls
-        By rows: outputs of the first axis that a task has, how many times a tile of registers' rows, and columns of tiles; channels
-        of a step.
+        Outputs of the first axis that a task has, how many times a tile of registers' rows, and columns of tiles; channels of a
+        step.
     filter_parts
         By channels: into how many parts of input channels a task's filters are cut.
     prefetches
