@@ -41,8 +41,8 @@ def compile_and_call(
 
 def call(function: Callable[..., object], problem: Problem, arrays: fills.Arrays) -> np.ndarray:
     """Return what a kernel's function makes of `arrays`."""
-    output = np.full(problem.output_shape, 77, fills.numpy_dtype(problem.dtype))
-    given = [arrays.data, arrays.filter, *([arrays.bias] if problem.bias else []), output]
+    output = np.full(problem.output_shape, 77, fills.numpy_dtype(problem.types.output))
+    given = [*arrays.given().values(), output]
     bits = [array.view(np.uint16) if problem.dtype == "bf16" else array for array in given]
     function(*map(tvm_ffi.from_dlpack, bits))
     return output

@@ -8,17 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .dtypes import ROWS, is_integer
 from .epilogue import is_exact
 from .problem import Problem
 
 # Factors are rounded to 11 bits, each by at most 2^-11 of itself: a product errs by 2^-10, sums of many by less.
 TF32_ERROR = 2.0**-10
-# Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
-TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
-# Error of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
-APPROXIMATED_ERROR = {"f32": 1e-6, "f16": 2.0**-10, "bf16": 2.0**-7}
-# Error in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
-APPROXIMATED_FLOOR = {"f32": 2.0**-126, "f16": 2.0**-24, "bf16": 2.0**-126}
 
 # Half, for each type, of the distance between 1 and the next number: what one rounding may add.
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -41,14 +36,17 @@ def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
     """Return how `got` differs from the reference on an exact fill; empty if no more than its class may.
 
     The fill's integers are TF32 numbers, so TF32 is exact too. An output of an epilogue that is approximated may be off
-    by what that errs, of itself or, where a step adds, of the largest output's millionth.
+    by what that errs, of itself or, where a step adds, of the largest output's millionth; an integer by one step.
     """
     if numerical_class in ("exact", "tf32"):
         wrong = got != expected
-        if not is_exact(problem.epilogue):
+        if not is_exact(problem.epilogue) and is_integer(problem.types.output):
+            wrong = np.abs(got.astype(np.int64) - expected.astype(np.int64)) > 1
+        elif not is_exact(problem.epilogue):
             exact = expected.astype(np.float64)
-            allowed = APPROXIMATED_ERROR[problem.dtype] * np.abs(exact) + 1e-6 * np.abs(exact).max(initial=0)
-            allowed += APPROXIMATED_FLOOR[problem.dtype]
+            row = ROWS[problem.types.output]
+            allowed = row.approximated_error * np.abs(exact) + 1e-6 * np.abs(exact).max(initial=0)
+            allowed += row.approximated_floor
             wrong = ~(np.abs(got.astype(np.float64) - exact) <= allowed)  # a NaN compares false with everything
         if not wrong.any():
             return ""
@@ -62,7 +60,10 @@ def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
 
 def inaccuracy(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:
     """Return how far `got` is from the reference on normal data; empty if no more than its class may."""
-    error, most = relative_error(got, expected), TF32_ERROR if numerical_class == "tf32" else TRANSFORM_ERROR[dtype]
+    error, most = (
+        relative_error(got, expected),
+        TF32_ERROR if numerical_class == "tf32" else ROWS[dtype].transform_error,
+    )
     # A NaN compares false with everything.
     if error <= most:
         return ""
@@ -117,7 +118,7 @@ def tolerance(
     finite = sizes[(sizes == sizes) & (sizes != float("inf"))]
     largest = max(magnitude, float(finite.max()) if len(finite) else 0.0)
     kind = expected.dtype if dtype is None else dtype
-    transform = 2 * layers * TRANSFORM_ERROR["f32"] if numerical_class == "transform" else 0.0
+    transform = 2 * layers * ROWS["f32"].transform_error if numerical_class == "transform" else 0.0
     return {"rtol": 0.0, "atol": (rounding(kind, summed, layers) + transform) * largest}
 
 

@@ -1,16 +1,113 @@
-"""Types of elements by their names in a Problem."""
+"""Types of elements by their names in a Problem: one row each, which all tables of types are made of."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .errors import missing_extra
 
 
+@dataclass(frozen=True)
+class Dtype:
+    """A type of elements.
+
+    Attributes
+    ----------
+    name
+        Its name in a Problem.
+    nbytes
+        Bytes of an element.
+    numpy
+        NumPy's name of it; of bf16 that of ml_dtypes.
+    dlpack
+        DLPack's code of its kind: 0 of integers, 1 of those without sign, 2 of floating-point numbers, 4 of bfloat.
+    onnx
+        ONNX's number of it.
+    sums
+        The type in which products are added.
+    range
+        The least and the greatest number, of an integer.
+    c
+        The C type of an element in exported headers; NAME is the library's.
+    c_definition
+        Its definition there; empty: it needs none.
+    kernel
+        The type of kernels' arrays, NumPy's and TVM's name, where it is another: LLVM's code generation in TVM has no bf16, and NumPy
+        exports none, so kernels for CPUs take its bits.
+    exact
+        Of exact fills: the largest magnitude of data; of the filter, of both operations; and how many products of the largest data and
+        filter one output may sum to and stay exact, of both. Their product is the integer up to which the type has all, 32*32*16384 =
+        2^24 in f32, 4*4*16 = 4*8*8 = 2^8 in bf16, 4*2*256 = 2^11 in f16.
+    transform_error
+        Relative L2 error that is allowed to transforms (Winograd), as oneDNN's own tests do.
+    approximated_error
+        Error of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
+    approximated_floor
+        Error in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
+    layer_error
+        Relative L2 error that the test of an exported library allows to a layer on a model's own filter.
+    """
+
+    name: str
+    nbytes: int
+    numpy: str
+    dlpack: int
+    onnx: int
+    sums: str
+    range: tuple[int, int] | None = None
+    c: str = ""
+    c_definition: str = ""
+    kernel: str = ""
+    exact: tuple[int, tuple[int, int], tuple[int, int]] = (0, (0, 0), (0, 0))
+    transform_error: float = 0.0
+    approximated_error: float = 0.0
+    approximated_floor: float = 0.0
+    layer_error: float = 0.0
+
+    @property
+    def in_kernels(self) -> str:
+        """The type of kernels' arrays on CPUs, by NumPy's and TVM's name."""
+        return self.kernel or self.numpy
+
+    @property
+    def magnitude(self) -> int:
+        """The largest magnitude of an integer."""
+        assert self.range is not None
+        return max(-self.range[0], self.range[1])
+
+
+_F16 = "typedef uint16_t NAME_f16;  /* IEEE 754 binary16, as bits */"
+_BF16 = "typedef uint16_t NAME_bf16; /* the upper half of an IEEE 754 binary32, as bits */"
+ROWS: dict[str, Dtype] = {
+    row.name: row
+    for row in (
+        Dtype("f32", 4, "float32", 2, 1, "f32", None, "float", "", "", (32, (32, 32), (16384, 16384)), 2e-5, 1e-6, 2.0**-126, 1e-5),
+        Dtype("f16", 2, "float16", 2, 10, "f32", None, "NAME_f16", _F16, "", (4, (2, 2), (256, 256)), 7e-3, 2.0**-10, 2.0**-24, 2e-3),
+        Dtype("bf16", 2, "bfloat16", 4, 16, "f32", None, "NAME_bf16", _BF16, "uint16", (4, (4, 8), (16, 8)), 6e-2, 2.0**-7, 2.0**-126, 2e-2),
+        Dtype("u8", 1, "uint8", 1, 2, "s32", (0, 255), "uint8_t"),
+        Dtype("s8", 1, "int8", 0, 3, "s32", (-128, 127), "int8_t"),
+        # A filter of 8 bits less its zero points, which may differ from channel to channel.
+        Dtype("s16", 2, "int16", 0, 5, "s32", (-255, 255), "int16_t"),
+        Dtype("s32", 4, "int32", 0, 6, "s32", (-(2**31), 2**31 - 1), "int32_t"),
+    )
+}  # fmt: skip
+# Types whose problems have one type of data, filter, bias and output.
+FLOATS: tuple[str, ...] = tuple(name for name, row in ROWS.items() if row.range is None)
+DTYPE_BYTES = {name: row.nbytes for name, row in ROWS.items()}
+
+
+def is_integer(dtype: str) -> bool:
+    """Return whether a type is one of integers."""
+    return ROWS[dtype].range is not None
+
+
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of ``"f32"``, ``"f16"`` or ``"bf16"``.
+    """Return the NumPy dtype of a type.
 
     Raises
     ------
@@ -18,9 +115,33 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
         For ``"bf16"`` when `ml_dtypes` is not installed.
     """
     if dtype != "bf16":
-        return np.dtype({"f32": np.float32, "f16": np.float16}[dtype])
+        return np.dtype(ROWS[dtype].numpy)
     try:
         import ml_dtypes
     except ImportError:
         raise missing_extra("compile", "ml_dtypes") from None
     return np.dtype(ml_dtypes.bfloat16)
+
+
+class Types(NamedTuple):
+    """Types of a Problem's arrays, and of its sums."""
+
+    data: str
+    filter: str
+    sum: str
+    output: str
+
+
+# Types of problems with integers: data, filter and output, such as u8s8u8.
+QUANTIZED: tuple[str, ...] = tuple(
+    map("".join, product(("u8", "s8"), ("s8", "u8", "s16"), ("s32", *FLOATS, "u8", "s8")))
+)
+_TYPES = {name: Types(name, name, ROWS[name].sums, name) for name in FLOATS}
+for _name in QUANTIZED:
+    _data, _filter, _output = re.findall("[a-z]+[0-9]+", _name)
+    _TYPES[_name] = Types(_data, _filter, ROWS[_data].sums, _output)
+
+
+def types_of(dtype: str) -> Types:
+    """Return the types of a Problem's arrays by its ``dtype``, such as ``"f32"`` or ``"u8s8u8"``."""
+    return _TYPES[dtype]

@@ -33,6 +33,9 @@ STEPS: dict[str, tuple[str, ...]] = {
     "gelu": (),
     "gelu_tanh": (),
 }
+# Steps that round to integers of 8 bits, of problems with integers: each is the last of its epilogue.
+QUANTIZERS = dict.fromkeys(("q", "q_reciprocal", "q_before", "q_before_reciprocal"), ("scale", "zero_point"))
+NUMBERS = STEPS | QUANTIZERS
 # The array that a step takes, by the name of the kernel's argument.
 OPERANDS = {"scale": "scale", "prelu": "slope", "add": "residual"}
 # Steps that are approximated by polynomials; all others have one right answer.
@@ -43,7 +46,7 @@ SHORT = ("sigmoid", "silu", "gelu", "gelu_tanh")
 SATURATING = ("clip", "sigmoid", "tanh", "hardsigmoid", "hardswish")
 _NUMBER = r"-?(?:inf|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 # Longer names first: gelu_tanh begins with gelu.
-_STEP = re.compile(rf"({'|'.join(sorted(STEPS, key=len, reverse=True))})((?:_{_NUMBER})*)(?:-|$)")
+_STEP = re.compile(rf"({'|'.join(sorted(NUMBERS, key=len, reverse=True))})((?:_{_NUMBER})*)(?:-|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,11 @@ def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
             step = Step("relu") if (lo, hi) == (0, inf) else Step("clip", (lo, hi))
         if step not in (Step("clip", (-inf, inf)), Step("leaky", (1.0,))):
             canonical.append(step)
+    for step in canonical[:-1]:
+        if step.name in QUANTIZERS:
+            raise InvalidProblemError(
+                f"epilogue is {format_epilogue(canonical)!r}; {step} rounds to integers: it must be the last step"
+            )
     for name, array in OPERANDS.items():
         if sum(step.name == name for step in canonical) > 1:
             raise InvalidProblemError(
@@ -113,7 +121,9 @@ def _split(text: str) -> tuple[Step, ...]:
     while at < len(plain) or not plain:
         match = _STEP.match(plain, at)
         if match is None or (match.end() == len(plain) and plain.endswith("-")):
-            allowed = ", ".join(f"{name}({','.join(numbers)})" if numbers else name for name, numbers in STEPS.items())
+            allowed = ", ".join(
+                f"{name}({','.join(numbers)})" if numbers else name for name, numbers in NUMBERS.items()
+            )
             raise InvalidProblemError(
                 f"epilogue is {text!r}; {plain[at:]!r} is no step, or has other numbers: allowed, joined by hyphens, are {allowed}"
             )
@@ -124,9 +134,9 @@ def _split(text: str) -> tuple[Step, ...]:
 
 def _check(step: Step) -> Step:
     """Return a step with its numbers rounded to f32, if it is one."""
-    names = STEPS.get(step.name)
+    names = NUMBERS.get(step.name)
     if names is None:
-        raise InvalidProblemError(f"epilogue has the step {step.name!r}; allowed: {', '.join(STEPS)}")
+        raise InvalidProblemError(f"epilogue has the step {step.name!r}; allowed: {', '.join(NUMBERS)}")
     if len(step.numbers) != len(names):
         takes = f"{step.name}({','.join(names)})" if names else f"{step.name}, without numbers"
         raise InvalidProblemError(f"epilogue has {str(step)!r}; write {takes}")
@@ -137,6 +147,10 @@ def _check(step: Step) -> Step:
     if step.name == "clip" and not (numbers[0] <= numbers[1] and numbers[0] < inf and numbers[1] > -inf):
         raise InvalidProblemError(
             f"epilogue has {str(step)!r}; clip(lo,hi) takes lo <= hi, lo below inf, hi above -inf"
+        )
+    if step.name in QUANTIZERS and not (numbers[0] > 0 and numbers[1].is_integer()):
+        raise InvalidProblemError(
+            f"epilogue has {str(step)!r}; {step.name}(scale,zero_point) takes a positive scale and an integer as zero point"
         )
     return Step(step.name, numbers)
 

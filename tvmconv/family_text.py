@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 
+from .dtypes import FLOATS
 from .errors import InvalidProblemError, SignatureError
 from .family import Extent, ProblemFamily
 from .signature import FIELDS, OPS_BY_PREFIX, PREFIXES, join, match_fields, split
@@ -64,7 +65,9 @@ def parse_family(text: str) -> ProblemFamily:
     SignatureError
         If `text` does not have the form of a family's text, or there is no such problem.
     """
-    groups, bias, epilogue = match_fields(text, _FIELDS, _EXAMPLE)
+    groups, named, epilogue = match_fields(text, _FIELDS, _EXAMPLE)
+    if groups[-1] not in FLOATS:
+        raise SignatureError(f"{text!r} has the type {groups[-1]}; families are of {', '.join(FLOATS)}")
     op, rank, batch, inputs, outputs, kernel, strides, dilations, pads, group_count, *formats = groups
     in_channels, *in_spatial = inputs.split("x")
     out_channels, *out_spatial = outputs.split("x")
@@ -88,7 +91,7 @@ def parse_family(text: str) -> ProblemFamily:
             formats[0],
             formats[1],
             formats[2],
-            bias,
+            named["bias"],
             epilogue,
             split(numbers[3]) if numbers and numbers[3] else (),
         )

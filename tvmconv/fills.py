@@ -14,18 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import reference
+from .dtypes import ROWS, is_integer
 from .dtypes import numpy_dtype as numpy_dtype
-from .epilogue import SATURATING
+from .epilogue import QUANTIZERS, SATURATING
 from .problem import Problem
 
-# dtype: largest magnitude of data, of the filter (convolution, backprop), and how many products of
-# the largest data and filter one output may sum to and stay exact (convolution, backprop): their product is the integer
-# up to which the type has all, 32*32*16384 = 2^24 in f32, 4*4*16 = 4*8*8 = 2^8 in bf16, 4*2*256 = 2^11 in f16.
-_RANGES = {
-    "f32": (32, (32, 32), (16384, 16384)),
-    "bf16": (4, (4, 8), (16, 8)),
-    "f16": (4, (2, 2), (256, 256)),
-}
 # Range of the bias and the residual.
 ADDED_RANGE = 8
 # Powers of two, so that products stay exact.
@@ -91,11 +84,11 @@ def exact_case(problem: Problem, seed: int = 0) -> tuple[Arrays, npt.NDArray[Any
     """
     for draw in range(_DRAWS):
         arrays = _draw(problem, np.random.default_rng((seed, draw)))
-        sums = reference.compute(problem.with_(bias=False, epilogue=()), arrays.data, arrays.filter)
+        sums = reference.compute(problem.without_epilogue(), arrays.data, arrays.filter)
         if sums.any() or problem.is_empty or problem.is_constant:
             break
     expected = reference.finish(problem, sums, arrays.given())
-    return arrays, expected.astype(numpy_dtype(problem.dtype))
+    return arrays, expected.astype(numpy_dtype(problem.types.output))
 
 
 def random_fill(problem: Problem, seed: int = 0) -> Arrays:
@@ -112,6 +105,8 @@ def random_fill(problem: Problem, seed: int = 0) -> Arrays:
         At least 0.
     """
     rng = np.random.default_rng(seed)
+    if problem.is_quantized:
+        return _draw_integers(problem, rng)
     drawn = {name: rng.standard_normal(shape, np.float32) for name, (shape, _) in problem.operands.items()}
     if problem.epilogue:
         drawn["filter"] *= np.float32(2.0 ** -round(np.log2(max(problem.products, 1)) / 2))
@@ -123,11 +118,44 @@ def exact_ranges(problem: Problem) -> tuple[int, int, float]:
     """Return the largest integers of data and filter, and the share of data that is not zero, with which all sums are exact."""
     backprop = problem.op == "convolution_backprop_data"
     saturates = any(step.name in SATURATING for step in problem.epilogue)
-    data_range, filter_ranges, safe = _SATURATING if saturates else _RANGES[problem.dtype]
+    data_range, filter_ranges, safe = _SATURATING if saturates else ROWS[problem.dtype].exact
     return data_range, filter_ranges[backprop], safe[backprop] / max(problem.products, 1)
 
 
+def blank_output(problem: Problem) -> npt.NDArray[Any]:
+    """Return an output of which what a kernel fails to write shows: it stays not a number, or 85."""
+    dtype = problem.types.output
+    return np.full(problem.output_shape, 85 if is_integer(dtype) else np.nan, numpy_dtype(dtype))
+
+
+def _draw_integers(problem: Problem, rng: np.random.Generator) -> Arrays:
+    """Return integers of the whole range of their types, whose sums an epilogue spreads over the output's range, and beyond its ends."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, (shape, dtype) in list(problem.operands.items())[:2]:
+        least, greatest = ROWS[dtype].range or (0, 0)
+        arrays[name] = rng.integers(least, greatest, shape, numpy_dtype(dtype), endpoint=True)
+    # Standard deviations of numbers of 8 bits are 74.
+    spread = 74.0**2 * max(problem.products, 1) ** 0.5
+    steps = [step.numbers[0] for step in problem.epilogue if step.name in QUANTIZERS]
+    unit = (steps or [1.0])[0]
+    for name, (shape, dtype) in list(problem.operands.items())[2:]:
+        if dtype == "s32":
+            drawn: npt.NDArray[Any] = rng.integers(-int(spread), int(spread), shape, endpoint=True)
+        elif name == "slope":
+            drawn = rng.choice(FACTORS, shape)
+        elif name == "scale":
+            # Powers of two have quotients that are ties.
+            drawn = 100 * unit / spread * rng.uniform(0.5, 2, shape)
+            drawn = np.where(rng.random(shape) < 0.5, drawn, unit * 2.0 ** -np.round(np.log2(spread / 100)))
+        else:
+            drawn = unit * rng.integers(-2 * ADDED_RANGE, 2 * ADDED_RANGE, shape, endpoint=True) / 2
+        arrays[name] = drawn.astype(numpy_dtype(dtype))
+    return Arrays(**arrays)
+
+
 def _draw(problem: Problem, rng: np.random.Generator) -> Arrays:
+    if problem.is_quantized:
+        return _draw_integers(problem, rng)
     data_range, filter_range, keep = exact_ranges(problem)
 
     def integers(largest: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

@@ -126,7 +126,7 @@ class Arguments:
     def __call__(self, device: Any, args_info: Any, alloc_repeat: int) -> list[list[Any]]:
         """Return so many times the operands, normally distributed, and the output of the problem of these arguments."""
         problem = parse_signature(self._signatures[_key(args_info)])
-        output = np.zeros(problem.output_shape, numpy_dtype(problem.dtype))
+        output = np.zeros(problem.output_shape, numpy_dtype(problem.types.output))
         arrays = [*random_fill(problem).given().values(), output]
         bits = [each.view(np.uint16) if each.dtype.name == "bfloat16" else each for each in arrays]
         return [[tvm.runtime.tensor(each, device) for each in bits] for _ in range(alloc_repeat)]

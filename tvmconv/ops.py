@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from .checks import axes, choice, integer, integers
+from .dtypes import QUANTIZED
 from .epilogue import parse_epilogue
 from .errors import InvalidProblemError
 from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Op, Problem
@@ -37,6 +38,10 @@ class ConvolutionAttributes(TypedDict, total=False):
     same_rule: str
     weights_format: str | None
     epilogue: str | None
+    dtype: str
+    zero_point: int
+    filter_zero_point: int
+    bias_dtype: str
 
 
 class BackpropDataAttributes(ConvolutionAttributes, total=False):
@@ -62,6 +67,9 @@ def convolution(
     bias_shape: Sequence[int] | None = None,
     weights_format: str | None = None,
     epilogue: str | None = None,
+    zero_point: int = 0,
+    filter_zero_point: int = 0,
+    bias_dtype: str = "",
 ) -> Problem:
     """Resolve a Convolution.
 
@@ -85,13 +93,15 @@ def convolution(
         ``"default"``: `same_*` pads so that the output has ``ceil(X / stride)`` elements.
         ``"pre_stride"``: so that the output before striding has X elements.
     dtype
-        ``"f32"``, ``"f16"`` or ``"bf16"``.
+        ``"f32"``, ``"f16"`` or ``"bf16"``; or the types of data, filter and output, such as ``"u8s8u8"``.
     bias_shape
         ``(OC,)`` when a bias is added.
     weights_format
         Another name of `filter_format`; an error if both are given and differ.
     epilogue
         The steps after the sum and its bias, such as ``"add-relu"`` (:mod:`tvmconv.epilogue`).
+    zero_point, filter_zero_point, bias_dtype
+        Of integers: what is taken off data and filter, and the bias' type (:class:`tvmconv.problem.Problem`).
 
     Returns
     -------
@@ -143,7 +153,7 @@ def convolution(
     bias = _check_bias(bias_shape, out_channels)
     return Problem(
         "convolution", batch, in_channels, x, out_channels, tuple(out_spatial), k, strides, dilations, begin, end,
-        groups, data_format, filter_format, dtype, bias, parse_epilogue(epilogue),
+        groups, data_format, filter_format, dtype, bias, parse_epilogue(epilogue), zero_point, filter_zero_point, bias_dtype,
     )  # fmt: skip
 
 
@@ -166,6 +176,9 @@ def convolution_backprop_data(
     bias_shape: Sequence[int] | None = None,
     weights_format: str | None = None,
     epilogue: str | None = None,
+    zero_point: int = 0,
+    filter_zero_point: int = 0,
+    bias_dtype: str = "",
 ) -> Problem:
     """Resolve a ConvolutionBackpropData (transposed convolution, the input gradient).
 
@@ -196,6 +209,8 @@ def convolution_backprop_data(
         Another name of `filter_format`; an error if both are given and differ.
     epilogue
         The steps after the sum and its bias, such as ``"add-relu"`` (:mod:`tvmconv.epilogue`).
+    zero_point, filter_zero_point, bias_dtype
+        Of integers: what is taken off data and filter, and the bias' type (:class:`tvmconv.problem.Problem`).
 
     Returns
     -------
@@ -255,7 +270,7 @@ def convolution_backprop_data(
     bias = _check_bias(bias_shape, out_channels)
     return Problem(
         op, batch, in_channels, x, out_channels, out_spatial, k, strides, dilations, begin, ends,
-        groups, data_format, filter_format, dtype, bias, parse_epilogue(epilogue),
+        groups, data_format, filter_format, dtype, bias, parse_epilogue(epilogue), zero_point, filter_zero_point, bias_dtype,
     )  # fmt: skip
 
 
@@ -290,7 +305,7 @@ def _shapes(
     """Check formats, type and ranks; return the shapes of data and filter as plain tuples."""
     choice("data_format", data_format, DATA_FORMATS)
     choice("filter_format", filter_format, FILTER_FORMATS)
-    choice("dtype", dtype, DTYPES)
+    choice("dtype", dtype, (*DTYPES, *QUANTIZED))
     data = integers("data shape", data_shape, 0)
     taps = integers("filter shape", filter_shape, 0)
     if not 3 <= len(data) <= 5:

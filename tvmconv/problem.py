@@ -12,13 +12,14 @@ from math import gcd, prod
 from typing import Literal
 
 from .checks import axes, choice, integer, integers, within_reach
+from .dtypes import DTYPE_BYTES, FLOATS, QUANTIZED, Types, is_integer, types_of
 from .epilogue import OPERANDS, Step, parse_epilogue
 from .errors import InvalidProblemError
+from .integers import check_sums, check_types, largest_product
 
 Op = Literal["convolution", "convolution_backprop_data"]
 OPS: tuple[str, ...] = ("convolution", "convolution_backprop_data")
-DTYPES: tuple[str, ...] = ("f32", "f16", "bf16")
-DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+DTYPES = FLOATS
 DATA_FORMATS: tuple[str, ...] = ("NXC", "NCX")
 FILTER_FORMATS: tuple[str, ...] = ("XIO", "OIX")
 
@@ -50,13 +51,19 @@ class Problem:
     groups
         At least 1.
     dtype
-        ``"f32"``, ``"f16"`` or ``"bf16"``: the type of data, filter, bias and output.
+        ``"f32"``, ``"f16"`` or ``"bf16"``: the type of data, filter, bias and output. Or those of data, filter and output, such as
+        ``"u8s8u8"``: data are u8 or s8; a filter s8, u8 or s16; outputs s32, a floating-point type, u8 or s8. Sums are exact.
     data_format, filter_format
         ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``.
     bias
         Whether a bias, one value per output channel, is added.
     epilogue
         The steps after that, or their text (:mod:`tvmconv.epilogue`). Canonical: no step that changes nothing.
+    zero_point, filter_zero_point
+        What is taken off each number of data, and of the filter, of integers. Padding is the zero point.
+    bias_dtype
+        The bias' type beside integers: ``"s32"``, added to the sums, or ``"f32"``, added after the first step if that is `scale`, else
+        to the sums. Canonical: "s32", or empty without a bias and for floating-point types.
 
     Raises
     ------
@@ -81,19 +88,31 @@ class Problem:
     dtype: str = "f32"
     bias: bool = False
     epilogue: tuple[Step, ...] = ()
+    zero_point: int = 0
+    filter_zero_point: int = 0
+    bias_dtype: str = ""
 
     def __post_init__(self) -> None:
         self._check_fields()
         object.__setattr__(self, "epilogue", parse_epilogue(self.epilogue))
+        for name, value in check_types(self, self.types).items():
+            object.__setattr__(self, name, value)
         strides, dilations, ends = zip(*map(self._canonical_axis, range(self.rank)), strict=True)
         object.__setattr__(self, "strides", strides)
         object.__setattr__(self, "dilations", dilations)
         object.__setattr__(self, "pads_end", ends)
         self._check_sizes()
+        if self.is_quantized:
+            check_sums(self.types, self.products, self._largest_product)
 
     def _check_fields(self) -> None:
         """Check each field by itself; make its numbers plain ints and tuples."""
-        choices = (("op", OPS), ("dtype", DTYPES), ("data_format", DATA_FORMATS), ("filter_format", FILTER_FORMATS))
+        choices = (
+            ("op", OPS),
+            ("dtype", (*DTYPES, *QUANTIZED)),
+            ("data_format", DATA_FORMATS),
+            ("filter_format", FILTER_FORMATS),
+        )
         for name, allowed in choices:
             choice(name, getattr(self, name), allowed)
         if not isinstance(self.bias, bool):
@@ -167,6 +186,16 @@ class Problem:
         return len(self.in_spatial)
 
     @property
+    def types(self) -> Types:
+        """Types of data, filter, sums and output."""
+        return types_of(self.dtype)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Return whether data and filter are integers."""
+        return is_integer(self.types.data)
+
+    @property
     def data_shape(self) -> tuple[int, ...]:
         """Shape of `data` in `data_format`."""
         return self._activation_shape(self.in_channels, self.in_spatial)
@@ -209,16 +238,17 @@ class Problem:
     def operands(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and type of each input, by its name, in the order in which kernels take them; the output comes last.
 
-        `scale` and `slope`, one f32 number for each output channel, and `residual` are the epilogue's.
+        `scale` and `slope`, one f32 number for each output channel, and `residual` are the epilogue's. Beside integers a
+        residual is f32.
         """
         channels = (self.out_channels,)
         arrays = {
-            "data": (self.data_shape, self.dtype),
-            "filter": (self.filter_shape, self.dtype),
-            "bias": (channels, self.dtype),
+            "data": (self.data_shape, self.types.data),
+            "filter": (self.filter_shape, self.types.filter),
+            "bias": (channels, self.bias_dtype or self.dtype),
             "scale": (channels, "f32"),
             "slope": (channels, "f32"),
-            "residual": (self.output_shape, self.dtype),
+            "residual": (self.output_shape, "f32" if self.is_quantized else self.dtype),
         }
         taken = {"data", "filter", *(["bias"] if self.bias else [])}
         taken |= {OPERANDS[step.name] for step in self.epilogue if step.name in OPERANDS}
@@ -248,13 +278,13 @@ class Problem:
     @property
     def nbytes(self) -> int:
         """Bytes read and written at the least: each input and the output once."""
-        arrays = [*self.operands.values(), (self.output_shape, self.dtype)]
+        arrays = [*self.operands.values(), (self.output_shape, self.types.output)]
         return sum(DTYPE_BYTES[dtype] * prod(shape) for shape, dtype in arrays)
 
     @property
     def filter_bytes(self) -> int:
         """Bytes of the filter."""
-        return DTYPE_BYTES[self.dtype] * prod(self.filter_shape)
+        return DTYPE_BYTES[self.types.filter] * prod(self.filter_shape)
 
     @property
     def products(self) -> int:
@@ -264,6 +294,15 @@ class Problem:
         # Taps d apart meet an output every s/gcd(s, d) taps.
         taps = prod(-(-k * gcd(s, d) // s) for k, s, d in zip(self.kernel, self.strides, self.dilations, strict=True))
         return taps * (self.in_channels // self.groups)
+
+    @property
+    def largest_sum(self) -> int:
+        """The largest magnitude that a sum of integers may have; 0 for other types."""
+        return self.products * self._largest_product
+
+    @property
+    def _largest_product(self) -> int:
+        return largest_product(self.types, self.zero_point, self.filter_zero_point)
 
     @property
     def is_empty(self) -> bool:
@@ -283,6 +322,11 @@ class Problem:
     def with_(self, **changes: object) -> Problem:
         """Return a copy with some fields changed (checked again)."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def without_epilogue(self) -> Problem:
+        """Return the problem of the sums alone."""
+        dtype = f"{self.types.data}{self.types.filter}s32" if self.is_quantized else self.dtype
+        return self.with_(bias=False, bias_dtype="", epilogue=(), dtype=dtype)
 
     def _meets_data(self, axis: int) -> bool:
         """Return whether some tap of some output along an axis is data."""

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import ops
-from .epilogue import OPERANDS, Step
+from .dtypes import ROWS
+from .epilogue import OPERANDS, QUANTIZERS, Step
 from .errors import InputError
 from .problem import Problem
 
@@ -137,7 +138,7 @@ def compute(
             raise InputError(f"the problem has {'a' if name in operands else 'no'} {name}, but {is_given} was given")
     given |= {"data": data, "filter": filter}
     arrays = {name: _check(name, given[name], shape) for name, (shape, _) in operands.items()}
-    x, w = arrays["data"], arrays["filter"]
+    x, w = arrays["data"] - problem.zero_point, arrays["filter"] - problem.filter_zero_point
     if problem.data_format == "NCX":
         x = np.moveaxis(x, 1, -1)
     if problem.filter_format == "OIX":
@@ -158,17 +159,37 @@ def finish(problem: Problem, sums: Float64Array, arrays: Mapping[str, npt.NDArra
     ----------
     arrays
         The problem's operands by name; of `data` and `filter` nothing is read.
+
+    Sums of integers, with a bias of theirs, are rounded to f32 before all steps.
     """
     y = np.moveaxis(sums, 1, -1) if problem.data_format == "NCX" else sums
     given = {name: np.asarray(array, np.float64) for name, array in arrays.items() if name not in ("data", "filter")}
     if problem.data_format == "NCX" and "residual" in given:
         given["residual"] = np.moveaxis(given["residual"], 1, -1)
-    if problem.bias:
+    if problem.bias and problem.bias_dtype != "f32":
         y = y + given["bias"]
-    for step in problem.epilogue:
+    if problem.is_quantized and problem.types.output != "s32":
+        y = _f32(y)
+    late = problem.bias_dtype == "f32"
+    for number, step in enumerate((*problem.epilogue, None)):
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            y = _f32(apply_step(step, y, given))
+            if late and (number > 0 or step is None or step.name != "scale"):
+                y, late = _f32(y + given["bias"]), False
+            if step is not None and step.name in QUANTIZERS:
+                y = quantize(step, y, problem.types.output)
+            elif step is not None:
+                y = _f32(apply_step(step, y, given))
     return np.ascontiguousarray(np.moveaxis(y, -1, 1) if problem.data_format == "NCX" else y)
+
+
+def quantize(step: Step, x: Float64Array, dtype: str) -> Float64Array:
+    """Return f32 numbers rounded to integers of 8 bits, as the last step of an epilogue says; of NaN the zero point."""
+    scale, zero_point = step.numbers
+    least, greatest = ROWS[dtype].range or (0, 0)
+    quotient = _f32(x * _f32(np.float64(1) / scale) if "reciprocal" in step.name else x / scale)
+    quotient = np.where(np.isnan(quotient), 0, quotient)
+    rounded = np.rint(_f32(quotient + zero_point)) if "before" in step.name else np.rint(quotient) + zero_point
+    return np.clip(rounded, least, greatest)
 
 
 def apply_step(step: Step, x: Float64Array, arrays: Mapping[str, Float64Array]) -> Float64Array:

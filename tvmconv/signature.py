@@ -7,14 +7,16 @@ It keys the registry, the tuning logs and the files of a bundle. For example::
 In order: operation and spatial rank (``conv`` or ``backprop``), batch, input channels x spatial
 extents, output channels x spatial extents, kernel taps, strides, dilations, pads begin ``_`` end,
 groups, data format, filter format, type, then optional tails, each present only when it differs from
-its default: ``bias``, then the epilogue's steps. New fields become new tails, so old keys stay valid.
+its default: the zero points of data and filter (``zx128``, ``zw3``), ``bias`` or ``bias_f32``, then the epilogue's steps. New fields become new tails, so old keys stay valid.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
+from .dtypes import QUANTIZED
 from .epilogue import Step, parse_epilogue
 from .errors import InvalidProblemError, SignatureError
 from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Op, Problem
@@ -41,8 +43,10 @@ FIELDS = (
     ("the groups", f"g({_NUMBER})", "g1"),
     ("the data format", f"({'|'.join(DATA_FORMATS)})", " or ".join(DATA_FORMATS)),
     ("the filter format", f"({'|'.join(FILTER_FORMATS)})", " or ".join(FILTER_FORMATS)),
-    ("the type", f"({'|'.join(DTYPES)})", " or ".join(DTYPES)),
+    ("the type", f"({'|'.join((*DTYPES, *QUANTIZED))})", f"{' or '.join(DTYPES)}, or u8s8u8"),
 )
+# The optional parts before an epilogue.
+_TAILS = re.compile(r"(?:zx(-?[1-9][0-9]*)(?:-|$))?(?:zw(-?[1-9][0-9]*)(?:-|$))?(?:(bias)(?:_(f32))?(?:-|$))?")
 # No signature of a valid problem is as long, and int() refuses absurdly long numbers.
 _MAX_LENGTH = 512
 
@@ -71,7 +75,9 @@ def format_signature(problem: Problem) -> str:
         p.data_format,
         p.filter_format,
         p.dtype,
-        *(("bias",) if p.bias else ()),
+        *((f"zx{p.zero_point}",) if p.zero_point else ()),
+        *((f"zw{p.filter_zero_point}",) if p.filter_zero_point else ()),
+        *(("bias_f32" if p.bias_dtype == "f32" else "bias",) if p.bias else ()),
         *map(str, p.epilogue),
     )
     return "-".join(fields)
@@ -85,7 +91,7 @@ def parse_signature(text: str) -> Problem:
     SignatureError
         If `text` does not have the form of a signature, or its numbers contradict each other.
     """
-    groups, bias, epilogue = match_fields(text)
+    groups, named, epilogue = match_fields(text)
     op, rank, batch, inputs, outputs, kernel, strides, dilations, begin, end, group_count, *formats = groups
     in_channels, *in_spatial = split(inputs)
     out_channels, *out_spatial = split(outputs)
@@ -108,8 +114,8 @@ def parse_signature(text: str) -> Problem:
             data_format=formats[0],
             filter_format=formats[1],
             dtype=formats[2],
-            bias=bias,
             epilogue=epilogue,
+            **named,
         )
     except InvalidProblemError as error:
         raise SignatureError(f"{text!r} is not a valid problem: {error}") from error
@@ -117,8 +123,8 @@ def parse_signature(text: str) -> Problem:
 
 def match_fields(
     text: str, fields: Sequence[tuple[str, str, str]] = FIELDS, whole: str = _EXAMPLE
-) -> tuple[list[str], bool, tuple[Step, ...]]:
-    """Return the groups of the fields' patterns in a text, whether it goes on with a bias, and its epilogue.
+) -> tuple[list[str], dict[str, Any], tuple[Step, ...]]:
+    """Return the groups of the fields' patterns in a text, what it goes on with as fields of a Problem, and its epilogue.
 
     Parameters
     ----------
@@ -148,15 +154,18 @@ def match_fields(
                 f"A whole one: {whole}"
             )
         groups += match.groups()
-    tails = parts[len(fields) :]
-    bias = tails[:1] == ["bias"]
+    tails = "-".join(parts[len(fields) :])
+    found = _TAILS.match(tails)
+    assert found is not None  # it may be of no character
+    zero_point, filter_zero_point, bias, bias_dtype = found.groups()
     try:
-        epilogue = parse_epilogue("-".join(tails[bias:]) if tails[bias:] else None)
+        epilogue = parse_epilogue(tails[found.end() :] or None)
+        if tails.endswith("-"):
+            parse_epilogue("")
     except InvalidProblemError as error:
-        raise SignatureError(
-            f"{text!r} ends in {'-'.join(tails)!r}; allowed are bias and an epilogue: {error}"
-        ) from error
-    return groups, bias, epilogue
+        raise SignatureError(f"{text!r} ends in {tails!r}; allowed are bias and an epilogue: {error}") from error
+    zeros = {"zero_point": int(zero_point or 0), "filter_zero_point": int(filter_zero_point or 0)}
+    return groups, {**zeros, "bias": bias is not None, "bias_dtype": bias_dtype or ""}, epilogue
 
 
 def join(values: Sequence[object]) -> str:

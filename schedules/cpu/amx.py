@@ -39,7 +39,7 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.bf16_dot import import_round
+from tvmconv.schedules.cpu.dots import import_round
 from tvmconv.targets.target import CpuTarget
 
 PIXELS_FIRST, OUTPUTS_FIRST = 0, 1

@@ -23,8 +23,8 @@ from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.schedules.cpu.direct_parts import reduce_by_parts
+from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.target import CpuTarget
 
 
@@ -78,7 +78,7 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: 
     sch.decompose_reduction(acc, tap)
     steps.skip_padding(sch, window, sx, part_lane)
     if window.vnni_factor == 2:
-        import_bf16(sch, task, lanes, target)
+        import_dot(sch, task, window, lanes, target)
 
 
 def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
@@ -145,4 +145,4 @@ def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target
     steps.skip_padding(sch, window, x, lane)
     sch.annotate(unrolled, APART, 1)
     if window.vnni_factor == 2:
-        import_bf16(sch, task, lanes, target)
+        import_dot(sch, task, window, lanes, target)

@@ -22,8 +22,8 @@ from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.schedules.cpu.direct_rows import inner_loops, sum_whole_rows
+from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.target import CpuTarget
 
 
@@ -99,7 +99,7 @@ def sum_by_parts(
     sch.decompose_reduction(acc, part)
     steps.skip_padding(sch, window, sx, part_lane)
     if window.vnni_factor == 2:
-        import_bf16(sch, task, lanes, target)
+        import_dot(sch, task, window, lanes, target)
     return task if taps_together(window) else phases[-1]
 
 

@@ -15,7 +15,7 @@ from tvmconv.algorithms.cpu.windows.plan import WholeRows
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.bf16_dot import import_bf16
+from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.target import CpuTarget
 
 
@@ -69,4 +69,4 @@ def sum_whole_rows(sch: Schedule, window: Window, cut: WholeRows, target: CpuTar
     sch.decompose_reduction(acc, of_shares)
     steps.skip_padding(sch, window, sx, part_lane)
     if window.vnni_factor == 2:
-        import_bf16(sch, share, lanes, target)
+        import_dot(sch, share, window, lanes, target)

@@ -30,7 +30,7 @@ from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.bf16_dot import import_bf16
+from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.target import CpuTarget
 
 
@@ -86,5 +86,5 @@ def _schedule(sch: Schedule, window: Window, plan: GroupedPlan, target: CpuTarge
         sch.annotate(step, TAPS, plan.taps_together)
     if window.shuffles:
         sch.annotate(lane, SHUFFLE, 1)
-    if window.rounds:
-        import_bf16(sch, task, lanes, target)
+    if window.rounds or window.vnni_factor > 1:
+        import_dot(sch, task, window, lanes, target)

@@ -21,7 +21,7 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER, LANE_SUMS, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.bf16_dot import import_bf16
+from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
@@ -77,7 +77,7 @@ def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> N
     sch.decompose_reduction(acc, part)
     steps.skip_padding(sch, window, sx, sum_lane)
     if window.vnni_factor == 2:
-        import_bf16(sch, task, window.lanes, target)
+        import_dot(sch, task, window, window.lanes, target)
 
 
 def _part(window: Window, width: int, outputs: int, target: CpuTarget) -> int:

@@ -16,7 +16,7 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.bf16_dot import import_bf16
+from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.target import CpuTarget
 
 MOST_CHUNKS = 64  # of output channels
@@ -75,4 +75,4 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     sch.annotate(pixels, SKIP_TILE, 1)
     sch.decompose_reduction(total, taps[0])
     if window.vnni_factor == 2:
-        import_bf16(sch, task, lanes, target)
+        import_dot(sch, task, window, lanes, target)

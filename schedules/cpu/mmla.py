@@ -24,7 +24,7 @@ from tvmconv.algorithms.pairs import MATRIX
 from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.bf16_dot import import_round
+from tvmconv.schedules.cpu.dots import import_round
 from tvmconv.targets.cpus import L1_WAY_BYTES, LINE_BYTES
 from tvmconv.targets.target import CpuTarget
 

@@ -179,7 +179,7 @@ def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
     whole = window.channels >= PART and window.stored == window.padded_outputs
     # Squares are of elements of 32 bits.
     paired = window.vnni_factor == 1 or (window.vnni_factor == 2 and filter_in_pairs(window.problem))
-    if window.sums_lie_together and paired and whole:
+    if window.sums_lie_together and paired and whole and not window.problem.is_quantized:
         sch.annotate(c, TRANSPOSE, TO_PIXELS)
 
 
@@ -246,7 +246,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
         channels = int(sch.get(channel).extent)
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= full and channels % lanes == 0), 0)
         gaps = window.column_gap > 1
-        transposes = lanes and window.whole_elements and not gaps
+        transposes = lanes and window.whole_elements and not gaps and not window.problem.is_quantized
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
         if transposes:
@@ -312,7 +312,7 @@ def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
     if window.problem.data_format == "NCX":
         *_, x, o = sch.get_loops(out)
         sch.reorder(o, x)
-        if window.stores_rows:
+        if window.stores_rows and not window.problem.is_quantized:
             sch.annotate(o, TRANSPOSE, TO_PLANES_IF_WIDE)
 
 

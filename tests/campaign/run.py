@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,11 +40,12 @@ class Runner:
         problem = self.case.problem
         if find_spec("torch") is None or 0 in (*problem.data_shape, *problem.filter_shape):
             return ""
-        sums = problem.with_(epilogue=())  # PyTorch's steps are the unit tests'
-        expected = reference.compute(sums, self._exact.data, self._exact.filter, self._exact.bias).astype(
-            self._expected.dtype
-        )
-        return difference(torch_output(problem, self._exact).astype(expected.dtype), expected, "exact", sums)
+        # PyTorch's steps are the unit tests'.
+        sums = problem.without_epilogue() if problem.is_quantized else problem.with_(epilogue=())
+        arrays = self._exact if sums.bias else replace(self._exact, bias=None)
+        dtype = fills.numpy_dtype(sums.types.output)
+        expected = reference.compute(sums, arrays.data, arrays.filter, arrays.bias).astype(dtype)
+        return difference(torch_output(problem, arrays).astype(dtype), expected, "exact", sums)
 
     @cached_property
     def _normal(self) -> fills.Arrays:
@@ -81,7 +83,7 @@ class Runner:
         """Return the output; what is not written stays not a number."""
         problem = self.case.problem
         data, filter_, *others = (guarded(array, at_end=at_end) for array in arrays.given().values())
-        unwritten = np.full(problem.output_shape, np.nan, fills.numpy_dtype(problem.dtype))
+        unwritten = fills.blank_output(problem)
         output = guarded(unwritten, at_end=at_end, writable=True)
         library = tvm_ffi.load_module(kernel.path)
         library["tvmconv_set_threads"](threads)
@@ -111,7 +113,7 @@ class EmulatedRunner(Runner):
     ) -> npt.NDArray[Any]:
         problem = self.case.problem
         data, filter_, *others = (_bits(array) for array in arrays.given().values())
-        output = np.full(problem.output_shape, np.nan, fills.numpy_dtype(problem.dtype))
+        output = fills.blank_output(problem)
         calls: list[EmulatedCall] = []
         if packed:
             assert kernel.packed is not None

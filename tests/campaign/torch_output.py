@@ -13,7 +13,8 @@ def torch_output(problem: Problem, arrays: fills.Arrays) -> npt.NDArray[np.float
     """Return PyTorch's output in float64: pads are added to the data, or cut off the output."""
     import torch
 
-    data, filter_ = arrays.data.astype(np.float64), arrays.filter.astype(np.float64)
+    data = arrays.data.astype(np.float64) - problem.zero_point
+    filter_ = arrays.filter.astype(np.float64) - problem.filter_zero_point
     if problem.data_format == "NXC":
         data = np.moveaxis(data, -1, 1)
     if problem.filter_format == "XIO":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
-from tvmconv.problem import DTYPE_BYTES
-from tvmconv.runtime.dltensor import CODES, DLManagedTensor, DLTensor, capsule
+from tvmconv.dtypes import DTYPE_BYTES, ROWS
+from tvmconv.runtime.dltensor import DLManagedTensor, DLTensor, capsule
 
 HOST, CUDA = 1, 2
 
@@ -26,7 +26,7 @@ class DeviceArray:
 
     def __dlpack__(self, **_: object) -> object:
         numbers = ctypes.c_int64 * len(self.shape)
-        code, bits = CODES[self.dtype], 8 * DTYPE_BYTES[self.dtype]
+        code, bits = ROWS[self.dtype].dlpack, 8 * DTYPE_BYTES[self.dtype]
         shape = numbers(*self.shape)
         strides = numbers(*self.strides) if self.strides else None
         tensor = DLTensor(self.address, *self.device, len(self.shape), code, bits, 1, shape, strides, 0)

@@ -19,8 +19,9 @@ import ptx
 
 import tvmconv
 from tvmconv import fills
+from tvmconv.dtypes import DTYPE_BYTES
 from tvmconv.lowering.cuda.source import CudaSource, TensorMap
-from tvmconv.problem import DTYPE_BYTES, Problem
+from tvmconv.problem import Problem
 
 HEADERS = Path(__file__).parent
 NATIVE = Path(tvmconv.__file__).parent / "lowering/native"

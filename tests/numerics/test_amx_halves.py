@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 import tvm_ffi
 
-from tvmconv.accuracy import TRANSFORM_ERROR, UNIT, relative_error
+from tvmconv.accuracy import UNIT, relative_error
+from tvmconv.dtypes import ROWS
 from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.compiler import Choice, compile_problem
 from tvmconv.signature import parse_signature
@@ -23,7 +24,7 @@ PIXELS, OUTPUTS = 40, 32
 # beside what the six sums round off.
 PRODUCT_ERROR = {"amx_halves": 2.0**-15, "amx_exact": 2.0**-23}
 # Of normal data: a third of what a transform may; of 20,000 products in f32, of which `direct` errs by 2.6e-6.
-ERROR = {"amx_halves": TRANSFORM_ERROR["f32"] / 3, "amx_exact": 2e-6}
+ERROR = {"amx_halves": ROWS["f32"].transform_error / 3, "amx_exact": 2e-6}
 LENGTHS = (2, 3, 64, 2304, 20_000)
 # A product of two numbers that are not halved to denormal ones, and its two smaller parts, too.
 SCALES = (-100, -60, 0, 60, 100)

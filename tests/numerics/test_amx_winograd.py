@@ -13,13 +13,14 @@ from kernels import assert_exact, call, exact_case
 from tvm import tirx
 
 from tvmconv import reference
-from tvmconv.accuracy import TRANSFORM_ERROR, relative_error
+from tvmconv.accuracy import relative_error
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.annotations import PREFETCH_TILES
 from tvmconv.algorithms.cpu import winograd_halves
 from tvmconv.algorithms.cpu.amx_cost import BLOCKS
 from tvmconv.algorithms.cpu.transforms.winograd_halves_window import halves_window
 from tvmconv.algorithms.cpu.transforms.winograd_tiles import windows_3d
+from tvmconv.dtypes import ROWS
 from tvmconv.errors import RewriteError
 from tvmconv.fills import random_fill
 from tvmconv.isa.x86.amx import TILES
@@ -67,7 +68,7 @@ def test_every_kind_of_window_is_right_by_halves(tmp_path: Path) -> None:
         function = tvm_ffi.load_module(kernel.path)[f"tvmconv_kernel{kernel.ending}"]
         arrays, expected = exact_case(problem)
         error = relative_error(call(function, problem, arrays), expected)
-        assert error <= TRANSFORM_ERROR[problem.dtype] / 10, (format_signature(problem), error)
+        assert error <= ROWS[problem.dtype].transform_error / 10, (format_signature(problem), error)
 
 
 @with_tiles
@@ -94,7 +95,7 @@ def test_the_error_of_halves_is_the_same_for_all_lengths(channels: int, tmp_path
     function = tvm_ffi.load_module(str(tmp_path / "kernel.so"))["tvmconv_kernel"]
     arrays = random_fill(problem)
     error = relative_error(call(function, problem, arrays), reference.compute(problem, *arrays))
-    assert 1e-6 < error < TRANSFORM_ERROR["f32"] / 2
+    assert 1e-6 < error < ROWS["f32"].transform_error / 2
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from campaign.check import Case
 
 import tvmconv
 from tvmconv import fills, reference
-from tvmconv.accuracy import APPROXIMATED_FLOOR
 from tvmconv.algorithms import table as algorithms
+from tvmconv.dtypes import ROWS
 from tvmconv.epilogue import APPROXIMATED, SHORT, STEPS, parse_epilogue
 from tvmconv.errors import InputError, KernelNotFoundError
 from tvmconv.lowering.compiler import Choice
@@ -112,7 +112,7 @@ def test_short_steps_of_every_number(dtype: str, rounding: float, tmp_path: Path
     registry = tvmconv.load(tvmconv.build(problems, tmp_path / "bundle"))
     bits, numpy_dtype = np.arange(2**16, dtype=np.uint16), fills.numpy_dtype(dtype)
     x, ones = bits.view(numpy_dtype).reshape(1, 1, -1), np.ones((1, 1, 1), numpy_dtype)
-    least = APPROXIMATED_FLOOR[dtype]
+    least = ROWS[dtype].approximated_floor
     for problem in problems:
         got = registry[problem](x, ones).astype(np.float64)
         with np.errstate(all="ignore"):

@@ -13,10 +13,11 @@ from kernels import compile_and_call, isa
 from near import assert_near
 
 from tvmconv import cli, fills, reference
-from tvmconv.accuracy import TRANSFORM_ERROR, relative_error
+from tvmconv.accuracy import relative_error
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.transforms.winograd_transforms import data_transform, filter_transform, output_transform
 from tvmconv.building.builder import build
+from tvmconv.dtypes import ROWS
 from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import Choice, samples
 from tvmconv.problem import Problem
@@ -118,7 +119,7 @@ def test_error_of_other_taps_is_within_the_limit(taps: int, tmp_path: Path) -> N
     arrays = fills.random_fill(problem)
     expected = reference.compute(problem, *arrays)
     error = relative_error(compile_and_call(problem, HOST, tmp_path, arrays, Choice("winograd4")), expected)
-    assert 0 < error < TRANSFORM_ERROR["f32"] / 3
+    assert 0 < error < ROWS["f32"].transform_error / 3
 
 
 @pytest.mark.parametrize("target", [pytest.param(name, marks=isa(name)) for name in ("x86-64-v3", "x86-64-v4")])
@@ -135,7 +136,7 @@ def test_error_is_within_the_limit(channels: int, name: str, tmp_path: Path) -> 
     expected = reference.compute(problem, *arrays)
     error = relative_error(compile_and_call(problem, HOST, tmp_path, arrays, Choice(name)), expected)
     # A third of the limit leaves room for other data.
-    assert 0 < error < TRANSFORM_ERROR["f32"] / 3
+    assert 0 < error < ROWS["f32"].transform_error / 3
 
 
 @pytest.mark.parametrize(("points", "taps"), [(4, 2), (4, 3), (6, 2), (6, 3), (6, 5)])
@@ -169,7 +170,7 @@ def test_the_manifest_tells_class_and_error(tmp_path: Path, capsys: pytest.Captu
     (entry,) = read_bundle(path).entries
     assert (entry.algorithm, entry.numerical_class) == ("winograd4", "transform")
     assert entry.error is not None and entry.error["measure"] == "relative_l2"
-    assert 0 < entry.error["value"] < TRANSFORM_ERROR["f32"]
+    assert 0 < entry.error["value"] < ROWS["f32"].transform_error
     assert [verdict.status for verdict in verify(path)] == ["right"]
     assert cli.main(["list", str(path)]) == 0
     assert f"relative_l2 {entry.error['value']:g}" in capsys.readouterr().out

@@ -173,7 +173,7 @@ def test_refused() -> None:
         for c in range(4):
             sums[0] = sums[0] + T.call_pure_extern("float32", "tvmconv_dot_bf16", data[c], data[c])
 
-    check_refused(by_instructions, one_lane, "dot product of bf16 is in no vectorized sum")
+    check_refused(by_instructions, one_lane, "dot product is in no vectorized sum")
 
     @T.prim_func(private=True, s_tir=True)
     def scattered_filter(data: T.Buffer((4, 2), "uint32")) -> None:

@@ -117,4 +117,4 @@ def test_weights_format_is_another_name_of_filter_format() -> None:
 )
 def test_the_attributes_of_an_operation_are_those_that_others_hand_on(function: Any, attributes: Any) -> None:
     by_name = {name for name, each in inspect.signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY}
-    assert attributes.__annotations__.keys() == by_name - {"dtype", "bias_shape"}
+    assert attributes.__annotations__.keys() == by_name - {"bias_shape"}

@@ -46,6 +46,8 @@ class Algorithm:
         The kind of targets it is for.
     is_default
         Whether it may be the default. Others come after all that may, whatever they cost by estimate.
+    integers
+        Whether it computes problems with integers, too.
     """
 
     name: str
@@ -56,9 +58,12 @@ class Algorithm:
     schedules: str = ""
     kind: str = "cpu"
     is_default: bool = True
+    integers: bool = False
 
     def covers(self, problem: Problem, target: Target) -> str | None:
         """Return None if it can compute `problem`, else why not."""
+        if problem.is_quantized and not self.integers:
+            return f"it multiplies floating-point numbers, not {problem.dtype}"
         reason: str | None = self._module().covers(problem, target, **self.options)
         return reason
 

@@ -13,7 +13,7 @@ from ..problem import Problem
 from .annotations import BY_ELEMENT, CONSTANTS_LAST, HOIST, ONE_THREAD, QUOTIENTS
 from .backprop import covers_output
 from .epilogue import Epilogue, calls_operators, narrow_once
-from .pairs import ELEMENT_TYPES, filter_channels, filter_in_pairs, reads_pairs
+from .pairs import element_type, filter_channels, filter_in_pairs, reads_pairs, stored_type
 from .quotients import check_quotients
 from .stage_names import FILL, FILTER
 from .types import KERNEL_DTYPES, kernel_dtype, narrow
@@ -147,11 +147,11 @@ def fill_rest(
 def _placeholders(
     problem: Problem, flat: Problem, vnni_factor: int, data_in_pairs: bool, filter_rows: bool
 ) -> tuple[te.Tensor, te.Tensor, Epilogue]:
-    dtype = kernel_dtype(flat.dtype)
-    data = te.placeholder(flat.data_shape, dtype, name="data")
-    element = ELEMENT_TYPES[vnni_factor]
+    data = te.placeholder(flat.data_shape, kernel_dtype(flat.types.data), name="data")
+    element = element_type(flat, vnni_factor)
     if vnni_factor > 1 and data_in_pairs:
-        data = te.placeholder((*flat.data_shape[:-1], flat.in_channels // vnni_factor), element, name="data")
+        shape = (*flat.data_shape[:-1], flat.in_channels // vnni_factor)
+        data = te.placeholder(shape, stored_type(flat, vnni_factor), name="data")
     filter_shape = list(flat.filter_shape)
     rows_in_pairs = filter_rows and flat.op == "convolution"
     in_pairs = vnni_factor > 1 and (rows_in_pairs or filter_in_pairs(flat, vnni_factor))
@@ -159,9 +159,10 @@ def _placeholders(
         filter_shape = [filter_shape[0], prod(filter_shape[1:]) // (vnni_factor if rows_in_pairs else 1)]
     elif in_pairs:
         filter_shape[filter_channels(flat)] //= vnni_factor
-    weights = te.placeholder(filter_shape, element if in_pairs else dtype, name=FILTER)
-    once = problem.dtype == "bf16" and calls_operators(problem)
-    rounding = narrow_once if once else lambda value: narrow(value, problem.dtype)
+    weights = te.placeholder(filter_shape, element if in_pairs else kernel_dtype(flat.types.filter), name=FILTER)
+    output = problem.types.output
+    once = output == "bf16" and calls_operators(problem)
+    rounding = narrow_once if once else lambda value: narrow(value, output)
     return data, weights, Epilogue(problem, flat, KERNEL_DTYPES, rounding)
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir import Call, Op, PrimType
 
-from ..epilogue import OPERANDS, SHORT, STEPS, Step
+from ..dtypes import DTYPE_BYTES, is_integer
+from ..epilogue import NUMBERS, OPERANDS, SHORT, Step
 from ..problem import Problem
 from .flatten import original_channel
 from .types import widen, zero_outside
@@ -34,7 +35,7 @@ def register_operator(name: str) -> Op:
 
 
 # Operators of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
-_STEPS = {name: register_operator(name) for name in STEPS if name != "add"}
+_STEPS = {name: register_operator(name) for name in NUMBERS if name != "add"}
 # Operators whose value is rounded to 16 bits at once.
 _SHORT = {name: register_operator(f"{name}_short") for name in SHORT}
 _NAMES = {operator.name: name for steps in (_STEPS, _SHORT) for name, operator in steps.items()}
@@ -79,7 +80,7 @@ class Epilogue:
         rounding: Callable[[Any], Any] | None = None,
         bounds: Sequence[Any] = (),
     ) -> Any:
-        """Return what becomes of an f32 sum.
+        """Return what becomes of a sum.
 
         Parameters
         ----------
@@ -92,20 +93,36 @@ class Epilogue:
         """
 
         def of_channel(name: str) -> Any:
-            value = _widen(self._arrays[name](self._channel(channel)))
-            return zero_outside(bounds, value)
+            value = self._value(name, self._channel(channel))
+            return zero_outside(bounds, value, str(value.ty.dtype))
 
-        if self._problem.bias:
+        problem, late = self._problem, self._problem.bias_dtype == "f32"
+        if problem.is_quantized:
+            total = total.astype("int32")
+        if problem.bias and not late:
             total = total + of_channel("bias")
-        steps = self._problem.epilogue
+        if problem.types.output == "s32":
+            return total
+        if problem.is_quantized:
+            total = total.astype("float32")
+        steps = problem.epilogue
+        if late and (not steps or steps[0].name != "scale"):
+            total = total + of_channel("bias")
         for number, step in enumerate(steps, 1):
             if step.name == "add":
-                total = total + _widen(self._arrays["residual"](offset))
+                total = total + self._value("residual", offset)
             else:
                 operands = [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
-                short = number == len(steps) and self._problem.dtype != "f32"
+                short = number == len(steps) and DTYPE_BYTES[problem.types.output] == 2
                 total = apply_operator(step, total, *operands, short=short)
+            if late and number == 1 and step.name == "scale":
+                total = total + of_channel("bias")
         return (rounding or self._rounding)(total)
+
+    def _value(self, name: str, index: Any) -> Any:
+        """Return an element of an array as steps take it: integers, a bias to their sums, as they are."""
+        dtype, value = self._problem.operands[name][1], self._arrays[name](index)
+        return value if is_integer(dtype) else _widen(value)
 
 
 def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) -> Any:
@@ -145,7 +162,7 @@ def is_short(call: Call) -> bool:
 def step_of(call: Call) -> Step | None:
     """Return the step that a call is of; None: it is another call."""
     name = _NAMES.get(call.op.name) if isinstance(call.op, Op) else None
-    return None if name is None else Step(name, tuple(map(_number, call.args[1 : 1 + len(STEPS[name])])))
+    return None if name is None else Step(name, tuple(map(_number, call.args[1 : 1 + len(NUMBERS[name])])))
 
 
 def _number(constant: Any) -> float:

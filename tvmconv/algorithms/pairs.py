@@ -1,29 +1,46 @@
 """Pairs of bf16: two neighbouring channels in one uint32, the first in its lowest bits, as AVX512-BF16 multiplies them.
 
-BFMMLA multiplies quads: four channels in one uint64.
+BFMMLA multiplies quads: four channels in one uint64. Integers are pairs of 16 bits, less their zero points, as vpmaddwd multiplies them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
+from operator import mul
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call
 
+from ..dtypes import DTYPE_BYTES
 from ..problem import Problem
+from .types import sum_type
 
 # Call of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
+DOT_S16 = "tvmconv_dot_s16"
+# The types of their sums.
+DOT_SUMS = {DOT: "float32", DOT_S16: "int32"}
 ROUND = "tvmconv_round_bf16"
 # Call of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
 MATRIX = "tvmconv_matrix_bf16"
 
 
-# Types by the channels in an element.
-ELEMENT_TYPES = {1: "float32", 2: "uint32", 4: "uint64"}
-_BF16_BITS = 16
+# Types of several channels in an element.
+_ELEMENT_TYPES = {2: "uint32", 4: "uint64"}
+_BITS = 16  # of a channel
+
+
+def element_type(problem: Problem, count: int) -> str:
+    """Return the TVM type of an element of `count` channels, as it is multiplied."""
+    return sum_type(problem) if count == 1 else _ELEMENT_TYPES[count]
+
+
+def stored_type(problem: Problem, count: int) -> str:
+    """Return the TVM type of `count` channels of data as they lie in memory."""
+    return f"uint{8 * count * DTYPE_BYTES[problem.types.data]}"
 
 
 def reads_pairs(problem: Problem, count: int = 2) -> bool:
@@ -31,11 +48,16 @@ def reads_pairs(problem: Problem, count: int = 2) -> bool:
     return problem.data_format == "NXC" and problem.in_channels // problem.groups % count == 0
 
 
+def lies_ready(problem: Problem, count: int, in_pairs: bool) -> bool:
+    """Return whether data lies as it is multiplied, by elements of `count` channels, which it may consist of already."""
+    return not problem.is_quantized and (in_pairs if count > 1 else problem.dtype == "f32")
+
+
 def filter_in_pairs(problem: Problem, count: int = 2) -> bool:
     """Return whether the filter consists of pairs already, or of `count` channels: of a sum, whole in each group."""
     forward, one_tap = problem.op == "convolution", prod(problem.kernel) == 1
     together = forward and one_tap if problem.filter_format == "OIX" else not forward
-    return together and problem.in_channels // problem.groups % count == 0
+    return not problem.is_quantized and together and problem.in_channels // problem.groups % count == 0
 
 
 def filter_channels(problem: Problem) -> int:
@@ -46,13 +68,42 @@ def filter_channels(problem: Problem) -> int:
 
 def pair(load: Callable[[int], Any], first: Any, channels: int, count: int = 2) -> Any:
     """Return ``load(0)`` to ``load(count - 1)``, zeros for those of ``first + 1`` on that are not one of `channels`."""
-    dtype = ELEMENT_TYPES[count]
+    dtype = _ELEMENT_TYPES[count]
     *others, value = (load(which).astype(dtype) for which in reversed(range(count)))
     for which, higher in zip(reversed(range(1, count)), others, strict=True):
         if channels % count:
             higher = tirx.if_then_else(first + which < channels, higher, tirx.const(0, dtype))
-        value = higher << tirx.const(_BF16_BITS * which, dtype) | value
+        value = higher << tirx.const(_BITS * which, dtype) | value
     return value
+
+
+def data_bits(value: Any, problem: Problem) -> Any:
+    """Return an element of data as 16 bits of a pair."""
+    return _bits(value, problem.zero_point) if problem.is_quantized else value
+
+
+def filter_bits(value: Any, problem: Problem) -> Any:
+    """Return an element of the filter as 16 bits of a pair."""
+    return _bits(value, problem.filter_zero_point) if problem.is_quantized else value
+
+
+def _bits(value: Any, zero_point: int) -> Any:
+    return (value.astype("int16") - tirx.const(zero_point, "int16")).astype("uint16")
+
+
+def spread(value: Any, problem: Problem) -> Any:
+    """Return two neighbours of data, as they lie in memory, as a pair: of integers, each less the zero point in 16 bits."""
+    if not problem.is_quantized:
+        return value
+    both, zero = value.astype("int32"), tirx.const(problem.zero_point, "int32")
+
+    def part(shift: int) -> Any:
+        if problem.types.data == "s8":
+            return ((both << tirx.const(24 - shift, "int32")) >> tirx.const(24, "int32")) - zero
+        return ((both >> tirx.const(shift, "int32")) & tirx.const(0xFF, "int32")) - zero
+
+    low, high = part(0) & tirx.const(0xFFFF, "int32"), part(8) << tirx.const(_BITS, "int32")
+    return (low | high).astype(_ELEMENT_TYPES[2])
 
 
 _ROUND_TEXT = """
@@ -70,9 +121,19 @@ def rounding_text(lanes: int) -> str:
     return _ROUND_TEXT.format(round=ROUND, lanes=lanes, **dict(zip(("bits", "f32", "bf16"), types, strict=True)))
 
 
-def multiply_pairs(a: Any, b: Any) -> Any:
-    """Return the f32 sum of the products of all channels of two pairs or quads, as a call that lowering makes an instruction."""
-    return tirx.call_pure_extern("float32", DOT, a, b)
+def multiply_pairs(a: Any, b: Any, dot: str = DOT) -> Any:
+    """Return the sum of the products of all channels of two pairs or quads, as a call that lowering makes an instruction."""
+    return tirx.call_pure_extern(DOT_SUMS[dot], dot, a, b)
+
+
+def multiply_of(problem: Problem, count: int) -> Callable[[Any, Any], Any]:
+    """Return what multiplies elements of `count` channels of data and filter."""
+    return mul if count == 1 else partial(multiply_pairs, dot=DOT_S16 if problem.is_quantized else DOT)
+
+
+def dot_of(value: Any) -> str:
+    """Return the dot product that a value calls, by its name; empty: it calls none."""
+    return next((dot for dot in DOT_SUMS if calls(value, dot)), "")
 
 
 def round_pair(value: Any) -> Any:

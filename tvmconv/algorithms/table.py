@@ -19,17 +19,19 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("kn2row_dot", 1, "exact", "kn2row", {"vnni_factor": 2}),
     Algorithm("planar", 2, "exact", "planar"),
     Algorithm("reduced", 1, "exact", "reduced"),
-    Algorithm("grouped_dot", 1, "exact", "direct", {"across": True, "vnni_factor": 2}, schedules="grouped"),
-    Algorithm("dot", 1, "exact", "direct", {"vnni_factor": 2}),
+    Algorithm(
+        "grouped_dot", 1, "exact", "direct", {"across": True, "vnni_factor": 2}, schedules="grouped", integers=True
+    ),
+    Algorithm("dot", 1, "exact", "direct", {"vnni_factor": 2}, integers=True),
     Algorithm("mmla", 1, "exact", "mmla"),
     Algorithm("amx", 3, "exact", "amx"),
     Algorithm("amx_halves", 1, "transform", "amx", {"product_order": 1}),
     Algorithm("amx_exact", 1, "exact", "amx", {"product_order": 2}),
-    Algorithm("grouped", 1, "exact", "direct", {"across": True}, schedules="grouped"),
-    Algorithm("direct", 1, "exact", "direct"),
-    Algorithm("phased", 1, "exact", "phased", schedules="direct"),
-    Algorithm("phased_dot", 1, "exact", "phased", {"vnni_factor": 2}, schedules="direct"),
-    Algorithm("constant", 1, "exact", "constant"),
+    Algorithm("grouped", 1, "exact", "direct", {"across": True}, schedules="grouped", integers=True),
+    Algorithm("direct", 1, "exact", "direct", integers=True),
+    Algorithm("phased", 1, "exact", "phased", schedules="direct", integers=True),
+    Algorithm("phased_dot", 1, "exact", "phased", {"vnni_factor": 2}, schedules="direct", integers=True),
+    Algorithm("constant", 1, "exact", "constant", integers=True),
     Algorithm("winograd4", 1, "transform", "winograd", {"points": 6}),
     Algorithm("winograd2", 1, "transform", "winograd", {"points": 4}),
     Algorithm("winograd2_halves", 1, "transform", "winograd_halves", {"points": 4}),
@@ -39,7 +41,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("col2im", 1, "exact", "col2im", is_default=False),
     Algorithm("col2im_dot", 1, "exact", "col2im", {"vnni_factor": 2}, is_default=False),
     # For when no other compiles.
-    Algorithm("plain", 1, "exact", "plain", is_default=False),
+    Algorithm("plain", 1, "exact", "plain", is_default=False, integers=True),
     Algorithm("tensorcore", 1, "exact", "tensorcore", kind="cuda"),
     Algorithm("tensorcore_tf32", 1, "tf32", "tensorcore", {"tf32": True}, kind="cuda"),
     Algorithm("wgmma", 2, "exact", "wgmma", kind="cuda"),
@@ -51,7 +53,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 
 
 def applicable(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:
-    """Return the algorithms that cover `problem`, the least estimate first; there is always one.
+    """Return the algorithms that cover `problem`, the least estimate first; on CPUs there is always one.
 
     Parameters
     ----------
@@ -61,11 +63,13 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
     Raises
     ------
     TvmconvError
-        If `math` is not one of MATHS.
+        If `math` is not one of MATHS, or no algorithm covers the problem: integers on GPUs.
     """
     check_math(math)
     candidates = [each for each in ALGORITHMS if each.kind == target.kind and allows(each, math)]
     covering = [each for each in candidates if each.covers(problem, target) is None]
+    if not covering:
+        raise TvmconvError(f"no kernel for {target.name} computes problems of {problem.dtype}; kernels for CPUs do")
     return sorted(covering, key=lambda each: (not each.is_default, each.cycles(problem, target)))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..dtypes import ROWS
 from ..family import ProblemFamily
 from ..problem import Problem
-from .header import c_type, parameters
+from .header import parameters
 from .plan import FamilyFunction
 from .sources import SLOTS, argument_rows, externs_of, variant_rows
 
@@ -52,7 +53,7 @@ int {name}_packed_with(const NAME_call *call, const int64_t *given, {packed}) {{
 }}
 int {name}(const int64_t *given, {plain}) {{ return {name}_with(NULL, given, {given}); }}
 int {name}_packed(const int64_t *given, {packed}) {{ return {name}_packed_with(NULL, given, {given_packed}); }}
-int {name}_pack(const {c_type(problem, problem.dtype)} *filter, void *packed) {{ return NAME_rt_pack(&family.kernel, filter, packed); }}
+int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed) {{ return NAME_rt_pack(&family.kernel, filter, packed); }}
 size_t {name}_packed_bytes(void) {{ return NAME_rt_packed_bytes(&family.kernel); }}
 size_t {name}_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(&family.kernel, PLAIN, threads); }}
 size_t {name}_packed_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(&family.kernel, PACKED, threads); }}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from math import prod
 
+from ..dtypes import ROWS
 from ..problem import Problem
 from ..version import __version__
 from .plan import FamilyFunction, Function, Layer, Plan
@@ -106,10 +107,6 @@ typedef struct NAME_layer {
 extern const NAME_layer *const NAME_layers[];
 extern const int NAME_layer_count;
 """
-_TYPES = {
-    "f16": "typedef uint16_t NAME_f16;  /* IEEE 754 binary16, as bits */",
-    "bf16": "typedef uint16_t NAME_bf16; /* the upper half of an IEEE 754 binary32, as bits */",
-}
 # Mark of a model's own NAME, which is not the library's.
 _KEPT = "\0"
 # Stack of a task: what kernels keep there, with room for the program's own.
@@ -130,14 +127,13 @@ def header(plan: Plan, filters_in_file: bool, threads: str) -> str:
     own = {"none": "the calling thread", "pthreads": "the library's own threads", "openmp": "OpenMP"}[threads]
     common = _COMMON.replace("ERRORS", _commas_first(errors)).replace("TARGETS", ", ".join(plan.targets))
     common = common.replace("THREAD_STACK", str(STACK_KIB)).replace("ONE_BY_DEFAULT", own)
-    types = sorted(
-        ({each.problem.dtype for each in plan.functions} | {f.family.dtype for f in plan.families}) & _TYPES.keys()
-    )
+    used = {each.problem.dtype for each in plan.functions} | {each.family.dtype for each in plan.families}
+    types = sorted(each for each in used if ROWS[each].c_definition)
     parts = [
         f"/* {plan.name}.h: convolution kernels of {_comment(plan.bundle.path.name)}, for {plan.isa.name}, by tvmconv {__version__}. Functions"
         " return 0, or an error's\n * number. They may be called from several threads. See docs/c.md of tvmconv. */",
         common,
-        *(_TYPES[each] for each in types),
+        *(ROWS[each].c_definition for each in types),
         "\n".join(_function(each) for each in plan.functions),
     ]
     if plan.families:
@@ -155,19 +151,14 @@ def _commas_first(errors: str) -> str:
     return "\n".join(line.replace(" /*", ", /*") if n < len(lines) - 1 else line for n, line in enumerate(lines))
 
 
-def c_type(problem: Problem, dtype: str) -> str:
-    """Return the C type of an array's elements."""
-    return "float" if dtype == "f32" else f"NAME_{dtype}"
-
-
 def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> str:
     """Return the typed parameters of a function: these inputs, then the output."""
     operands = problem.operands
     texts = [
-        "const void *packed" if packed and name == "filter" else f"const {c_type(problem, operands[name][1])} *{name}"
+        "const void *packed" if packed and name == "filter" else f"const {ROWS[operands[name][1]].c} *{name}"
         for name in names
     ]
-    return ", ".join([*texts, f"{c_type(problem, problem.dtype)} *output"])
+    return ", ".join([*texts, f"{ROWS[problem.dtype].c} *output"])
 
 
 def layer_inputs(layer: Layer) -> tuple[str, ...]:
@@ -192,7 +183,7 @@ def _function(function: Function) -> str:
             *(f"#define {name}_{each.upper()}_ELEMENTS {size}" for each, size in sizes.items()),
             f"#define {name}_PACKED_BYTES {function.packed_bytes} /* at most; {name}_packed_bytes() on this CPU */",
             f"int {name}({plain});",
-            f"int {name}_pack(const {c_type(problem, problem.dtype)} *filter, void *packed);",
+            f"int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed);",
             f"int {name}_packed({packed});",
             f"int {name}_with(const NAME_call *call, {plain});",
             f"int {name}_packed_with(const NAME_call *call, {packed});",
@@ -224,7 +215,7 @@ def _family(function: FamilyFunction) -> str:
             f"#define {name}_PACKED_BYTES {function.packed_bytes} /* at most; {name}_packed_bytes() on this CPU */",
             f"int {name}_output_extents(const int64_t *extents, int64_t *output); /* batch and {axes} spatial extents */",
             f"int {name}(const int64_t *extents, {plain});",
-            f"int {name}_pack(const {c_type(problem, problem.dtype)} *filter, void *packed);",
+            f"int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed);",
             f"int {name}_packed(const int64_t *extents, {packed});",
             f"int {name}_with(const NAME_call *call, const int64_t *extents, {plain});",
             f"int {name}_packed_with(const NAME_call *call, const int64_t *extents, {packed});",

@@ -6,14 +6,13 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 
 from ..errors import BundleError, TargetError, TvmconvWarning
 from ..family import ProblemFamily
 from ..family_text import is_family, parse_family
 from ..isa import ISAS, Isa, isa_of, native
-from ..problem import DTYPE_BYTES, Problem
+from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.kernel_object import KernelObject, read_object
 from ..runtime.node_entries import Blob, NodeEntry
@@ -165,7 +164,7 @@ def layout_of(problem: Problem, entry: Entry) -> str:
 
 def packed_bytes(problem: Problem, entry: Entry) -> int:
     """Return the bytes of a filter as a kernel takes it packed."""
-    plain = DTYPE_BYTES[problem.dtype] * prod(problem.filter_shape)
+    plain = problem.filter_bytes
     return plain if entry.packed_filter is None else int(entry.packed_filter["bytes"])
 
 
@@ -203,6 +202,10 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
             families.append(FamilyFunction(family_name(family), signature, family, variants))
             continue
         problem = parse_signature(signature)
+        if problem.is_quantized:
+            raise BundleError(
+                f"C libraries have no kernels of integers yet, such as {signature}: export a bundle without them"
+            )
         functions.append(Function(kernel_name(problem), signature, problem, variants))
     by_signature = {each.signature: each for each in functions}
     nodes = [node for node in bundle.nodes if layers and node.signature in by_signature]

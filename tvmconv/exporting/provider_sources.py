@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..dtypes import ROWS
 from ..epilogue import STEPS
 from ..problem import Problem
 from .header import join_rows, quote
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from .network_part import NetworkPart
     from .plan import Plan
 
-# ONNX's numbers of the types.
-_TYPES = {"f32": 1, "f16": 10, "bf16": 16}
+# ONNX's numbers of types.
 _TENSOR_TYPES = {
     **{"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10},
     **{"float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16},
@@ -106,7 +106,7 @@ def _problem(problem: Problem) -> str:
         problem.data_format != "NCX",
         problem.op != "convolution",
         problem.rank,
-        _TYPES[problem.dtype],
+        ROWS[problem.dtype].onnx,
         problem.bias,
         problem.batch,
         problem.in_channels,

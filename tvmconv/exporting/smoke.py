@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from ..accuracy import APPROXIMATED_ERROR, TRANSFORM_ERROR
+from ..dtypes import ROWS
 from ..epilogue import is_exact
 from ..fills import ADDED_RANGE, FACTORS, exact_ranges, numpy_dtype
 from ..problem import Problem
@@ -28,8 +28,6 @@ from .header import join_rows, quote
 from .plan import Function, FunctionVariant, Layer, Plan
 
 SAMPLES = 16
-# Error of layers: sums in another order, whatever the numbers.
-_LAYER_ERROR = {"f32": 1e-5, "f16": 2e-3, "bf16": 2e-2}
 # Samples may err more than all outputs together.
 _MARGIN = 4.0
 _DENSE = 1 << 24
@@ -125,9 +123,9 @@ def _kernel_answer(plan: Plan, function: Function) -> tuple[object, ...]:
     else:
         output = np.asarray(found[1](**arrays))
     transforms = any(each.entry.numerical_class != "exact" for each in function.variants)
-    error = TRANSFORM_ERROR[problem.dtype] if transforms else 0.0
+    error = ROWS[problem.dtype].transform_error if transforms else 0.0
     if not is_exact(problem.epilogue):
-        error = max(error, APPROXIMATED_ERROR[problem.dtype])
+        error = max(error, ROWS[problem.dtype].approximated_error)
     return _answer(problem, output, error)
 
 
@@ -153,7 +151,7 @@ def _layer_answer(plan: Plan, layer: Layer, blobs: Blobs) -> tuple[object, ...]:
     else:
         return _unknown()
     transforms = any(each.entry.numerical_class != "exact" for each in layer.function.variants)
-    error = max(_LAYER_ERROR[problem.dtype], TRANSFORM_ERROR[problem.dtype] if transforms else 0.0)
+    error = max(ROWS[problem.dtype].layer_error, ROWS[problem.dtype].transform_error if transforms else 0.0)
     return _answer(problem, output, error)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from ..problem import DTYPE_BYTES
+from ..dtypes import DTYPE_BYTES, ROWS
+from ..runtime.arrays import KERNEL_TYPES
 from ..runtime.kernel_object import Workspace
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from .filters import Blobs
-from .header import c_type, join_rows, layer_inputs, parameters, quote
+from .header import join_rows, layer_inputs, parameters, quote
 from .plan import Function, FunctionVariant, Layer, Plan
 
-# DLPack's codes of types; bf16 travels as bits.
-_CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (1, 16)}
-_PACKED_CODES = {"float32": (2, 32), "uint32": (1, 32), "uint64": (1, 64)}
+# DLPack's codes of the kinds of NumPy's types; bf16 travels as bits.
+_CODES = {"i": 0, "u": 1, "f": 2}
 PLAIN = "tvmconv_kernel"
 # Pointers by which the kernels' objects call the run time.
 SLOTS = """\
@@ -69,7 +70,7 @@ int {name}_packed_with(const NAME_call *call, {packed}) {{
 }}
 int {name}({plain}) {{ return {name}_with(NULL, {given}); }}
 int {name}_packed({packed}) {{ return {name}_packed_with(NULL, {given_packed}); }}
-int {name}_pack(const {c_type(problem, problem.dtype)} *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
+int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
 size_t {name}_packed_bytes(void) {{ return NAME_rt_packed_bytes(KERNEL); }}
 size_t {name}_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(KERNEL, PLAIN, threads); }}
 size_t {name}_packed_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(KERNEL, PACKED, threads); }}
@@ -109,7 +110,7 @@ def argument_rows(operands: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
         for each, (shape, _) in operands.items()
     ]
     rows = [
-        _initializer(f"{each}_shape", prod(shape), len(shape), *_CODES[dtype])
+        _initializer(f"{each}_shape", prod(shape), len(shape), *_code(KERNEL_TYPES[dtype]))
         for each, (shape, dtype) in operands.items()
     ]
     return "\n".join([*shapes, f"static const struct argument arguments[] = {{\n    {join_rows(rows)}}};"])
@@ -130,6 +131,10 @@ def _initializer(*values: object) -> str:
     return f"{{{', '.join(map(str, values))}}}"
 
 
+def _code(dtype: np.dtype[Any]) -> tuple[int, int]:
+    return _CODES[dtype.kind], 8 * dtype.itemsize
+
+
 def _packed_elements(variant: FunctionVariant) -> int:
     layout = variant.entry.packed_filter
     assert layout is not None
@@ -146,7 +151,7 @@ def _variant(number: int, variant: FunctionVariant) -> str:
     workspaces = [sizes.get(each, none) for each in (PLAIN, PACK_SYMBOL, PACKED_SYMBOL)]
     packed = "{NULL, 0, 0, 0, 0}"
     if layout:
-        packed = _initializer(f"packed_shape{number}", _packed_elements(variant), 1, *_PACKED_CODES[layout["dtype"]])
+        packed = _initializer(f"packed_shape{number}", _packed_elements(variant), 1, *_code(np.dtype(layout["dtype"])))
     return f"{{{variant.target}, {', '.join(functions)}, {', '.join(f'{{{w.shared}, {w.task}}}' for w in workspaces)}, {packed}}}"
 
 

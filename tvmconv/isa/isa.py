@@ -122,6 +122,8 @@ class Isa:
         LLVM's intrinsic of that, for vectors of ``{lanes}`` sums, ``{halves}`` bf16, ``{bits}`` bits.
     dots_by_element
         Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
+    pairs
+        Linux's name of the feature that multiplies pairs of 16-bit integers, whose products it adds (vpmaddwd); empty: there is none.
     matrices
         An instruction that multiplies matrices of bf16 in vector registers; None: it has none.
     tiles
@@ -185,6 +187,7 @@ class Isa:
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"base": ()})
     aliases: frozenset[str] = frozenset()
     options: Mapping[str, bool] = field(default_factory=dict)
+    pairs: str = ""
     matrices: Matrices | None = None
     tiles: Tiles | None = None
     emulators: tuple[str, ...] = ()

@@ -17,19 +17,17 @@ from typing import Any
 import numpy as np
 from numpy import ndarray, uint16
 
+from ..dtypes import ROWS
 from ..errors import InputError, last_line
 
-KERNEL_TYPES: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype(np.float32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(np.uint16),
-}
+KERNEL_TYPES: dict[str, np.dtype[Any]] = {name: np.dtype(row.in_kernels) for name, row in ROWS.items()}
 _HEADER = object.__basicsize__
 LINE_BYTES = 64  # a cache line, and the longest vector
 _BITS = KERNEL_TYPES["bf16"]
 _BF16 = "bfloat16"  # as networks and ml_dtypes call it
-_KERNEL_NAMES = {"float32": "f32", "float16": "f16", _BF16: "bf16"}
-_NAMES = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16"}
+_KERNEL_NAMES = {row.numpy: name for name, row in ROWS.items()}
+# The same by NumPy's types; bf16, of ml_dtypes, which need not be installed, joins them when it is met.
+_NAMES = {np.dtype(row.numpy): name for name, row in ROWS.items() if not row.kernel}
 OUT = "out"  # an array that is written to
 # DLPack's numbers of devices whose memory the CPU reads: its own, and pinned memory of CUDA and ROCm.
 _CPU_DEVICES = (1, 3, 11)
@@ -49,12 +47,12 @@ def view(name: str, value: Any) -> tuple[np.ndarray, str]:
     Returns
     -------
     tuple
-        The array, of any strides, sharing the caller's memory; and ``"f32"``, ``"f16"`` or ``"bf16"``.
+        The array, of any strides, sharing the caller's memory; and its name in a Problem.
 
     Raises
     ------
     InputError
-        If it is no array, not in the CPU's memory, or not of one of the three types.
+        If it is no array, not in the CPU's memory, or not of a type of kernels.
     """
     if type(value) is np.ndarray:  # first and quickly what is met most
         dtype = _NAMES.get(value.dtype)
@@ -65,9 +63,9 @@ def view(name: str, value: Any) -> tuple[np.ndarray, str]:
     array, given = any_view(name, value)
     if given not in _KERNEL_NAMES:
         given = value.dtype if of_torch(value) else given
-        raise InputError(f"{name} has type {given}; kernels take float32, float16 and bfloat16: convert it first")
+        raise InputError(f"{name} has type {given}; kernels take {', '.join(_KERNEL_NAMES)}: convert it first")
     if given == _BF16 and isinstance(value, np.ndarray):
-        _NAMES[value.dtype] = "bf16"  # of ml_dtypes, which need not be installed
+        _NAMES[value.dtype] = "bf16"
     return array, _KERNEL_NAMES[given]
 
 
@@ -190,7 +188,7 @@ def result(array: np.ndarray, dtype: str, like: Any) -> Any:
     For a DLPack object whose library has no ``from_dlpack``, or cannot take bfloat16, that is NumPy's.
     """
     if isinstance(like, np.ndarray):
-        return array.view(like.dtype) if dtype == "bf16" else array
+        return array.view(_bfloat16()) if dtype == "bf16" else array
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(like, torch.Tensor):
         return (

@@ -54,7 +54,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 NUMERICAL_CLASSES = ("exact", "tf32", "transform")
 # The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
-PACKED_TYPES = ("float32", "uint32", "uint64")
+PACKED_TYPES = ("float32", "uint32", "uint64", "int32")
 # Advice about bundles that are not as they were built, to which nothing is added, either.
 _AGAIN = "remove {} and build the bundle again"
 # Value of an entry's `verified` where an emulator ran the kernel.

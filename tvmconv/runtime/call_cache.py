@@ -6,6 +6,7 @@ import marshal
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..dtypes import FLOATS
 from ..errors import InputError
 from ..problem import Problem
 from .arrays import view
@@ -71,10 +72,15 @@ def _problem_of(
     else:
         types = {name: dtype_of(value) for name, value in named.items()}
         shapes = {name: tuple(value.shape) for name, value in named.items()}
-    if len(set(types.values())) > 1:
+    if types["data"] not in FLOATS and "dtype" not in attributes:
+        raise InputError(
+            f"data has type {types['data']}; of integers, give the types of data, filter and output, for example dtype='u8s8u8'"
+        )
+    if types["data"] in FLOATS and len(set(types.values())) > 1:
         given = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
         raise InputError(f"the types differ: {given}; all must be the same")
-    problem = op(shapes["data"], shapes["filter"], bias_shape=shapes.get("bias"), dtype=types["data"], **attributes)
+    named = {"dtype": types["data"], **attributes}
+    problem = op(shapes["data"], shapes["filter"], bias_shape=shapes.get("bias"), **named)
     return problem, None if index is None else gpu_at(index)
 
 

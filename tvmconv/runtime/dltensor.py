@@ -11,8 +11,6 @@ CUDA = 2
 ALIGNMENT = 16
 # DLDataTypeCode.
 UNSIGNED, FLOAT, BFLOAT = 1, 2, 4
-# The same by a problem's type.
-CODES = {"f32": FLOAT, "f16": FLOAT, "bf16": BFLOAT}
 
 
 class DLTensor(ctypes.Structure):

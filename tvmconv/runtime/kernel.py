@@ -65,16 +65,16 @@ class Kernel:
         self._threads = threads
         self._functions: dict[tuple[str, bool], Callable[..., object]] = {}
         problem = self.problem
-        self._dtype = problem.dtype
+        self._types = problem.types
         self._shapes = (problem.data_shape, problem.filter_shape)
         self._others = tuple((name, *array) for name, array in problem.operands.items())[2:]
         taken = [name for name, *_ in self._others]
         self._present = tuple(name in taken for name in _OTHERS)
         self._output_shape = problem.output_shape
-        self._output_type = KERNEL_TYPES[problem.dtype]
+        self._output_type = KERNEL_TYPES[problem.types.output]
         layout = entry.packed_filter
         if layout is None:  # the filter is read in place
-            shape, dtype = problem.filter_shape, self._output_type
+            shape, dtype = problem.filter_shape, KERNEL_TYPES[problem.types.filter]
             self._layout = plain_layout(problem)
             self._packed_symbol = entry.symbol
         else:
@@ -121,13 +121,16 @@ class Kernel:
         VerificationError
             If the bundle was loaded with ``verify="first-use"`` and the kernel is wrong.
         """
-        dtype, shapes = self._dtype, self._shapes
+        types, shapes = self._types, self._shapes
         packed = None
         if isinstance(filter, PACKED):
-            inputs = [kernel_input("data", data, dtype, shapes[0]), self._elements(filter)]
+            inputs = [kernel_input("data", data, types.data, shapes[0]), self._elements(filter)]
             packed, filter = filter, None  # nobody else has its memory
         else:
-            inputs = [kernel_input("data", data, dtype, shapes[0]), kernel_input("filter", filter, dtype, shapes[1])]
+            inputs = [
+                kernel_input("data", data, types.data, shapes[0]),
+                kernel_input("filter", filter, types.filter, shapes[1]),
+            ]
         others = (bias, scale, slope, residual)
         if (bias is not None, scale is not None, slope is not None, residual is not None) != self._present:
             check_operands(self.info.signature, self._others, dict(zip(_OTHERS, others, strict=True)))
@@ -136,10 +139,10 @@ class Kernel:
         if out is None:
             output = np.empty(self._output_shape, self._output_type)
         else:
-            output = kernel_output(out, dtype, self._output_shape, inputs, (data, filter, *others))
+            output = kernel_output(out, types.output, self._output_shape, inputs, (data, filter, *others))
         if output.size:
             self._run(inputs, output, packed, of_torch(data))
-        return out if out is not None else result(output, dtype, data)
+        return out if out is not None else result(output, types.output, data)
 
     def _run(
         self,
@@ -180,7 +183,7 @@ class Kernel:
         if isinstance(filter, PACKED):
             self._elements(filter)
             return filter
-        array = kernel_input("filter", filter, self._dtype, self._shapes[1])
+        array = kernel_input("filter", filter, self._types.filter, self._shapes[1])
         if self.info.packed_filter is None:
             return PackedFilter(self._layout, aligned_copy(array))
         packed = zeros(*self._packed)  # where no element comes, too: equal filters give equal bytes

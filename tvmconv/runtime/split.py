@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import inf, prod
 
-from ..problem import DTYPE_BYTES, Problem
+from ..dtypes import DTYPE_BYTES
+from ..problem import Problem
 from ..signature import format_signature
 from .backend import Device
 from .dltensor import ALIGNMENT
@@ -144,8 +145,8 @@ def _without_batch(signature: str) -> tuple[int, tuple[str, str]]:
 def _unaligned_bytes(problem: Problem, calls: dict[int, int]) -> int | None:
     """Return the bytes of an image if a call of some would begin where no kernel for GPUs can read."""
     followed = [size for size, times in calls.items() for _ in range(min(times, 2))][:-1]
-    for shape in (problem.data_shape, problem.output_shape):
-        image = DTYPE_BYTES[problem.dtype] * prod(shape[1:])
+    for shape, dtype in ((problem.data_shape, problem.types.data), (problem.output_shape, problem.types.output)):
+        image = DTYPE_BYTES[dtype] * prod(shape[1:])
         if any(size * image % ALIGNMENT for size in followed):
             return image
     return None

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from .. import reference
 from ..accuracy import difference, inaccuracy, relative_error
 from ..errors import TvmconvError, TvmconvWarning
 from ..family_text import is_family, parse_family
-from ..fills import Arrays, exact_case, numpy_dtype, random_fill
+from ..fills import Arrays, blank_output, exact_case, random_fill
 from ..problem import Problem
 from ..signature import format_signature, parse_signature
 from ..support.folders import lock
@@ -199,7 +198,7 @@ def _on_cpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
 
 def _computer(kernel: Kernel) -> Callable[..., npt.NDArray[Any]]:
     def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:
-        output = _empty_output(kernel.problem)
+        output = blank_output(kernel.problem)
         given: dict[str, Any] = arrays.given()
         if packed:
             given["filter"] = kernel.pack(arrays.filter)
@@ -214,16 +213,11 @@ def _on_gpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
     kernel, index = CudaKernel(check.bundle, check.entry), first_gpu(check.bundle.targets[check.entry.target])
 
     def computed(arrays: Arrays) -> npt.NDArray[Any]:
-        output = DeviceArray.of(_empty_output(kernel.problem), index)
+        output = DeviceArray.of(blank_output(kernel.problem), index)
         kernel(**{name: DeviceArray.of(array, index) for name, array in arrays.given().items()}, out=output)
         return output.numpy()
 
     return computed
-
-
-def _empty_output(problem: Problem) -> npt.NDArray[Any]:
-    """Return an output of which what a kernel fails to write shows: it stays not a number."""
-    return np.full(problem.output_shape, np.nan, numpy_dtype(problem.dtype))
 
 
 def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[KernelCheck, Answer]) -> tuple[Verdict, Entry]:

@@ -48,6 +48,9 @@ class Cpu:
         Whether two multiply-adds of 512 bits start in a cycle.
     dot_rate
         Products that the dot product of bf16 does in the time of a multiply-add of f32.
+    pair_rate
+        Products of pairs of 16-bit integers, by a multiplication and an addition, in the time of one. By the ports that take them (uops.info): both
+        on their own on a Zen 3, together three on a Skylake, two on a Haswell.
     matrix_rate
         Products that an instruction for matrices of bf16 (`Isa.matrices`) does in the time of one.
     pipes
@@ -58,6 +61,7 @@ class Cpu:
     l3: int
     two_of_512: bool = False
     dot_rate: float = 0.5
+    pair_rate: float = 1.5
     matrix_rate: float = 0.5
     pipes: int = 2
 
@@ -65,8 +69,8 @@ class Cpu:
 # A generic target is compiled for many CPUs: for those of servers that most often run it.
 _GENERIC = Cpu(1 * MIB, 32 * MIB)
 _CPUS = {
-    "haswell": Cpu(256 * KIB, 8 * MIB),
-    "broadwell": Cpu(256 * KIB, 8 * MIB),
+    "haswell": Cpu(256 * KIB, 8 * MIB, pair_rate=1.0),
+    "broadwell": Cpu(256 * KIB, 8 * MIB, pair_rate=1.0),
     "skylake": Cpu(256 * KIB, 8 * MIB),
     "skylake-avx512": Cpu(1 * MIB, 22 * MIB, two_of_512=True),
     "cascadelake": Cpu(1 * MIB, 22 * MIB, two_of_512=True),
@@ -80,7 +84,7 @@ _CPUS = {
     "alderlake": Cpu(1280 * KIB, 16 * MIB),
     "znver1": Cpu(512 * KIB, 8 * MIB),
     "znver2": Cpu(512 * KIB, 16 * MIB),
-    "znver3": Cpu(512 * KIB, 32 * MIB),
+    "znver3": Cpu(512 * KIB, 32 * MIB, pair_rate=2.0),
     "znver4": Cpu(1 * MIB, 32 * MIB, dot_rate=2.0),
     "znver5": Cpu(1 * MIB, 32 * MIB, two_of_512=True, dot_rate=2.0),
     "znver6": Cpu(1 * MIB, 32 * MIB, two_of_512=True, dot_rate=2.0),

@@ -181,6 +181,10 @@ class CpuTarget(Target):
         """Products that the dot product of bf16 does in the time of a multiply-add of f32."""
         return cpu_of(self.mcpu).dot_rate
 
+    def product_rate(self, integers: bool) -> float:
+        """Return the products that a dot product of pairs does in the time of a multiply-add of f32."""
+        return cpu_of(self.mcpu).pair_rate if integers else self.dot_rate
+
     @cached_property
     def costs(self) -> Costs:
         """Costs of work on it: its row of coefficients, or the nearest."""

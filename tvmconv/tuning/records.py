@@ -155,7 +155,8 @@ class Records:
 
         An epilogue takes little of the time: the schedule that won for one is as good for the other.
         """
-        others = (problem.with_(epilogue=(), bias=bias) for bias in (problem.bias, not problem.bias))
+        sums = problem.without_epilogue()
+        others = (sums.with_(bias=bias) for bias in (problem.bias, not problem.bias))
         found = (self.best(other, target, math, among) for other in others if other != problem)
         return next((record for record in found if record is not None), None)
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from tvm import tirx
 
+from ...dtypes import DTYPE_BYTES
 from ...isa.x86.amx import TILES as AMX
-from ...problem import DTYPE_BYTES
 from ...targets.cpus import LINE_BYTES
 from ..pairs import reads_pairs
 from ..shapes import divisors

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from operator import mul
 
 from tvm import te, tirx
 
@@ -26,7 +25,7 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..pairs import multiply_pairs
+from ..pairs import multiply_of
 from ..shapes import divisors, row_extent
 from ..stage_names import ACC, SUM, stage_name
 from ..subconvolution import Expr
@@ -227,7 +226,7 @@ def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, e
     """
     flat, rank, number = window.transposed, window.transposed.rank, window.index
     read_data, read_filter = staged_data(window, data), staged_filter(window, weights)
-    multiply = multiply_pairs if window.vnni_factor == 2 else mul
+    multiply = multiply_of(window.problem, window.vnni_factor)
     k, c = te.reduce_axis((0, 1), name="k0"), te.reduce_axis((0, window.channels), name="c")
 
     def products(n: Expr, g: Expr, p: Expr, y: Expr, o: Expr) -> Expr:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from ...problem import DTYPE_BYTES, Problem
+from ...dtypes import DTYPE_BYTES
+from ...problem import Problem
 from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..data_dependence import covers_data
@@ -61,7 +62,7 @@ LEAST_CHANNELS_OF_PARTS = 32
 def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> str | None:
     """Return None if the algorithm computes the problem on the target, else why not."""
     problem = flatten(problem)
-    if vnni_factor == 2 and (reason := no_dot(problem, target)):
+    if vnni_factor == 2 and (reason := no_dot(problem, target, integers=True)):
         return reason
     per_group = problem.out_channels // problem.groups
     if not across:
@@ -77,11 +78,14 @@ def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_facto
     return covers_data(problem, target)
 
 
-def no_dot(problem: Problem, target: CpuTarget) -> str | None:
-    """Return why products of bf16 cannot be by dot products of pairs, or None if they can."""
-    if problem.dtype != "bf16":
-        return f"it multiplies bf16, not {problem.dtype}"
-    if not target.has_dot:
+def no_dot(problem: Problem, target: CpuTarget, integers: bool = False) -> str | None:
+    """Return why products cannot be by dot products of pairs, or None if they can."""
+    if problem.is_quantized:
+        if target.isa.pairs not in target.features:
+            return f"{target.name} has no instruction for pairs of 16-bit integers"
+    elif problem.dtype != "bf16":
+        return f"it multiplies bf16{' and integers' if integers else ''}, not {problem.dtype}"
+    elif not target.has_dot:
         return f"{target.name} has no {target.isa.dot}"
     if problem.in_channels // problem.groups < 2 and not pairs_taps(problem):
         return "there are no two channels to pair"
@@ -239,7 +243,7 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     if copied:
         element, kept = 4 // window.vnni_factor, 0 if once else target.l2_share
     else:
-        element, kept = DTYPE_BYTES[window.problem.dtype], target.l2_share if rows else target.l3_share
+        element, kept = DTYPE_BYTES[window.problem.types.filter], target.l2_share if rows else target.l3_share
     if element * prod(window.problem.filter_shape) <= kept:
         return window
     if rows:
@@ -358,7 +362,7 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     products = vectors_of_outputs * prod(axis.taps for axis in window.axes) * window.channels * inside
     arithmetic = products * sums * window.row / row.outputs * multiply_add(window.lanes, target)
     if window.vnni_factor == 2:
-        arithmetic *= 2 / target.dot_rate
+        arithmetic *= 2 / target.product_rate(window.problem.is_quantized)
     copies = window.stages_data and not (window.across and reads_in_place(window))
     return total(
         {"lanes.scale" if window.across else "tile.scale": arithmetic},

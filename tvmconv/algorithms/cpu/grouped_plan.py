@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from math import gcd, prod
 
-from ...problem import DTYPE_BYTES
+from ...dtypes import DTYPE_BYTES
 from ...targets.cpus import L1_WAY_BYTES, LINE_BYTES
 from ...targets.target import CpuTarget
 from ..shapes import divisors, tile_widths
@@ -202,6 +202,6 @@ def evicted_share(window: Window, width: int, target: CpuTarget) -> float:
     first = min(width * axis.stride, columns) * prod(min(each.stride, each.taps) for each in outer)
     between = min(axis.extent, axis.inputs) if any(each.taps > each.stride for each in outer) else columns
     passed = rows * between + filters * (not window.stages_filter)
-    sets = L1_WAY_BYTES // max(gcd(DTYPE_BYTES[window.problem.dtype] * window.pixel, L1_WAY_BYTES), LINE_BYTES)
+    sets = L1_WAY_BYTES // max(gcd(DTYPE_BYTES[window.problem.types.data] * window.pixel, L1_WAY_BYTES), LINE_BYTES)
     evicted = max(0.0, 1 - sets * (target.costs.l1 // L1_WAY_BYTES) / passed)
     return (1 - first / loads) * evicted / sets

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from operator import mul
 
 from tvm import te
 
@@ -28,7 +27,7 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..pairs import multiply_pairs
+from ..pairs import multiply_of
 from ..shapes import accumulators, divisors
 from ..stage_names import ACC, LANE_SUMS, TILE, stage_name
 from ..subconvolution import Expr
@@ -188,7 +187,7 @@ def express_inner(window: Window, data: te.Tensor, weights: te.Tensor, epilogue:
     read_data, read_filter = staged_data(window, data), filter_element(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     step = te.reduce_axis((0, window.channels // lanes), name="c")
-    multiply = multiply_pairs if window.vnni_factor == 2 else mul
+    multiply = multiply_of(window.problem, window.vnni_factor)
 
     def product(*indices: Expr) -> Expr:
         n, g, o, c = indices[0], indices[1], indices[-2], step * lanes + indices[-1]

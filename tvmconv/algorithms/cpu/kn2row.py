@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from operator import mul
 
 from tvm import te, tirx
 
@@ -29,7 +28,7 @@ from ..axes import axes_of
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..pairs import multiply_pairs, reads_pairs
+from ..pairs import multiply_of, reads_pairs
 from ..shapes import LEAST_SKIPPED, accumulators, divisors, tile_widths
 from ..stage_names import ACC, DATA_PAD, PARTIAL, SUM, stage_name
 from ..subconvolution import Axis, Expr
@@ -211,7 +210,7 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
     read_data, read_filter = _data(window, data), staged_filter(window, weights)
     c = te.reduce_axis((0, window.channels), name="c")
     phase = [0] * rank
-    multiply = multiply_pairs if window.vnni_factor == 2 else mul
+    multiply = multiply_of(window.problem, window.vnni_factor)
 
     def pixels(k: Sequence[Expr]) -> Expr:
         return prod(reach_of(axis, tap)[1] for axis, tap in zip(axes, k, strict=True))

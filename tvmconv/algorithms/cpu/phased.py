@@ -39,7 +39,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
         return "dilated, phases read data at places of their own"
     if any(phases_as_channels(problem, phases).is_constant for phases in phases_alike(problem)):
         return "some phases of a row meet no data"
-    if vnni_factor == 2 and (reason := direct.no_dot(problem, target)):
+    if vnni_factor == 2 and (reason := direct.no_dot(problem, target, integers=True)):
         return reason
     return covers_data(problem, target)
 

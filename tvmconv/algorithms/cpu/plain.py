@@ -3,9 +3,9 @@
 Where the schedule that a problem deserves does not compile, this one does. A window (window.py, backprop.py) is four
 stages, each the formula itself:
 
-    data_pad     data widened to f32, zero-padded and laid out as it is read  (absent when it can be read in place)
-    filter_pack  filter widened to f32, in the order of the sum
-    acc          the sum, f32
+    data_pad     data widened to the type of the sum, zero-padded and laid out as it is read  (absent when it can be read in place)
+    filter_pack  filter widened likewise, in the order of the sum
+    acc          the sum
     tile         acc copied out of registers                      (only where the store is not by whole vectors)
     out          bias added, rounded once to the output type
 
@@ -33,7 +33,7 @@ from ..flatten import flatten
 from ..shapes import SSE_LANES, accumulators, divisors, lane_count
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Axis, Expr, store_index
-from ..types import widen, zero_outside
+from ..types import load_data, sum_type, zero_outside
 from . import constant
 from .model.cost import Counts
 from .windows.filter import filter_element
@@ -265,14 +265,14 @@ def _channel(window: Window, g: Expr, c: Expr, o: Expr) -> Expr:
 
 
 def _pad(plain: PlainWindow, data: te.Tensor, extents: Sequence[int], n: Expr, c: Expr, at: Sequence[Expr]) -> Expr:
-    """Return element `at`, of channel `c`, of a copy of such extents: data widened to f32, 0 in the padding."""
+    """Return element `at`, of channel `c`, of a copy of such extents: data widened, 0 in the padding."""
     problem, axes = plain.window.problem, plain.window.axes
     bounds = [c < problem.in_channels] if plain.copied_channels > problem.in_channels else []
     x = [index + axis.lowest for index, axis in zip(at, axes, strict=True)]
     for axis, extent, xx in zip(axes, extents, x, strict=True):
         bounds += axis.inside(xx, axis.lowest, extent)
-    value = widen(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem.dtype)
-    return zero_outside(bounds, value)
+    value = load_data(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem)
+    return zero_outside(bounds, value, sum_type(problem))
 
 
 def _filter(plain: PlainWindow, weights: te.Tensor) -> Callable[..., Expr]:
@@ -285,7 +285,7 @@ def _filter(plain: PlainWindow, weights: te.Tensor) -> Callable[..., Expr]:
         value = element(g, indices[:rank], indices[rank : 2 * rank], indices[-2], o)
         if plain.outputs == window.outputs:
             return value
-        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, "float32"))
+        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, sum_type(window.problem)))
 
     phases, taps = [axis.phases for axis in window.axes], [axis.taps for axis in window.axes]
     shape = (window.groups, plain.outputs // block, *phases, *taps, window.channels, block)

@@ -19,7 +19,8 @@ from typing import Any
 from tvm import te, tirx
 
 from ...checks import within_reach
-from ...problem import DTYPE_BYTES, Problem
+from ...dtypes import DTYPE_BYTES
+from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..axes import convolution_axes
 from ..backprop import interleaved_axes

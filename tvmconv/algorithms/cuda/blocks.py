@@ -14,7 +14,7 @@ from itertools import product
 from math import ceil
 from typing import ClassVar, TypeVar
 
-from ...problem import DTYPE_BYTES
+from ...dtypes import DTYPE_BYTES
 from ...targets.cuda import CudaTarget
 
 WARP = 32

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil, prod
 
-from ...problem import DTYPE_BYTES, Problem
+from ...dtypes import DTYPE_BYTES
+from ...problem import Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.model.cost import Counts
 from ..subconvolution import SubConvolution

@@ -17,7 +17,7 @@ from itertools import product
 from math import ceil
 from typing import ClassVar
 
-from ...problem import DTYPE_BYTES
+from ...dtypes import DTYPE_BYTES
 from ...targets.cuda import CudaTarget
 from .blocks import L2_RATE, REGISTERS, BlockTile, Extents, best
 

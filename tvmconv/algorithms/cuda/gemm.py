@@ -24,7 +24,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ...problem import DTYPE_BYTES, Problem
+from ...dtypes import DTYPE_BYTES
+from ...problem import Problem
 from ...targets.cuda import CudaTarget
 from ..definition import Definition
 from ..epilogue import Epilogue

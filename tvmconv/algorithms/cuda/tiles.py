@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import product
 from typing import ClassVar
 
-from ...problem import DTYPE_BYTES
+from ...dtypes import DTYPE_BYTES
 from ...targets.cuda import CudaTarget
 from .blocks import REGISTERS, WARP, BlockTile, Extents, best
 

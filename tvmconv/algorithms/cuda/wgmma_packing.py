@@ -20,7 +20,8 @@ from math import ceil, gcd, prod
 from typing import Any
 
 from ...checks import LARGEST
-from ...problem import DTYPE_BYTES, Problem
+from ...dtypes import DTYPE_BYTES
+from ...problem import Problem
 from .blocks import LAUNCH, MULTIPROCESSORS, rounded_up
 from .cost import MEMORY_RATE
 from .wgmma_phases import phases_of

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...dtypes import FLOATS, ROWS
 from ...errors import missing_extra
 from ..shapes import Dims, Input
 from .rules import OP_TYPES
@@ -22,7 +23,7 @@ except ImportError:
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
-DTYPES = {onnx.TensorProto.FLOAT: "f32", onnx.TensorProto.FLOAT16: "f16", onnx.TensorProto.BFLOAT16: "bf16"}
+DTYPES = {ROWS[name].onnx: name for name in FLOATS}
 TYPE_NAMES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
 # Convolutions that no kernel computes.
 OTHER_OP_TYPES = {

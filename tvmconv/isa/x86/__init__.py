@@ -100,6 +100,7 @@ ISA = Isa(
     dot="avx512_bf16",
     dot_intrinsic="llvm.x86.avx512bf16.dpbf16ps.{bits}",
     dots_by_element=False,
+    pairs="avx2",
     tiles=TILES,
     known_cpus=_KNOWN_CPUS,
     cross_compilers=("x86_64-linux-gnu-gcc",),

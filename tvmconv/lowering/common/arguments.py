@@ -10,7 +10,8 @@ from tvm import tirx
 from tvm_ffi.structural import structural_map
 
 from ...algorithms.definition import Definition
-from ...problem import DTYPE_BYTES, Problem
+from ...dtypes import DTYPE_BYTES
+from ...problem import Problem
 
 
 def bind_arguments(func: tirx.PrimFunc, definition: Definition, types: Mapping[str, str]) -> tirx.PrimFunc:
@@ -27,7 +28,7 @@ def bind_arguments(func: tirx.PrimFunc, definition: Definition, types: Mapping[s
 
 def kernel_arguments(problem: Problem, types: Mapping[str, str]) -> dict[str, Any]:
     """Return new buffers for a kernel's arguments, aligned to their elements alone, because callers' arrays are."""
-    arrays = {**problem.operands, "output": (problem.output_shape, problem.dtype)}
+    arrays = {**problem.operands, "output": (problem.output_shape, problem.types.output)}
     return {
         name: tirx.decl_buffer(shape, types[dtype], name, data_alignment=DTYPE_BYTES[dtype])
         for name, (shape, dtype) in arrays.items()
@@ -38,7 +39,7 @@ def stored_in(
     statements: Iterable[tirx.Stmt], func: tirx.PrimFunc, definition: Definition, output: Any
 ) -> Sequence[tirx.Stmt]:
     """Return statements of a function whose stores to its output buffers go to the kernel's one `output`."""
-    size = DTYPE_BYTES[definition.problem.dtype]
+    size = DTYPE_BYTES[definition.problem.types.output]
     flat = tirx.decl_buffer((prod(output.shape),), output.dtype, "output_flat", data_alignment=size)
     outs = list(func.params)[len(definition.problem.operands) :]
 

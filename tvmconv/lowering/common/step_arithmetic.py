@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from ...epilogue import Step
+from ...epilogue import QUANTIZERS, Step
 
 # log(2), its first bits so few that n * _LOG2_HIGH is exact.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
@@ -86,7 +86,19 @@ class Vector:
         if name == "silu":
             clipped = self._clip(x, LEAST_SILU, _MOST_SIGMOID)
             return self._gated(clipped, LEAST_SILU, clipped)
+        if name in QUANTIZERS:
+            return self._quantized(name, *step.numbers)
         return self._gelu() if name == "gelu" else self._gelu_tanh()
+
+    def _quantized(self, name: str, scale: float, zero_point: float) -> Any:
+        """Return x by a scale as a whole number, ties to even, and the zero point; of what is not a number that alone."""
+        reciprocal = float(np.float32(1) / np.float32(scale))
+        divided = self.x * self._const(reciprocal) if "reciprocal" in name else self.x / self._const(scale)
+        quotient = self._named(_round(divided))
+        quotient = self._named(tirx.Select(tirx.isnan(quotient), self._const(0), quotient))
+        if "before" in name:
+            return tirx.nearbyint(_round(quotient + self._const(zero_point)))
+        return tirx.nearbyint(quotient) + self._const(zero_point)
 
     def _hardswish(self) -> Any:
         """``x * clip(x / 6 + 1/2, 0, 1)``; what is clipped first needs no bounds.

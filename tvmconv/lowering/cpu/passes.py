@@ -20,7 +20,7 @@ from tvm.ir import Call
 
 from ...algorithms import annotations as ask
 from ...algorithms.definition import Definition
-from ...algorithms.pairs import DOT, ROUND
+from ...algorithms.pairs import DOT_SUMS, ROUND
 from ..common.activations import expand_steps
 from ..common.entry_points import EntryPoints
 from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, find_all
@@ -187,7 +187,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("elements", by_elements, ask.BY_ELEMENT, after={"shuffles": "orders of lanes are known"}),
     ours("matrices", by_matrices, ask.MATRICES, after={"padding": "products with padding are under conditions"}),
     ours("transpose", transpose, ask.TRANSPOSE, after={"bind": "columns lie together in the output, not in a stage"}),
-    ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves", "matrices": "it takes those, too", "transpose": "what rows round is then by instructions"}),
+    ours("instructions", by_instructions, *DOT_SUMS, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves", "matrices": "it takes those, too", "transpose": "what rows round is then by instructions"}),
     ours("overlap", overlap_vectors, ask.OVERLAP, after={"padding": "rows of padding are left out of copies"}),
     ours("tap-columns", lay_taps_apart, ask.TAP_COLUMNS, after=_LOOPS),
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),

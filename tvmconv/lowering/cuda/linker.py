@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from ...problem import DTYPE_BYTES, Problem
+from ...dtypes import DTYPE_BYTES
+from ...problem import Problem
 from ...support.files import whole_file
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import COMPILE_FLAGS, NATIVE, compile_runtime, link_objects

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from math import prod
 
 from ...algorithms.cuda.wgmma_packing import ALIGNED, Packing
-from ...problem import DTYPE_BYTES
+from ...dtypes import DTYPE_BYTES
 from ..cpu.linker import NATIVE
 from .source import WORKSPACE, Argument, Launch
 

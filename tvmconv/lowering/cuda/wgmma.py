@@ -15,7 +15,8 @@ from ...algorithms.cuda.blocks import MULTIPROCESSORS
 from ...algorithms.cuda.wgmma_packing import Packing, depth_of
 from ...algorithms.cuda.wgmma_phases import Phases, phases_of
 from ...algorithms.cuda.wgmma_tiles import PLANE_PIXELS, WgmmaTile, packing_of, wgmma_tiles
-from ...problem import DTYPE_BYTES, Problem
+from ...dtypes import DTYPE_BYTES
+from ...problem import Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import NATIVE
 from .epilogue_steps import finish, steps_header

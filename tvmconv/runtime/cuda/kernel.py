@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from ...dtypes import DTYPE_BYTES
 from ...errors import CudaError, InputError
-from ...problem import DTYPE_BYTES
 from ...signature import parse_signature
 from ..arrays import check_operands
 from ..bundle import Bundle, Entry

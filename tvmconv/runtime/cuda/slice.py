@@ -6,8 +6,8 @@ import ctypes
 from math import prod
 from typing import Any
 
-from ...problem import DTYPE_BYTES
-from ..dltensor import CODES, CUDA, DLManagedTensor, DLTensor, capsule
+from ...dtypes import DTYPE_BYTES, ROWS
+from ..dltensor import CUDA, DLManagedTensor, DLTensor, capsule
 
 
 class Slice:
@@ -33,7 +33,7 @@ class Slice:
         address = tensor.data_ptr() + images.start * prod(shape[1:]) * DTYPE_BYTES[dtype]
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         bits = 8 * DTYPE_BYTES[dtype]
-        described = DLTensor(address, CUDA, gpu, len(shape), CODES[dtype], bits, 1, self._shape, None, 0)
+        described = DLTensor(address, CUDA, gpu, len(shape), ROWS[dtype].dlpack, bits, 1, self._shape, None, 0)
         self._managed = DLManagedTensor(described, None, None)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import gcd, prod
 
-from ....problem import DTYPE_BYTES, Problem
+from ....dtypes import DTYPE_BYTES
+from ....problem import Problem
 from ....targets.cpus import L1_WAY_BYTES, L1_WAYS, L2_WAYS, LINE_BYTES
 from ....targets.target import CpuTarget
 from ...annotations import PART
@@ -51,7 +52,7 @@ def copy_extent(axis: Axis) -> int:
 
 def far(problem: Problem, elements: float, target: CpuTarget, scattered: float = 0) -> Counts:
     """Count the lines of planes that L2 does not keep while channels are gathered from them, and that part of elements `scattered` to them."""
-    size = DTYPE_BYTES[problem.dtype] * elements
+    size = DTYPE_BYTES[problem.types.data] * elements
     if problem.data_format == "NXC" or size <= target.l2_share:
         return {}
     return {"lines.planes": lines(size), "elements.scattered": elements * scattered}
@@ -62,7 +63,7 @@ def rows_kept(window: Window, run: int, target: CpuTarget) -> int:
 
     Rows are of all output channels. Those a power of two apart lie in few of its sets.
     """
-    apart = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor * window.problem.out_channels
+    apart = DTYPE_BYTES[window.problem.types.filter] * window.vnni_factor * window.problem.out_channels
     return target.l2 // 2 // (2 * max(run, gcd(apart, target.l2 // L2_WAYS)))
 
 
@@ -71,12 +72,12 @@ def stored_lines(problem: Problem, phases: int, target: CpuTarget) -> Counts:
 
     Of pixels that lie together, only those that share a line are visited again.
     """
-    size = DTYPE_BYTES[problem.dtype] * prod(problem.output_shape)
+    size = DTYPE_BYTES[problem.types.output] * prod(problem.output_shape)
     if size <= target.l2_share:
         return {}
     visits = float(phases)
     if problem.data_format == "NXC":
-        visits = min(visits, 1 + LINE_BYTES / (DTYPE_BYTES[problem.dtype] * problem.out_channels))
+        visits = min(visits, 1 + LINE_BYTES / (DTYPE_BYTES[problem.types.output] * problem.out_channels))
     return {"lines.stored": lines(size) * visits}
 
 
@@ -105,7 +106,7 @@ def _evict(window: Window) -> bool:
 
 def planes_evict(problem: Problem, planes: int) -> bool:
     """Return whether the same place in each of `planes` planes of the output is more lines than their L1 sets hold."""
-    return lines_evict(DTYPE_BYTES[problem.dtype] * prod(problem.out_spatial), planes)
+    return lines_evict(DTYPE_BYTES[problem.types.output] * prod(problem.out_spatial), planes)
 
 
 def lines_evict(apart: int, count: int) -> bool:

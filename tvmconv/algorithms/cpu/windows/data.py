@@ -8,10 +8,10 @@ from typing import Any
 from tvm import te
 
 from ....checks import within_reach
-from ...pairs import pair
+from ...pairs import data_bits, pair, spread
 from ...stage_names import DATA_PAD, stage_name
 from ...subconvolution import Axis, Expr
-from ...types import widen, zero_outside
+from ...types import load_data, zero_outside
 from .window import Window
 
 
@@ -23,11 +23,13 @@ def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr],
         def load(c: Expr) -> Expr:
             at, c = window.in_data(x, c)
             value = data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
-            bounds = window.data_bounds(at)
-            return zero_outside(bounds, value, data.dtype)
+            if problem.is_quantized:  # padding is the zero point
+                paired = spread if window.data_in_pairs else data_bits
+                value = (load_data if window.vnni_factor == 1 else paired)(value, problem)
+            return zero_outside(window.data_bounds(at), value, str(value.ty.dtype))
 
         if window.vnni_factor == 1:
-            return widen(load(source), problem.dtype)
+            return load(source) if problem.is_quantized else load_data(load(source), problem)
         if window.data_in_pairs:
             return load(source)
         # Pair c of group g are its channels 2c and 2c + 1, the last possibly alone.

@@ -11,12 +11,10 @@ Each is the same five stages, whatever the layouts and types:
 
 from __future__ import annotations
 
-from operator import mul
-
 from tvm import te
 
 from ...epilogue import Epilogue
-from ...pairs import multiply_pairs, round_pair
+from ...pairs import multiply_of, round_pair
 from ...stage_names import ACC, OUT, TILE, stage_name
 from ...subconvolution import Expr
 from .data import staged_data
@@ -37,7 +35,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilo
     read_filter = staged_filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     c = te.reduce_axis((0, window.channels), name="c")
-    multiply = multiply_pairs if window.vnni_factor > 1 else mul
+    multiply = multiply_of(window.problem, window.vnni_factor)
     phases = tuple(axis.phases for axis in window.axes)
     spatial = (*(axis.outputs for axis in window.axes[:-1]), window.row)
 

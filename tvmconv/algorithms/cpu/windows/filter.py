@@ -8,10 +8,10 @@ from typing import Any
 from tvm import te, tirx
 
 from ....checks import within_reach
-from ...pairs import filter_channels, pair
+from ...pairs import filter_bits, filter_channels, pair
 from ...stage_names import FILTER_PACK, stage_name
 from ...subconvolution import Expr
-from ...types import widen
+from ...types import load_filter
 from .plan import DirectPlan
 from .window import Window
 
@@ -27,12 +27,16 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
         c = window.summed(c, o)
         if window.vnni_factor == 1:
-            return widen(load(g, p, k, c, o), problem.dtype)
+            return load_filter(load(g, p, k, c, o), problem)
         if weights.dtype == window.element_type:
             indices = window.filter_indices(g, p, k, count * c, o)
             indices[filter_channels(problem)] //= count
             return weights(*indices)
-        return pair(lambda which: load(g, p, k, count * c + which, o), count * c, channels, count)
+
+        def bits(which: int) -> Any:
+            return filter_bits(load(g, p, k, count * c + which, o), problem)
+
+        return pair(bits, count * c, channels, count)
 
     return element
 

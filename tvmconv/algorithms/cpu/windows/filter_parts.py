@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import lcm, prod
 
-from ....problem import DTYPE_BYTES
+from ....dtypes import DTYPE_BYTES
 from ....targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ....targets.target import CpuTarget
 from ...annotations import PART
@@ -35,16 +35,16 @@ def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
     whole rows, an array at 16 bytes of a line: 12544 to 1024 channels 1074 and 608, 1024 to 1024 30 and 21.
     """
     blocks = window.padded_outputs // window.lanes
-    piece = DTYPE_BYTES[window.problem.dtype] * window.problem.out_channels // TASKS
+    piece = DTYPE_BYTES[window.problem.types.filter] * window.problem.out_channels // TASKS
     pixels = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1]) * window.row
     one = window.groups == 1 and pixels <= accumulators(target) and all(axis.phases == 1 for axis in window.axes)
     # Rows a multiple of a way of L1 apart share a set of it.
     rows = divisors(window.channels, L1_WAYS // window.vnni_factor)[-1]
-    of_row = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor / 4
+    of_row = DTYPE_BYTES[window.problem.types.filter] * window.vnni_factor / 4
     vectors = divisors(blocks, max(1, min(MOST_SUMS, accumulators(target)) // window.row))[-1]
     # Beside rows of the filter, L1 keeps the sums; or from L2 come no more lines of them than of the filter.
     kept = pixels <= rows * of_row or 4 * pixels * window.padded_outputs <= target.l1_share
-    if not (one and kept and window.reads_rows) or piece >= L1_WAY_BYTES:
+    if not (one and kept and window.reads_rows) or piece >= L1_WAY_BYTES or window.problem.is_quantized:
         return None
     if window.vnni_factor > 1 and not (window.whole_elements and pixels <= MOST_TILES_OF_PAIRS * window.row):
         return None
@@ -89,7 +89,7 @@ def channels_of_part(window: Window, vectors: int, unrolls: Sequence[int], chunk
     taps = taps_of_part(window)
     fits = target.l1_share * 3 // 4 // (4 * vectors * window.lanes * taps)
     if window.reads_rows:
-        run = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor * window.padded_outputs // chunks
+        run = DTYPE_BYTES[window.problem.types.filter] * window.vnni_factor * window.padded_outputs // chunks
         fits = min(fits, rows_kept(window, run, target))
     counts = [count for count in divisors(window.channels, window.channels) if count % lcm(*unrolls) == 0]
     return max((count for count in counts if count <= fits), default=counts[0])

@@ -15,7 +15,7 @@ from ....problem import Problem
 from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...axes import axes_of
-from ...pairs import ELEMENT_TYPES, reads_pairs
+from ...pairs import element_type, lies_ready, reads_pairs
 from ...shapes import LEAST_SKIPPED, lane_count, rotate
 from ...subconvolution import Expr, SubConvolution, shift_last, store_index
 from .plan import DirectPlan, GroupedPlan, WholeRows, WinogradPlan
@@ -116,7 +116,7 @@ class Window(SubConvolution):
     @property
     def rounds(self) -> bool:
         """Return whether an instruction rounds sums to bf16, and stores denormal ones as zeros."""
-        return self.vnni_factor > 1 or self.rounds_groups
+        return (self.vnni_factor > 1 and not self.problem.is_quantized) or self.rounds_groups
 
     @property
     def groups(self) -> int:
@@ -233,7 +233,7 @@ class Window(SubConvolution):
     @property
     def element_type(self) -> str:
         """Type of the copies' elements."""
-        return ELEMENT_TYPES[self.vnni_factor]
+        return element_type(self.problem, self.vnni_factor)
 
     @property
     def element_bytes(self) -> int:
@@ -246,7 +246,7 @@ class Window(SubConvolution):
         return (
             any(axis.padded for axis in self.axes)
             or self.excess > 0
-            or (not self.data_in_pairs if self.vnni_factor > 1 else self.problem.dtype != "f32")
+            or not lies_ready(self.problem, self.vnni_factor, self.data_in_pairs)
             or (self.problem.data_format == "NCX" and not self.reads_planes)
             or self.expands
             or self.spread
@@ -332,14 +332,16 @@ class Window(SubConvolution):
         problem, taps = self.problem, prod(self.problem.kernel)
         in_order = problem.op == "convolution" and problem.filter_format == "OIX" and not self.order
         whole = self.stored == self.padded_outputs and [axis.taps for axis in self.axes] == list(problem.kernel)
-        by_channel = self.vnni_factor == 1 and self.channels_in_filter and not (self.across or self.shuffles)
+        others = problem.is_quantized or self.across or self.shuffles
+        by_channel = self.vnni_factor == 1 and self.channels_in_filter and not others
         return in_order and whole and by_channel and taps > 1 and self.channels * taps >= PART
 
     @property
     def taps_lie_together(self) -> bool:
         """Return whether several taps of an output channel lie together in a transposed OIX filter, channels apart."""
         transposed = self.problem.op != "convolution" and self.problem.filter_format == "OIX"
-        return transposed and prod(self.problem.kernel) > 1 and not (self.across or self.shuffles)
+        apart = self.across or self.shuffles or self.problem.is_quantized
+        return transposed and prod(self.problem.kernel) > 1 and not apart
 
     @property
     def reads_rows(self) -> bool:

@@ -1,8 +1,8 @@
-"""The CPU's own bf16 instructions, a vector at a time.
+"""The CPU's own instructions for bf16 and pairs of integers, a vector at a time.
 
 TVM's code generation has no bf16 and does not vectorize calls of functions it does not know. Definitions therefore
-call `DOT` and `ROUND` for one lane (algorithms/pairs.py), which every step of a schedule takes for plain arithmetic;
-here a loop over lanes becomes one call of the vector function of that name, which schedules/cpu/bf16_dot.py defines in
+call dot products and `ROUND` for one lane (algorithms/pairs.py), which every step of a schedule takes for plain arithmetic;
+here a loop over lanes becomes one call of the vector function of that name, which schedules/cpu/dots.py defines in
 LLVM. Where stores are not by vectors, the instruction rounds one number.
 
 A pair of data that one product uses is broadcast by the instruction itself, as LLVM does for f32. Of the intrinsic it
@@ -23,24 +23,23 @@ from tvm import sym, tirx
 from tvm.ir import Call, Range, StringImm, TensorLoad
 
 from ....algorithms.annotations import ROUND_STORES
-from ....algorithms.pairs import DOT, ROUND, calls, rounding_text
+from ....algorithms.pairs import DOT, DOT_SUMS, ROUND, calls, dot_of, rounding_text
 from ....errors import RewriteError
 from ...common.rewrites import IMPORT, element_at, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 from .padding import uses
 from .shuffles import lanes_of
 
-# The dot products of a pair in memory with several vectors.
-_DOTS_AT = f"{DOT}_at"
 _ROUND_ONE = f"{ROUND}_1"
 # Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
 _MOST_TOGETHER = 8
 _PAIR_BYTES = 4
-# Function from a function's name, its vectors and their lanes to LLVM IR.
-Text = Callable[[str, int, int], str]
+# Function from a function's name, the dot product, its vectors and their lanes to LLVM IR.
+Text = Callable[[str, str, int, int], str]
+_LLVM = {"float32": "float", "int32": "i32"}
 
 
 def by_instructions(body: Any) -> Any:
-    """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or of one number."""
+    """Return the statement with calls of dot products made vectors', and those of ROUND, where it is asked for, or of one number."""
     body = rewrite_loops(body, ROUND_STORES, _round_lanes)
     body = map_nodes(_by_dots(body, _text), Call, _for_one_lane)
     one = any(calls(call, _ROUND_ONE) for call in find_all(body, Call))
@@ -48,12 +47,12 @@ def by_instructions(body: Any) -> Any:
 
 
 def by_elements(body: Any) -> Any:
-    """Return the statement with calls of DOT made those of ARM's vectors, by an element of a register."""
+    """Return the statement with calls of dot products made those of ARM's vectors, by an element of a register."""
     return _by_dots(body, _text_by_element)
 
 
 def _by_dots(body: Any, text: Text) -> Any:
-    """Return the statement with calls of DOT made vectors', in functions that `text` writes."""
+    """Return the statement with calls of dot products made vectors', in functions that `text` writes."""
     functions: dict[str, str] = {}
     unrolled = [each for each in find_all(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED]
     dots = partial(_dots, unrolled, functions, text)
@@ -65,8 +64,8 @@ def _by_dots(body: Any, text: Text) -> Any:
 
 
 def _for_one_lane(call: Any) -> Any:
-    if calls(call, DOT):
-        raise RewriteError(f"a dot product of bf16 is in no vectorized sum: {call}")
+    if dot_of(call):
+        raise RewriteError(f"a dot product is in no vectorized sum: {call}")
     if not calls(call, ROUND):
         return call
     return tirx.call_pure_extern("uint16", _ROUND_ONE, call.args[1])
@@ -89,7 +88,7 @@ def _sums(loop: Any) -> bool:
     """Return whether a loop is over the lanes of a dot product."""
     vectorized = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.VECTORIZED
     store = loop.body if vectorized else None
-    return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add) and calls(store.value.b, DOT)
+    return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add) and bool(dot_of(store.value.b))
 
 
 def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
@@ -101,7 +100,7 @@ def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
     if not same or not isinstance(data, TensorLoad) or not uses(weight, loop.loop_var):
         return loop
     vectors = [substitute(loop.body, {loop.loop_var: number}) for number in range(int(loop.extent))]
-    return dots(data, [_operands(each)[::2] for each in vectors])
+    return dots(dot_of(loop.body.body.value.b), data, [_operands(each)[::2] for each in vectors])
 
 
 def _sum_products(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any:
@@ -112,9 +111,9 @@ def _sum_products(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any
     total, datas, weights = _operands(loop)
     alone = not any(loop.loop_var.same_as(each) for each in shared)
     if alone and isinstance(datas, tirx.Broadcast) and isinstance(data, TensorLoad):
-        return dots(data, [(total, weights)])
-    lanes = int(loop.extent)
-    added = tirx.call_pure_extern(f"float32x{lanes}", f"{DOT}_{lanes}", total, datas, weights)
+        return dots(dot_of(store.value.b), data, [(total, weights)])
+    lanes, dot = int(loop.extent), dot_of(store.value.b)
+    added = tirx.call_pure_extern(f"{DOT_SUMS[dot]}x{lanes}", f"{dot}_{lanes}", total, datas, weights)
     return tirx.BufferStore(store.buffer, added, total.indices)
 
 
@@ -124,15 +123,15 @@ def _operands(loop: Any) -> tuple[Any, Any, Any]:
     _, data, weight = value.b.args
     total, datas, weights = (lanes_of(each, loop) for each in (value.a, data, weight))
     if total is None or datas is None or weights is None:
-        raise RewriteError(f"sums, data or filter of a dot product of bf16 do not lie together: {loop.body}")
+        raise RewriteError(f"sums, data or filter of a dot product do not lie together: {loop.body}")
     return total, datas, weights
 
 
-def _dots(unrolled: list[Any], functions: dict[str, str], text: Text, data: Any, vectors: list[Any]) -> Any:
+def _dots(unrolled: list[Any], functions: dict[str, str], text: Text, dot: str, data: Any, vectors: list[Any]) -> Any:
     """Return the call that adds to the sums of `vectors`, each a sum and its filter, their dot products with a pair of data."""
     count, lanes = len(vectors), int(vectors[0][0].indices[-1].lanes)
-    name = f"{_DOTS_AT}_{count}_{lanes}"
-    functions[name] = text(name, count, lanes)
+    name = f"{dot}_at_{count}_{lanes}"  # of a pair in memory with several vectors
+    functions[name] = text(name, dot, count, lanes)
     pointers = []
     for total, _ in vectors:
         *outer, inner = total.indices
@@ -158,36 +157,44 @@ def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
     return element, tirx.const(0, "int64")
 
 
-def _text(name: str, count: int, lanes: int) -> str:
+def _text(name: str, dot: str, count: int, lanes: int) -> str:
     """Return, in LLVM IR, the function that adds to `count` vectors their dot products with a pair in memory.
 
     Inlined, the sums' pointers are gone: they stay in registers. Memory is an operand without use in the code, so that stores
     before keep their place. It returns: LLVM would not move divisions from behind it out of the sum's loop.
     """
-    numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
-    lines = _head(name, count, lanes)
+    numbers, vector, pairs = range(count), f"<{lanes} x {_LLVM[DOT_SUMS[dot]]}>", f"<{lanes} x i32>"
+    lines = _head(name, dot, count, lanes)
     # One vector's instruction broadcasts by itself; several have a register for the pair, which is an output, too.
-    outputs = [vector] if count == 1 else [*[vector] * count, pairs]
+    alone = dot == DOT and count == 1
+    # Products of 16 bits are added by an instruction of their own, from one register more.
+    others = 0 if alone else 1 if dot == DOT or count == 1 else 2
+    outputs = [*[vector] * count, *[pairs] * others]
     given = len(outputs)
     in_memory = f"${{{given + 1}:c}}(${given})"
-    pair = f"{in_memory}{{1to{lanes}}}" if count == 1 else f"${count}"
-    code = [] if count == 1 else [f"vpbroadcastd {in_memory}, {pair}"]
-    code += [f"vdpbf16ps {pair}, ${given + 3 + each}, ${each}" for each in numbers]
+    pair = f"{in_memory}{{1to{lanes}}}" if alone else f"${count}"
+    code = [] if alone else [f"vpbroadcastd {in_memory}, {pair}"]
+    for each in numbers:
+        if dot == DOT:
+            code.append(f"vdpbf16ps {pair}, ${given + 3 + each}, ${each}")
+        else:
+            products = f"${given - 1}" if each < count - 1 else pair
+            code += [f"vpmaddwd ${given + 3 + each}, {pair}, {products}", f"vpaddd {products}, ${each}, ${each}"]
     constraints = ["=&v"] * given + ["r", "i", "*m"] + ["v"] * count + [str(each) for each in numbers]
     operands = ["ptr %a", "i64 %offset", "ptr elementtype(i32) %a"]
     operands += [f"{pairs} %w{i}" for i in numbers] + [f"{vector} %s{i}" for i in numbers]
-    returned = vector if count == 1 else f"{{{', '.join(outputs)}}}"
-    result = "%r0" if count == 1 else "%r"
+    returned = vector if given == 1 else f"{{{', '.join(outputs)}}}"
+    result = "%r0" if given == 1 else "%r"
     lines += [f'  {result} = call {returned} asm "{"; ".join(code)}", "{",".join(constraints)}"({", ".join(operands)})']
     lines[-1] += " nounwind willreturn memory(argmem: read)"
-    lines += [f"  %r{i} = extractvalue {returned} %r, {i}" for i in numbers if count > 1]
+    lines += [f"  %r{i} = extractvalue {returned} %r, {i}" for i in numbers if given > 1]
     lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4" for i in numbers]
     return "\n".join([*lines, "  ret void", "}", ""])
 
 
-def _head(name: str, count: int, lanes: int) -> list[str]:
+def _head(name: str, dot: str, count: int, lanes: int) -> list[str]:
     """Return the lines that functions begin with: the pair's address %a, %offset bytes before it, and the sums %s."""
-    numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
+    numbers, vector, pairs = range(count), f"<{lanes} x {_LLVM[DOT_SUMS[dot]]}>", f"<{lanes} x i32>"
     parameters = [
         "ptr %start",
         "i32 %element",
@@ -200,14 +207,14 @@ def _head(name: str, count: int, lanes: int) -> list[str]:
     return lines + [f"  %s{i} = load {vector}, ptr %p{i}, align 4" for i in numbers]
 
 
-def _text_by_element(name: str, count: int, lanes: int) -> str:
+def _text_by_element(name: str, dot: str, count: int, lanes: int) -> str:
     """Return, in LLVM IR, the same as :func:`_text` by BFDOT with an element of a register that the pair alone is loaded to.
 
     Of the intrinsic and a broadcast LLVM makes a load that broadcasts, which takes a multiplier's place for each pixel.
     """
     vector, pairs = f"<{lanes} x float>", f"<{lanes} x i32>"
     code = f"bfdot $0.{lanes}s, $2.{2 * lanes}h, $3.2h[0]"
-    lines = _head(name, count, lanes)
+    lines = _head(name, dot, count, lanes)
     lines += ["  %b = getelementptr i8, ptr %a, i64 %offset", "  %pair = load i32, ptr %b, align 4"]
     lines += ["  %x = insertelement <4 x i32> poison, i32 %pair, i64 0"]
     for i in range(count):

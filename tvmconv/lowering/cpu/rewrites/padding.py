@@ -27,7 +27,7 @@ from tvm import sym, tirx
 from tvm.ir import Call
 
 from ....algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE, UNREAD
-from ....algorithms.pairs import DOT, calls, multiply_pairs
+from ....algorithms.pairs import dot_of, multiply_pairs
 from ...common.rewrites import IF_THEN_ELSE, asks_for, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 
 
@@ -76,8 +76,8 @@ def _padded_read(value: Any) -> tuple[Any, Any]:
     total, product = value.a, value.b
     if isinstance(product, tirx.Mul) and _is_select(product.a):
         return product.a, lambda inside: total + mul(inside, product.b)
-    if calls(product, DOT) and _is_select(product.args[1]):
-        return product.args[1], lambda inside: total + multiply_pairs(inside, product.args[2])
+    if (dot := dot_of(product)) and _is_select(product.args[1]):
+        return product.args[1], lambda inside: total + multiply_pairs(inside, product.args[2], dot)
     return None, None
 
 

@@ -13,7 +13,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from ....algorithms.annotations import SHUFFLE
-from ....algorithms.pairs import DOT, calls
+from ....algorithms.pairs import dot_of
 from ...common.rewrites import (
     asks_for,
     find_all,
@@ -90,7 +90,7 @@ def _data(loop: Any) -> Any:
     """Return what the sum in a vectorized loop reads of data."""
     value = loop.body.value if isinstance(loop.body, tirx.BufferStore) else None
     if loop.kind == tirx.ForKind.VECTORIZED and isinstance(value, tirx.Add):
-        data = value.b.a if isinstance(value.b, tirx.Mul) else value.b.args[1] if calls(value.b, DOT) else None
+        data = value.b.a if isinstance(value.b, tirx.Mul) else value.b.args[1] if dot_of(value.b) else None
         if isinstance(data, TensorLoad):
             return data
     refuse(loop, SHUFFLE, f"it is no vectorized sum of products with data: {loop.body}")

@@ -1,4 +1,7 @@
-"""Dot products of bf16 (AVX512-BF16's, BFDOT): each lane adds the products of both bf16 of a pair to an f32 sum.
+"""Dot products of pairs: each lane adds the products of both numbers of a pair to a sum.
+
+Of bf16 AVX512-BF16's and BFDOT; of 16-bit integers vpmaddwd, which adds two products exactly, and an addition: never vpmaddubsw,
+which saturates.
 
 TVM's code generation has no bf16, so the instruction comes as LLVM IR text: a function around LLVM's
 intrinsic that is inlined wherever it is called. A broadcast pair of data meets a vector of filter pairs.
@@ -18,7 +21,8 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.pairs import DOT, rounding_text
+from tvmconv.algorithms.cpu.windows.window import Window
+from tvmconv.algorithms.pairs import DOT, DOT_S16, rounding_text
 from tvmconv.targets.target import CpuTarget
 
 _DOT = """
@@ -32,8 +36,21 @@ define <{lanes} x float> @{dot}_{lanes}(<{lanes} x float> %sum, <{lanes} x i32> 
 """
 
 
-def import_bf16(sch: Schedule, outside: LoopRV, lanes: int, target: CpuTarget) -> None:
-    """Define the functions of so many lanes at the loop `outside`, within which they are called."""
+_DOT_S16 = """
+define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i32> %a, <{lanes} x i32> %b) alwaysinline nounwind {{
+  %p = call <{lanes} x i32> asm "vpmaddwd $2, $1, $0", "=v,v,v"(<{lanes} x i32> %a, <{lanes} x i32> %b) nounwind willreturn memory(none)
+  %r = add <{lanes} x i32> %sum, %p
+  ret <{lanes} x i32> %r
+}}
+"""
+
+
+def import_dot(sch: Schedule, outside: LoopRV, window: Window, lanes: int, target: CpuTarget) -> None:
+    """Define the functions of so many lanes at the loop `outside`, within which a window's products call them."""
+    if window.problem.is_quantized:
+        if window.vnni_factor > 1:
+            sch.annotate(outside, "pragma_import_llvm", _DOT_S16.format(dot=DOT_S16, lanes=lanes))
+        return
     intrinsic = target.isa.dot_intrinsic.format(lanes=lanes, halves=2 * lanes, bits=32 * lanes)
     import_round(sch, outside, lanes, _DOT.format(dot=DOT, lanes=lanes, halves=2 * lanes, intrinsic=intrinsic))
 

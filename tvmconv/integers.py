@@ -1,0 +1,83 @@
+"""Checks of problems with integers: zero points, a step that rounds, sums of 32 bits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .checks import LARGEST, choice, integer
+from .dtypes import ROWS, Types, is_integer
+from .epilogue import QUANTIZERS, format_epilogue
+from .errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+BIAS_DTYPES = ("s32", "f32")
+
+
+def check_types(problem: Problem, types: Types) -> dict[str, object]:
+    """Check what goes with a problem's types; return the canonical values of its fields.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a zero point is no number of its type, or bias, epilogue and output do not go together.
+    """
+    canonical: dict[str, object] = {}
+    for name, dtype in (("zero_point", types.data), ("filter_zero_point", types.filter)):
+        canonical[name] = _zero_point(name, getattr(problem, name), dtype)
+    given, integers = problem.bias_dtype, is_integer(types.data)
+    choice("bias_dtype", given, ("", *BIAS_DTYPES))
+    if given and not integers:
+        raise InvalidProblemError(f"bias_dtype is {given!r}; a bias of {problem.dtype} has that type")
+    canonical["bias_dtype"] = (given or "s32") if integers and problem.bias else ""
+    steps = problem.epilogue
+    last = steps[-1] if steps and steps[-1].name in QUANTIZERS else None
+    if (last is not None) != (types.output in ("u8", "s8")):
+        wanted = "ends in q(scale,zero_point)" if last is None else "rounds to integers of 8 bits in no step"
+        raise InvalidProblemError(
+            f"epilogue is {format_epilogue(steps)!r}; that of a problem whose output is {types.output} {wanted}"
+        )
+    if last is not None:
+        _zero_point("the zero point of the epilogue's last step", int(last.numbers[1]), types.output)
+    if types.output == "s32" and (steps or canonical["bias_dtype"] == "f32"):
+        raise InvalidProblemError(
+            "an output of s32 is the sums and a bias of s32: it has no epilogue and no other bias"
+        )
+    return canonical
+
+
+def check_sums(types: Types, products: int, largest: int) -> None:
+    """Refuse sums of so many products that may pass 32 bits, with room for one more of the largest.
+
+    Raises
+    ------
+    InvalidProblemError
+        If they may.
+    """
+    most = (2**31 - 1) // largest - 1
+    if products > most:
+        raise InvalidProblemError(
+            f"each output sums {products} products of {types.data} and {types.filter}, which may pass 32 bits; at most"
+            f" {most} are supported: split the input channels, and add both outputs"
+        )
+
+
+def largest_product(types: Types, *zero_points: int) -> int:
+    """Return the largest magnitude of a product of integers less their zero points; 0 for other types."""
+    factors = []
+    for dtype, zero in zip(types[:2], zero_points, strict=True):
+        least, greatest = ROWS[dtype].range or (0, 0)
+        factors.append(max(zero - least, greatest - zero))
+    return factors[0] * factors[1]
+
+
+def _zero_point(name: str, value: object, dtype: str) -> int:
+    """Return a zero point as an int, if it is a number of its type."""
+    bounds = ROWS[dtype].range
+    number = integer(name, value, -LARGEST)
+    if bounds is None and number:
+        raise InvalidProblemError(f"{name} is {number}; numbers of {dtype} have none")
+    if bounds is not None and not bounds[0] <= number <= bounds[1]:
+        raise InvalidProblemError(f"{name} is {number}; numbers of {dtype} are {bounds[0]} to {bounds[1]}")
+    return number
