@@ -256,11 +256,10 @@ def test_weights_in_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_what_the_frontend_lacks_is_named(tmp_path: Path) -> None:
-    nodes = [helper.make_node("ConvInteger", ["x", "w"], ["y"])]
-    weights = [numpy_helper.from_array(np.ones((4, 3, 3, 3), np.uint8), "w")]
-    proto = model(nodes, [value("x", [1, 3, 7, 7], onnx.TensorProto.UINT8)], weights=weights)
-    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
-    with pytest.raises(SourceError, match=r"lacks ConvInteger \(ConvInteger: it computes in integers; .*\)$"):
+    nodes = [helper.make_node("DeformConv", ["x", "w", "offset"], ["y"])]
+    inputs = [value("x", [1, 3, 7, 7]), value("offset", [1, 18, 5, 5])]
+    proto = model(nodes, inputs, weights=[weight("w", 4, 3, 3, 3)])
+    with pytest.raises(SourceError, match=r"lacks DeformConv \(DeformConv: each of its taps reads where another .*\)$"):
         read_onnx(save(proto, tmp_path))
 
 

@@ -27,6 +27,7 @@ from .operators.max_pool import max_pool
 from .operators.mean_pool import mean_pool
 from .operators.minmax import EXTREMES
 from .operators.normalization import group_norm, instance_norm, layer_norm, narrow_groups, rms_norm
+from .operators.quantize import quantize
 from .operators.resampling import call_resampling
 from .operators.resize import resize2d
 from .operators.scan import SCANS
@@ -87,6 +88,7 @@ _LEGALIZATIONS = (
         "relax.nn.rms_norm": rms_norm,
         "relax.nn.log_softmax": log_softmax,
         "relax.nn.softmax": softmax,
+        "relax.quantize": quantize,
         "relax.scatter_elements": scatter_elements,
         "relax.take": take,
     }

@@ -27,8 +27,10 @@ DTYPES = {ROWS[name].onnx: name for name in FLOATS}
 TYPE_NAMES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
 # Convolutions that no kernel computes.
 OTHER_OP_TYPES = {
-    "ConvInteger": "it computes in integers; kernels compute in f32, f16 or bf16",
-    "QLinearConv": "it computes in integers; kernels compute in f32, f16 or bf16",
+    **dict.fromkeys(
+        ("ConvInteger", "QLinearConv"),
+        "it computes in integers, as tvmconv compile does; bundles of models are of f32, f16 or bf16",
+    ),
     "DeformConv": "each of its taps reads where another tensor says; kernels read at fixed distances",
 }
 # The domains of ONNX's own operators.

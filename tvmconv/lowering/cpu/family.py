@@ -27,9 +27,10 @@ from tvm import tirx
 from ...algorithms.algorithm import Algorithm
 from ...algorithms.table import applicable, get
 from ...checks import LARGEST
+from ...dtypes import DTYPE_BYTES
 from ...errors import RewriteError
 from ...family import ProblemFamily
-from ...problem import DTYPE_BYTES, Problem
+from ...problem import Problem
 from ...runtime.kernel_object import Workspace
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ...targets.cpus import LINE_BYTES

@@ -21,8 +21,9 @@ from ...algorithms.definition import Definition, StoreIndex
 from ...algorithms.flatten import flatten
 from ...algorithms.types import KERNEL_DTYPES
 from ...checks import LARGEST
+from ...dtypes import DTYPE_BYTES
 from ...errors import RewriteError
-from ...problem import DTYPE_BYTES, Problem
+from ...problem import Problem
 from ..common.arguments import kernel_arguments, view
 from ..common.rewrites import substitute
 from .packing import Halves

@@ -10,13 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from ...dtypes import FLOATS, ROWS, numpy_dtype
 from ...errors import InvalidProblemError
-from ...fills import numpy_dtype
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from .constants import static_shape
 
-DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+DTYPES = {ROWS[name].numpy: name for name in FLOATS}
+# Types of data, less its zero point, and of sums, where integers of 8 bits are multiplied; and filters of integers.
+CENTRED = ("int16", "int32")
+_FILTERS = {ROWS[name].numpy: name for name in ("s8", "u8", "s16")}
 CONVOLUTION = re.compile(r"relax\.nn\.conv([123])d(_transpose)?")
 _SPATIAL = "DHW"
 Shape = tuple[int, ...]
@@ -39,7 +42,7 @@ def is_product(call: relax.Call) -> bool:
 def problem_of(call: relax.Call) -> Problem:
     """Return the Problem of a convolution or product, without bias and epilogue.
 
-    That of a product has the shapes of one with all rows side by side.
+    That of a product has the shapes of one with all rows side by side. That of integers is of data of u8, whose zero point the graph has.
 
     Raises
     ------
@@ -50,11 +53,15 @@ def problem_of(call: relax.Call) -> Problem:
     if any(shape is None for shape in shapes):
         raise NotCoveredError("its shapes are not fixed")
     types = [str(each.ty.dtype) for each in (*call.args, call)]
-    if types[0] not in DTYPES or len(set(types)) > 1:
+    if types[0] in DTYPES and len(set(types)) == 1:
+        dtype = DTYPES[types[0]]
+    elif (types[0], types[2]) == CENTRED and types[1] in _FILTERS:
+        dtype = f"u8{_FILTERS[types[1]]}s32"
+    else:
         raise NotCoveredError(f"its types are {', '.join(types)}; kernels take {' or '.join(DTYPES)} throughout")
     try:
         build = _product if is_product(call) else _convolution
-        return build(call, DTYPES[types[0]], *(shape or () for shape in shapes))
+        return build(call, dtype, *(shape or () for shape in shapes))
     except InvalidProblemError as error:
         raise NotCoveredError(str(error)) from error
 
@@ -135,7 +142,7 @@ def plain_filter(filter_: npt.NDArray[np.float64], problem: Problem) -> npt.NDAr
     """Return a filter in the order OIX as a kernel takes it that reads it in place."""
     if problem.filter_format == "XIO":
         filter_ = np.moveaxis(filter_, (1, 0), (-2, -1))
-    return elements(filter_, problem.dtype)
+    return elements(filter_, problem.types.filter)
 
 
 def elements(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:

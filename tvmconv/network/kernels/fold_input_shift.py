@@ -22,7 +22,11 @@ Vector = npt.NDArray[np.float64]
 def take_shift(chain: EpilogueChain, graph: Graph) -> None:
     """Take fixed numbers that are added to a chain's data into its bias, if no other than such convolutions need the sum."""
     total = graph.call(chain.data, "relax.add") if isinstance(chain.data, relax.Var) else None
-    if total is None or not all(_unpad(reader, chain.data, graph) for reader in graph.readers(chain.data)):
+    if (
+        total is None
+        or chain.problem.is_quantized
+        or not all(_unpad(reader, chain.data, graph) for reader in graph.readers(chain.data))
+    ):
         return
     for data, added in (total.args, reversed(total.args)):
         shift = by_channel(graph.array(added), chain.problem, chain.problem.in_channels)

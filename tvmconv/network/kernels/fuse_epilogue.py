@@ -20,6 +20,7 @@ from ..ir.constants import static_shape
 from ..ir.elementwise import RelaxOperators
 from ..ir.graph import Graph, by_channel, channel_axis
 from ..ir.problem_of import NotCoveredError, filter_of, problem_of
+from .follow_integers import follow_integers
 
 Vector = npt.NDArray[np.float64]
 
@@ -98,6 +99,9 @@ def follow(variable: relax.Var, graph: Graph, taken: Taken) -> EpilogueChain:
         filter=filter_of(call, array),
         constant=array,
     )
+    if problem.is_quantized:
+        follow_integers(chain, _RelaxOperations(graph, problem), graph, taken)
+        return chain
     found = _follow(chain, graph, taken, folds=True)
     chain.filter, bias = found.fold(problem, chain.filter, None)
     if bias is not None and bias.any():

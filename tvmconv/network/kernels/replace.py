@@ -113,10 +113,13 @@ class KernelReplacing(Rebinding):
     def _given(self, given: Any, problem: Problem, name: str) -> relax.Expr:
         """Return a tensor as a kernel takes the operand of this name; what another kernel computed is taken as it left it."""
         tensor = self._outputs.get(given, self.visit_expr(given))
-        return self.builder_.emit(_view(tensor, problem.operands[name][0], KERNEL_TYPES[problem.dtype].name))
+        if not isinstance(tensor, relax.Var):  # moved anew
+            tensor = self.builder_.emit(tensor)
+        shape, dtype = problem.operands[name]
+        return self.builder_.emit(_view(tensor, shape, KERNEL_TYPES[dtype].name))
 
     def _call(self, chain: Followed, filter_: relax.Expr) -> relax.Call:
-        kernel, dtype = self._kernel(chain), KERNEL_TYPES[chain.problem.dtype].name
+        kernel, dtype = self._kernel(chain), KERNEL_TYPES[chain.problem.types.output].name
         operands = chain.problem.operands
         arrays: dict[str, Any] = {"filter": filter_}
         for name, given in (("data", chain.data), ("residual", chain.residual)):

@@ -27,11 +27,11 @@ _CHANNELS_LAST = {
 }
 
 
-# ConvertLayout puts transpositions around operators whose layouts TVM has not: this is one element by element.
+# ConvertLayout puts transpositions around operators whose layouts TVM has not: these are element by element.
 _LAYOUTS = "FRelaxInferLayout"
-_SOFTPLUS = tvm.ir.Op.get("relax.nn.softplus")
-if _SOFTPLUS.get_attr(_LAYOUTS) is None:
-    _SOFTPLUS.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
+for _name in ("relax.nn.softplus", "relax.quantize", "relax.dequantize"):
+    if (_operator := tvm.ir.Op.get(_name)).get_attr(_LAYOUTS) is None:
+        _operator.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
 
 
 # Operators whose layout is that of their first argument, and whose arguments may change places.

@@ -25,6 +25,7 @@ from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
+from .quantized_operators import CONVERTERS, convert_quantized
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -95,6 +96,11 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
             outputs = [self._nodes[each.name] for each in graph.output]
             return self.bb.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
 
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        super()._check_for_unsupported_ops(
+            SimpleNamespace(node=[each for each in graph.node if each.op_type not in CONVERTERS])
+        )
+
     def _parse_array(self, tensor_proto: TensorProto) -> Any:
         if uses_external_data(tensor_proto):
             return tvm.runtime.tensor(np.array(array_of(tensor_proto)))
@@ -102,7 +108,11 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         convert = _CONVERTERS.get(op_name)
-        made = None if convert is None else convert(self.bb.emit, inputs, attrs)
+        made = (
+            convert_quantized(self.bb, op_name, inputs, attrs)
+            if convert is None
+            else convert(self.bb.emit, inputs, attrs)
+        )
         if made is not None:
             return self.bb.normalize(made)
         if op_name == "Pow":

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 # Microsoft's operators that the frontend reads as such. It looks at names alone.
 MICROSOFT = {"Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
+MICROSOFT |= {"QGemm", "QLinearAdd", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearMul"}
 
 
 def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:

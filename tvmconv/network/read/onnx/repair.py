@@ -14,6 +14,7 @@ from ....frontends.onnx.rules import node_problem
 from .constants import add_constant, compute
 from .expand_functions import types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
+from .quantized_operators import OF_DEQUANTIZED
 from .resize import resize
 from .unroll_recurrent import unroll
 
@@ -110,11 +111,21 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
 def _dequantize(node: NodeProto, given: dict[str, Any], model: ModelProto) -> list[NodeProto]:
     """Compute what is dequantized of constants, a filter: onnxruntime leaves it for its own kernels of integers."""
     constants = {each.name: each for each in model.graph.initializer}
-    if not all(not name or name in constants for name in node.input):
+    if not all(not name or name in constants for name in node.input) or _is_of_integers(node, model):
         return [node]
     array = compute(node.op_type, given, [constants.get(name) for name in node.input], model)
     add_constant(model, node.output[0], array)
     return []
+
+
+def _is_of_integers(node: NodeProto, model: ModelProto) -> bool:
+    """Return whether what a node dequantizes is multiplied by what is dequantized, too, alone: a filter of integers."""
+    readers = [each for each in model.graph.node if node.output[0] in each.input]
+    if not readers or any(each.op_type not in OF_DEQUANTIZED or each.input[1] != node.output[0] for each in readers):
+        return False
+    others = {each.input[0] for each in readers}
+    found = [each for each in model.graph.node if not others.isdisjoint(each.output)]
+    return bool(found) and all(each.op_type == "DequantizeLinear" for each in found)
 
 
 def _align(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:

@@ -1,0 +1,105 @@
+"""Follow sums of integers: the tensor of 8 bits that is multiplied, and all that comes after until it is one of 8 bits again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvm import relax
+
+from ...epilogue import Step
+from ...errors import InvalidProblemError
+from ...frontends.following import FollowedGraph
+from ...frontends.following import follow as walk
+from ...problem import Problem
+from ..ir.graph import Graph, by_channel, scalar
+from ..ir.problem_of import NotCoveredError
+from ..operators.quantize import QUANTIZED, step_of
+
+if TYPE_CHECKING:
+    from .fuse_epilogue import EpilogueChain, Taken, Vector
+
+
+def follow_integers(chain: EpilogueChain, source: FollowedGraph, graph: Graph, taken: Taken) -> None:
+    """Give a chain of integers what follows it: a bias of theirs, then steps in f32, of which the last may round to integers again.
+
+    Raises
+    ------
+    NotCoveredError
+        If what it multiplies is no tensor of 8 bits less a zero point.
+    """
+    chain.data, chain.problem = integer_data(chain.data, chain.problem, graph)
+    if (bias := _vector(chain, graph, "relax.add")) is not None:
+        chain.problem, chain.vectors["bias"] = chain.problem.with_(bias=True), bias
+    reader, call = _next(chain, graph, "relax.astype")
+    if reader is None or call is None or str(call.ty.dtype) != "float32":
+        return
+    chain.output, chain.problem = reader, _with_output(chain.problem, "f32")
+    if (scale := _vector(chain, graph, "relax.multiply")) is not None:
+        chain.problem, chain.vectors["scale"] = chain.problem.with_(epilogue=(Step("scale"),)), scale
+    # A bias of f32 is added after the scale.
+    if not chain.problem.bias and (shift := _vector(chain, graph, "relax.add")) is not None:
+        chain.problem, chain.vectors["bias"] = chain.problem.with_(bias=True, bias_dtype="f32"), shift
+    found = walk(source, chain.output, chain.problem.out_channels, taken, folds=False, fuse=True, takes=False)
+    chain.problem = chain.problem.with_(epilogue=(*chain.problem.epilogue, *found.steps))
+    chain.output, chain.residual = found.last, found.residual
+    reader, call = _next(chain, graph, "relax.quantize")
+    step = None if call is None else step_of(call)
+    if reader is not None and call is not None and step is not None and call.args[0].same_as(chain.output):
+        chain.problem = _with_output(chain.problem, QUANTIZED[str(call.ty.dtype)], step)
+        chain.output = reader
+
+
+def integer_data(expr: Any, problem: Problem, graph: Graph) -> tuple[Any, Problem]:
+    """Return the tensor of 8 bits that integers are of, and their problem, with its zero point.
+
+    Raises
+    ------
+    NotCoveredError
+        If they are no such tensor less a number.
+    """
+    moves: list[relax.Call] = []
+    zero = 0
+    while (call := graph.call(expr)) is not None:
+        name, (given, *others) = call.op.name, call.args
+        number = scalar(graph.array(others[0])) if name == "relax.subtract" else None
+        if name == "relax.astype" and str(given.ty.dtype) in QUANTIZED:
+            dtype = QUANTIZED[str(given.ty.dtype)] + problem.dtype.removeprefix(problem.types.data)
+            for move in reversed(moves):
+                given = relax.Call(move.op, [given, *move.args[1:]], move.attrs, move.ty_args)
+            try:
+                return given, problem.with_(dtype=dtype, zero_point=zero)
+            except InvalidProblemError as error:
+                raise NotCoveredError(str(error)) from error
+        if name in ("relax.permute_dims", "relax.reshape"):
+            moves.append(call)
+        elif number is not None:
+            zero += int(number)
+        else:
+            break
+        expr = given
+    raise NotCoveredError("what it multiplies is no tensor of 8 bits less a zero point")
+
+
+def _vector(chain: EpilogueChain, graph: Graph, name: str) -> Vector | None:
+    """Take an operator of one fixed number, or one a channel; None: something else follows."""
+    reader, call = _next(chain, graph, name)
+    if reader is None or call is None:
+        return None
+    other = call.args[1] if call.args[0].same_as(chain.output) else call.args[0]
+    vector = by_channel(graph.array(other), chain.problem, chain.problem.out_channels)
+    if vector is not None:
+        chain.output = reader
+    return vector
+
+
+def _next(chain: EpilogueChain, graph: Graph, name: str) -> tuple[relax.Var | None, relax.Call | None]:
+    """Return the one reader of the output, and its call; None if there is another, or it is a call of something else."""
+    readers = graph.readers(chain.output)
+    reader = readers[0] if len(readers) == 1 else None
+    return reader, graph.call(reader, name)
+
+
+def _with_output(problem: Problem, dtype: str, *steps: Step) -> Problem:
+    """Return a problem of integers with another type of its output, and further steps."""
+    of_sums = problem.dtype.removesuffix(problem.types.output)
+    return problem.with_(dtype=of_sums + dtype, epilogue=(*problem.epilogue, *steps))

@@ -1,0 +1,59 @@
+"""QuantizeLinear between kernels, as their epilogues have it: ties to even, then the zero point; TVM's (0.27) rounds ties away from zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+
+from ...algorithms.epilogue import apply_operator
+from ...algorithms.types import narrow
+from ...dtypes import ROWS
+from ...epilogue import Step
+from ..ir.constants import constant
+from ..ir.graph import scalar
+
+# Names in a Problem of the types that numbers are quantized to.
+QUANTIZED = {ROWS[name].numpy: name for name in ("u8", "s8")}
+
+
+def step_of(call: relax.Call) -> Step | None:
+    """Return the step of an epilogue that a call of ``relax.quantize`` is; None: its numbers are not fixed, or others."""
+    scale, zero = (scalar(constant(each)) for each in call.args[1:])
+    if scale is None or zero is None or str(call.ty.dtype) not in QUANTIZED or str(call.args[0].ty.dtype) != "float32":
+        return None
+    return Step("q", (scale, zero)) if scale > 0 and np.isfinite(scale) else None
+
+
+def quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return an operator that rounds to integers of 8 bits as a function; TVM's of other types."""
+    out, step = str(call.ty.dtype), step_of(call)
+    if out not in QUANTIZED or str(call.args[0].ty.dtype) != "float32":
+        return call.op.get_attr("FLegalize")(builder, call)
+    axis = int(call.attrs.axis)
+
+    def rounded(x: Any, scale: Any, zero: Any) -> Any:
+        quotient = x / scale
+        quotient = tirx.if_then_else(tirx.isnan(quotient), tirx.const(0, "float32"), quotient)
+        return narrow(tirx.nearbyint(quotient) + zero.astype("float32"), QUANTIZED[out])
+
+    def by_step(data: te.Tensor) -> te.Tensor:
+        assert step is not None
+        given = step
+
+        def element(*at: Any) -> Any:
+            return narrow(apply_operator(given, data(*at)), QUANTIZED[out])
+
+        return te.compute(data.shape, element, "quantize", tag=topi.tag.ELEMWISE)
+
+    def by_tensors(data: te.Tensor, scale: te.Tensor, zero: te.Tensor) -> te.Tensor:
+        def of(tensor: te.Tensor, at: tuple[Any, ...]) -> Any:
+            alone = all(int(extent) == 1 for extent in tensor.shape)
+            return tensor(*[0] * len(tensor.shape)) if alone else tensor(at[axis])
+
+        return te.compute(data.shape, lambda *at: rounded(data(*at), of(scale, at), of(zero, at)), "quantize")
+
+    if step is not None:
+        return builder.call_te(by_step, call.args[0], primfunc_name_hint="quantize")
+    return builder.call_te(by_tensors, *call.args, primfunc_name_hint="quantize")

@@ -1,0 +1,155 @@
+"""Quantized operators of ONNX as sums of integers, which kernels compute exactly, and what is done with them in f32.
+
+Sums are convolutions or products of data less its zero point, in 16 bits, by a filter of integers; TVM's frontend has them as f32. What
+follows a QLinearConv is multiplied by one factor; a Conv or a product between DequantizeLinear and QuantizeLinear has the scales of
+both, and what follows stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ....errors import InvalidProblemError
+from ....frontends.onnx.rules import node_problem
+from ...ir.constants import constant, static_shape
+from ...ir.operators import CONVOLUTIONS, TRANSPOSED
+
+Emit = Callable[[relax.Expr], relax.Expr]
+Array = npt.NDArray[Any]
+EIGHT_BITS = ("uint8", "int8")
+_LAYOUTS = {1: "W", 2: "HW", 3: "DHW"}
+# Beside sums of 65,792 products of both types' extremes no bias has room; of fewer, a larger one is one of f32.
+_MOST_BIAS = 2**24
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Integers of 8 bits, the scale of each, and what is taken off each before.
+
+    Attributes
+    ----------
+    values
+        The tensor, of integers.
+    scale, zero
+        Fixed numbers, one or one along `axis`.
+    """
+
+    values: relax.Expr
+    scale: Array
+    zero: Array
+    axis: int
+
+    @property
+    def array(self) -> Array | None:
+        """The integers, if they are fixed."""
+        return constant(self.values)
+
+
+def read_quantized(values: relax.Expr, scale: Any, zero: Any, axis: int = 1) -> Quantized | None:
+    """Return integers of 8 bits whose scale and zero point are fixed; None: they are others."""
+    fixed = constant(scale)
+    offset = np.zeros(1, np.int64) if zero is None else constant(zero)
+    if fixed is None or offset is None or str(values.ty.dtype) not in EIGHT_BITS or str(fixed.dtype) != "float32":
+        return None
+    if not (np.isfinite(fixed).all() and (fixed > 0).all()):
+        raise ValueError(
+            f"has a scale of {fixed.reshape(-1)[~(np.isfinite(fixed) & (fixed > 0)).reshape(-1)][0]}: scales are positive"
+        )
+    return Quantized(values, fixed, offset.astype(np.int64), axis % max(values.ty.ndim, 1))
+
+
+def dequantized(builder: relax.BlockBuilder, expr: Any) -> Quantized | None:
+    """Return what a tensor is dequantized of; None: of nothing such."""
+    call = builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+    if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.dequantize":
+        return None
+    values, scale, zero = call.args
+    return read_quantized(values, scale, zero, int(call.attrs.axis))
+
+
+def convolve(emit: Emit, kind: str, data: Quantized, weights: Quantized, given: dict[str, Any]) -> relax.Expr | None:
+    """Return the sums of a Conv or ConvTranspose in 32 bits; None: they are no convolution of integers that kernels have."""
+    array, shape = weights.array, static_shape(data.values.ty)
+    if array is None or shape is None or data.zero.size != 1:
+        return None
+    named = {name: each.decode() if isinstance(each, bytes) else each for name, each in given.items()}
+    try:
+        problem = node_problem(kind, named, shape, array.shape)
+    except InvalidProblemError:
+        return None
+    outputs = 1 if kind == "ConvTranspose" else 0
+    filter_ = _less_zeros(array, weights.zero, weights.axis, outputs)
+    if filter_ is None or (kind == "ConvTranspose" and problem.groups > 1 and weights.zero.size > 1):
+        return None
+    letters = _LAYOUTS[problem.rank]
+    attributes = {
+        "strides": list(problem.strides),
+        "padding": [*problem.pads_begin, *problem.pads_end],
+        "dilation": list(problem.dilations),
+        "groups": problem.groups,
+        "data_layout": f"NC{letters}",
+        "out_dtype": "int32",
+    }
+    centred = _centred(emit, data)
+    if kind == "Conv":
+        return emit(CONVOLUTIONS[problem.rank](centred, filter_, kernel_layout=f"OI{letters}", **attributes))
+    attributes["output_padding"] = list(problem.output_padding)
+    return emit(TRANSPOSED[problem.rank](centred, filter_, kernel_layout=f"IO{letters}", **attributes))
+
+
+def multiply(emit: Emit, data: Quantized, weights: Quantized) -> relax.Expr | None:
+    """Return the sums of a product with a fixed matrix in 32 bits; None: it is another."""
+    array = weights.array
+    if array is None or array.ndim != 2 or data.zero.size != 1 or data.scale.size != 1:
+        return None
+    filter_ = _less_zeros(array, weights.zero, weights.axis, 1)
+    return None if filter_ is None else emit(relax.op.matmul(_centred(emit, data), filter_, out_dtype="int32"))
+
+
+def _centred(emit: Emit, data: Quantized) -> relax.Expr:
+    """Return data less its zero point, which padding is then 0 of."""
+    values = emit(relax.op.astype(data.values, "int16"))
+    zero = int(data.zero.item())
+    return emit(relax.op.subtract(values, relax.const(zero, "int16"))) if zero else values
+
+
+def _less_zeros(array: Array, zeros: Array, axis: int, outputs: int) -> relax.Expr | None:
+    """Return a filter less its zero points, of 8 bits if it fits; None: they are of another axis than that of the outputs."""
+    if zeros.size > 1 and (axis != outputs or zeros.size != array.shape[axis]):
+        return None
+    shape = [-1 if at == axis and zeros.size > 1 else 1 for at in range(array.ndim)]
+    centred = array.astype(np.int16) - zeros.reshape(shape).astype(np.int16)
+    fits = centred.size == 0 or (centred.min() >= -128 and centred.max() <= 127)
+    return relax.const(centred.astype(np.int8 if fits else np.int16))
+
+
+def scaled(emit: Emit, sums: relax.Expr, factor: Array, axis: int) -> relax.Expr:
+    """Return sums in f32, each channel by its factor."""
+    values = emit(relax.op.astype(sums, "float32"))
+    return emit(relax.op.multiply(values, _of_channels(factor.astype(np.float32), sums.ty.ndim, axis)))
+
+
+def with_bias(emit: Emit, sums: relax.Expr, bias: Array, axis: int) -> relax.Expr:
+    """Return numbers with a bias of their type."""
+    return emit(relax.op.add(sums, _of_channels(bias.astype(str(sums.ty.dtype)), sums.ty.ndim, axis)))
+
+
+def _of_channels(vector: Array, rank: int, axis: int) -> relax.Expr:
+    """Return numbers of channels, or one for all, as a tensor that is broadcast."""
+    shape = [1] * rank
+    shape[axis] = vector.size
+    return relax.const(np.ascontiguousarray(vector.reshape(shape)))
+
+
+def integer_bias(bias: Array, factor: Array) -> Array | None:
+    """Return the bias of sums whose products with a factor are a bias in f32; None: it is no such."""
+    with np.errstate(all="ignore"):
+        numbers = np.rint(bias.astype(np.float64) / factor.astype(np.float64))
+        same = np.array_equal((numbers.astype(np.float32) * factor).astype(np.float32), bias)
+    return numbers.astype(np.int32) if same and np.abs(numbers).max(initial=0) < _MOST_BIAS else None

@@ -1,0 +1,215 @@
+"""Converters of ONNX's operators on integers, and of those between DequantizeLinear and QuantizeLinear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ...ir.constants import constant
+from .quantized import (
+    Array,
+    Quantized,
+    convolve,
+    dequantized,
+    integer_bias,
+    multiply,
+    read_quantized,
+    scaled,
+    with_bias,
+)
+
+Convert = Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], relax.Expr | None]
+# Operators that are read as sums of integers where what they take is dequantized.
+OF_DEQUANTIZED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given: dict[str, Any]) -> relax.Expr | None:
+    """Return an operator by sums of integers; None: it is none such, and `inputs` are what the frontend is to read."""
+    taken = [inputs[at] if at < len(inputs) else None for at in range(max(9, len(inputs)))]
+    if kind in OF_DEQUANTIZED:
+        made = _between(builder, kind, taken, given)
+        if made is None:
+            for at in range(min(len(inputs), 2)):
+                inputs[at] = _folded(builder, inputs[at])
+        return made
+    if kind not in CONVERTERS:
+        return None
+    made = CONVERTERS[kind](builder, taken, given)
+    if made is None:
+        raise ValueError(
+            f"{kind} is read with one fixed zero point of its data, a fixed filter, and fixed scales and zero points of that"
+        )
+    return made
+
+
+def _between(builder: relax.BlockBuilder, kind: str, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
+    """Return a convolution or product of what is dequantized, with its bias, in f32."""
+    data, weights = (dequantized(builder, each) for each in inputs[:2])
+    bias = constant(inputs[2])
+    if data is None or weights is None or data.scale.size != 1 or (inputs[2] is not None and bias is None):
+        return None
+    if kind == "Gemm":
+        weights = _as_matrix(weights, given)
+        if weights is None:
+            return None
+    sums = _sums(builder, kind, data, weights, given)
+    if sums is None:
+        return None
+    axis = sums.ty.ndim - 1 if kind in ("Gemm", "MatMul") else 1
+    factor = (data.scale.reshape(-1) * _scales(weights, int(sums.ty.shape[axis]))).astype(np.float32)
+    if bias is None or bias.size not in (1, factor.size, int(sums.ty.shape[axis])):
+        return scaled(builder.emit, sums, factor, axis) if bias is None else None
+    whole = integer_bias(bias.reshape(-1), factor)
+    if whole is not None:
+        return scaled(builder.emit, with_bias(builder.emit, sums, whole, axis), factor, axis)
+    return with_bias(builder.emit, scaled(builder.emit, sums, factor, axis), bias.reshape(-1), axis)
+
+
+def _sums(
+    builder: relax.BlockBuilder, kind: str, data: Quantized, weights: Quantized, given: dict[str, Any]
+) -> relax.Expr | None:
+    if kind in ("Conv", "ConvTranspose"):
+        return convolve(builder.emit, kind, data, weights, given)
+    return multiply(builder.emit, data, weights)
+
+
+def _scales(weights: Quantized, outputs: int) -> Array:
+    """Return the scale of each output channel, or one for all: of a transposed convolution's groups they are the same."""
+    scale = weights.scale.reshape(-1)
+    return scale if scale.size in (1, outputs) else np.tile(scale, outputs // scale.size)
+
+
+def _as_matrix(weights: Quantized, given: dict[str, Any]) -> Quantized | None:
+    """Return the weights of a Gemm as those of a product; None: it does more."""
+    array = weights.array
+    if given.get("transA", 0) or given.get("alpha", 1.0) != 1 or given.get("beta", 1.0) != 1 or array is None:
+        return None
+    if not given.get("transB", 0):
+        return weights
+    return Quantized(relax.const(np.ascontiguousarray(array.T)), weights.scale, weights.zero, 1 - weights.axis)
+
+
+def _folded(builder: relax.BlockBuilder, expr: Any) -> Any:
+    """Return the numbers of what is dequantized, where they are fixed."""
+    found = dequantized(builder, expr)
+    array = None if found is None else found.array
+    if found is None or array is None:
+        return expr
+    shape = [-1 if at == found.axis else 1 for at in range(array.ndim)]
+    zero, scale = (each.reshape(shape if each.size > 1 else [1] * array.ndim) for each in (found.zero, found.scale))
+    return relax.const(((array.astype(np.int32) - zero).astype(np.float32) * scale).astype(np.float32))
+
+
+def _qlinear(kind: str) -> Convert:
+    """Return the converter of a QLinearConv or QLinearMatMul, which may have a bias of QGemm's: one factor, a rounding, the zero point."""
+
+    def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
+        x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = inputs
+        axis = 0 if kind == "Conv" else w.ty.ndim - 1
+        data, weights, output = (
+            read_quantized(x, x_scale, x_zero),
+            read_quantized(w, w_scale, w_zero, axis),
+            constant(y_scale),
+        )
+        zero = constant(y_zero)
+        if data is None or weights is None or output is None or output.size != 1 or zero is None or zero.size != 1:
+            return None
+        if not (np.isfinite(output).all() and (output > 0).all()):
+            raise ValueError(f"has an output scale of {output.item()}: scales are positive")
+        sums, offset = _sums(builder, kind, data, weights, given), constant(bias)
+        if sums is None or (bias is not None and offset is None):
+            return None
+        channels = 1 if kind == "Conv" else sums.ty.ndim - 1
+        if offset is not None:
+            sums = with_bias(builder.emit, sums, offset.reshape(-1), channels)
+        factor = (data.scale.reshape(-1) * weights.scale.reshape(-1)).astype(np.float32) / output.reshape(-1)
+        values = scaled(builder.emit, sums, factor.astype(np.float32), channels)
+        one, added = relax.const(np.float32(1)), relax.const(zero.reshape(()))
+        return relax.op.quantize(values, one, added, axis=0, out_dtype=str(zero.dtype))
+
+    return convert
+
+
+def _integer(kind: str) -> Convert:
+    """Return the converter of a ConvInteger or MatMulInteger: sums."""
+
+    def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
+        x, w, x_zero, w_zero = inputs[:4]
+        one, axis = relax.const(np.ones(1, np.float32)), 0 if kind == "Conv" else w.ty.ndim - 1
+        data, weights = read_quantized(x, one, x_zero), read_quantized(w, one, w_zero, axis)
+        return None if data is None or weights is None else _sums(builder, kind, data, weights, given)
+
+    return convert
+
+
+def _gemm(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
+    """Return a QGemm: a QLinearMatMul with a bias, or without an output's scale a product in f32."""
+    a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = inputs
+    weights = read_quantized(b, b_scale, b_zero, 0 if given.get("transB", 0) else 1)
+    plain = None if weights is None else _as_matrix(weights, given)
+    if plain is None:
+        return None
+    numbers = [relax.const(plain.scale), relax.const(plain.zero.astype(np.int32))]
+    if y_scale is not None:
+        return _qlinear("MatMul")(builder, [a, a_scale, a_zero, plain.values, *numbers, y_scale, y_zero, bias], {})
+    data, offset = read_quantized(a, a_scale, a_zero), constant(bias)
+    sums = None if data is None else multiply(builder.emit, data, plain)
+    if data is None or sums is None or (bias is not None and offset is None):
+        return None
+    if offset is not None:
+        sums = with_bias(builder.emit, sums, offset.reshape(-1), 1)
+    return scaled(builder.emit, sums, data.scale.reshape(-1) * plain.scale.reshape(-1), 1)
+
+
+def _in_f32(builder: relax.BlockBuilder, values: Any, scale: Any, zero: Any) -> relax.Expr:
+    """Return integers by their scale and zero point, each one number."""
+    numbers = (builder.emit(relax.op.reshape(each, ())) for each in (scale, zero))
+    return builder.emit(relax.op.dequantize(values, *numbers, axis=0, out_dtype="float32"))
+
+
+def _rounded(builder: relax.BlockBuilder, values: relax.Expr, scale: Any, zero: Any) -> relax.Expr | None:
+    numbers = constant(scale), constant(zero)
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    given = (relax.const(each.reshape(())) for each in numbers if each is not None)
+    return relax.op.quantize(builder.emit(values), *given, axis=0, out_dtype=str(numbers[1].dtype))
+
+
+def _of_two(operator: Callable[..., Any]) -> Convert:
+    """Return the converter of a QLinearAdd or QLinearMul."""
+
+    def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
+        left, right = _in_f32(builder, *inputs[:3]), _in_f32(builder, *inputs[3:6])
+        return _rounded(builder, operator(left, right), *inputs[6:8])
+
+    return convert
+
+
+def _average(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
+    """Return a QLinearGlobalAveragePool."""
+    rank, last = inputs[0].ty.ndim, given.get("channels_last", 0)
+    axes = list(range(1, rank - 1) if last else range(2, rank))
+    return _rounded(builder, relax.op.mean(_in_f32(builder, *inputs[:3]), axes, keepdims=True), *inputs[3:5])
+
+
+def _concat(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
+    """Return a QLinearConcat: the output's scale and zero point come first."""
+    given_inputs = [each for each in inputs if each is not None]
+    parts = [_in_f32(builder, *given_inputs[at : at + 3]) for at in range(2, len(given_inputs), 3)]
+    return _rounded(builder, relax.op.concat(parts, int(given["axis"])), *given_inputs[:2])
+
+
+CONVERTERS: dict[str, Convert] = {
+    "ConvInteger": _integer("Conv"),
+    "MatMulInteger": _integer("MatMul"),
+    "QGemm": _gemm,
+    "QLinearAdd": _of_two(relax.op.add),
+    "QLinearConcat": _concat,
+    "QLinearConv": _qlinear("Conv"),
+    "QLinearGlobalAveragePool": _average,
+    "QLinearMatMul": _qlinear("MatMul"),
+    "QLinearMul": _of_two(relax.op.multiply),
+}
