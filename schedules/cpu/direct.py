@@ -77,7 +77,7 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: 
     sch.decompose_reduction(part, step)
     sch.decompose_reduction(acc, tap)
     steps.skip_padding(sch, window, sx, part_lane)
-    if window.vnni_factor == 2:
+    if window.vnni_factor > 1:
         import_dot(sch, task, window, lanes, target)
 
 
@@ -144,5 +144,5 @@ def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target
     sch.decompose_reduction(acc, taps[0])
     steps.skip_padding(sch, window, x, lane)
     sch.annotate(unrolled, APART, 1)
-    if window.vnni_factor == 2:
+    if window.vnni_factor > 1:
         import_dot(sch, task, window, lanes, target)

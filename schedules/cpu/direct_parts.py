@@ -98,7 +98,7 @@ def sum_by_parts(
     sch.decompose_reduction(sum_of_part, taps[0] if taps else step)
     sch.decompose_reduction(acc, part)
     steps.skip_padding(sch, window, sx, part_lane)
-    if window.vnni_factor == 2:
+    if window.vnni_factor > 1:
         import_dot(sch, task, window, lanes, target)
     return task if taps_together(window) else phases[-1]
 

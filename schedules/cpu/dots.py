@@ -1,7 +1,7 @@
 """Dot products of pairs: each lane adds the products of both numbers of a pair to a sum.
 
 Of bf16 AVX512-BF16's and BFDOT; of 16-bit integers vpmaddwd, which adds two products exactly, and an addition: never vpmaddubsw,
-which saturates.
+which saturates. Of quads of bytes vpdpbusd.
 
 TVM's code generation has no bf16, so the instruction comes as LLVM IR text: a function around LLVM's
 intrinsic that is inlined wherever it is called. A broadcast pair of data meets a vector of filter pairs.
@@ -22,7 +22,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.cpu.windows.window import Window
-from tvmconv.algorithms.pairs import DOT, DOT_S16, rounding_text
+from tvmconv.algorithms.pairs import DOT, DOT_S16, DOT_U8S8, rounding_text
 from tvmconv.targets.target import CpuTarget
 
 _DOT = """
@@ -36,20 +36,44 @@ define <{lanes} x float> @{dot}_{lanes}(<{lanes} x float> %sum, <{lanes} x i32> 
 """
 
 
+# TVM prints no quotation marks of texts in a schedule, which rules assembly out.
 _DOT_S16 = """
+declare <{lanes} x i32> @llvm.x86.{intrinsic}(<{halves} x i16>, <{halves} x i16>)
 define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i32> %a, <{lanes} x i32> %b) alwaysinline nounwind {{
-  %p = call <{lanes} x i32> asm "vpmaddwd $2, $1, $0", "=v,v,v"(<{lanes} x i32> %a, <{lanes} x i32> %b) nounwind willreturn memory(none)
+  %x = bitcast <{lanes} x i32> %a to <{halves} x i16>
+  %y = bitcast <{lanes} x i32> %b to <{halves} x i16>
+  %p = call <{lanes} x i32> @llvm.x86.{intrinsic}(<{halves} x i16> %x, <{halves} x i16> %y)
   %r = add <{lanes} x i32> %sum, %p
+  ret <{lanes} x i32> %r
+}}
+"""
+# Data's bytes have no sign, the filter's have one. It is exact: vpdpbusds saturates.
+_DOT_U8S8 = """
+declare <{lanes} x i32> @llvm.x86.{intrinsic}(<{lanes} x i32>, <{quarters} x i8>, <{quarters} x i8>)
+define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i32> %a, <{lanes} x i32> %b) alwaysinline nounwind {{
+  %x = bitcast <{lanes} x i32> %a to <{quarters} x i8>
+  %y = bitcast <{lanes} x i32> %b to <{quarters} x i8>
+  %r = call <{lanes} x i32> @llvm.x86.{intrinsic}(<{lanes} x i32> %sum, <{quarters} x i8> %x, <{quarters} x i8> %y)
   ret <{lanes} x i32> %r
 }}
 """
 
 
+def _intrinsic(dot: str, lanes: int) -> str:
+    """Return the end of the name of LLVM's intrinsic for integers."""
+    if dot == DOT_U8S8:
+        return f"avx512.vpdpbusd.{32 * lanes}"
+    return {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd"}.get(lanes, "avx512.pmaddw.d.512")
+
+
 def import_dot(sch: Schedule, outside: LoopRV, window: Window, lanes: int, target: CpuTarget) -> None:
     """Define the functions of so many lanes at the loop `outside`, within which a window's products call them."""
     if window.problem.is_quantized:
+        dot, text = (DOT_U8S8, _DOT_U8S8) if window.vnni_factor == 4 else (DOT_S16, _DOT_S16)
+        intrinsic = _intrinsic(dot, lanes)
+        given = text.format(dot=dot, lanes=lanes, halves=2 * lanes, quarters=4 * lanes, intrinsic=intrinsic)
         if window.vnni_factor > 1:
-            sch.annotate(outside, "pragma_import_llvm", _DOT_S16.format(dot=DOT_S16, lanes=lanes))
+            sch.annotate(outside, "pragma_import_llvm", given)
         return
     intrinsic = target.isa.dot_intrinsic.format(lanes=lanes, halves=2 * lanes, bits=32 * lanes)
     import_round(sch, outside, lanes, _DOT.format(dot=DOT, lanes=lanes, halves=2 * lanes, intrinsic=intrinsic))

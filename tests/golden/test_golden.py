@@ -77,6 +77,13 @@ MATRICES = {
     "mmla": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "mmla_strided": "conv2d-n1-i66x27x27-o40x14x14-k3x3-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-bf16",
 }
+# Of integers: by pairs, and where it has VNNI by quads.
+INTEGERS = {
+    "integers": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-zx3-bias-scale-q_0.1_3",
+}
+QUADS = {
+    "quads": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-q_0.1_3",
+}
 # Where it has AMX.
 TILES = {
     "amx": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
@@ -107,7 +114,7 @@ NAMED = sorted(
 
 
 def scheduled_text(name: str, target: str) -> str:
-    signature = (CASES | DOT | MATRICES | TILES)[name]
+    signature = (CASES | DOT | MATRICES | INTEGERS | QUADS | TILES)[name]
     problem, cpu = parse_signature(signature), Target.parse(target)
     named = next((each for each in NAMED if name.startswith(each)), None)
     choice = Choice(named) if named else plain_choice(problem, cpu, default_choice(problem, cpu, "strict"))
@@ -125,6 +132,8 @@ def scheduled_text(name: str, target: str) -> str:
         *product(CASES, ["x86-64-v3", "x86-64-v4"]),
         *product(DOT, ["znver4"]),
         *product(MATRICES, ["neoverse-v1"]),
+        *product(INTEGERS, ["x86-64-v3"]),
+        *product(QUADS, ["cascadelake", "alderlake"]),
         *(pytest.param(name, "sapphirerapids", marks=pytest.mark.smoke) for name in TILES),
     ],
 )

@@ -159,7 +159,12 @@ def test_smoke_has_every_exact_algorithm() -> None:
     cpu = Target.parse("sapphirerapids")
     tested = {each.name for one in SMOKE for each in algorithms.applicable(parse_signature(one), cpu, "strict")}
     exact = {each.name for each in algorithms.ALGORITHMS if (each.kind, each.numerical_class) == ("cpu", "exact")}
-    elsewhere = {"constant", "mmla", "amx_exact"}  # BFMMLA is of 64-bit ARM: test_aarch64.py; f32 by tiles: test_amx.py
+    elsewhere = {
+        "constant",
+        "mmla",
+        "amx_exact",
+        "quads",
+    }  # integers: test_integers.py; BFMMLA is of 64-bit ARM: test_aarch64.py; f32 by tiles: test_amx.py
     assert tested == exact - elsewhere, "SMOKE needs a problem of each"
 
 

@@ -154,7 +154,7 @@ def test_a_record_is_what_is_shown(no_records: Path, capsys: pytest.CaptureFixtu
         (["--stage", "cuda", "--target", "x86-64-v3"], ["'cuda', which x86-64-v3 does not have", "te, schedule, passes, tir, llvm"]),
         (["--stage", "asm", "--target", "cuda:sm_90"], ["'asm', which cuda:sm_90 does not have", "cuda, sass"]),
         (["--stage", "padding", "--target", "cuda:sm_90"], ["'padding', which cuda:sm_90 does not have", "cuda, sass"]),
-        (["--stage", "te", "--algorithm", "dot"], ["dot does not compute", "it multiplies bf16, not f32", "these do:", "direct"]),
+        (["--stage", "te", "--algorithm", "dot"], ["dot does not compute", "it multiplies bf16 and integers, not f32", "these do:", "direct"]),
         (["--stage", "te", "--algorithm", "cuda_fma"], ["it is for targets of the kind cuda"]),
         (["--stage", "te", "--algorithm", "fft"], ["algorithm is 'fft'; allowed: ", "winograd4"]),
         (["--stage", "asm", "--algorithm", "direct", "--sketch", "9"], ["sketches for this problem; there is no sketch 9"]),

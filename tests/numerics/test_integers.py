@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +20,13 @@ from tvmconv.algorithms import table as algorithms
 from tvmconv.errors import BundleError, InputError, TvmconvError
 from tvmconv.exporting.plan import plan
 from tvmconv.fills import exact_case
+from tvmconv.isa import native
+from tvmconv.isa.machine import missing_features
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.lowering.compiler import Choice, samples
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
+from tvmconv.support.toolchain import run_compiler
 from tvmconv.targets.target import CpuTarget, Target
 
 HOST = Target.parse("host")
@@ -39,6 +46,8 @@ PROBLEMS = [
     "conv2d-n1-i12x9x9-o12x9x9-k5x5-s1x1-d1x1-p2x2_2x2-g12-NCX-OIX-u8s16u8-zx128-bias-scale-clip_0_6-q_0.05_0",
     f"conv2d-n1-i64x9x13-o64x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-u8s8s8-zx9-{Q}",
     "conv2d-n1-i1x28x28-o20x24x24-k5x5-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8u8-bias-scale-q_before_reciprocal_0.1_7",
+    # Data without zero points.
+    "conv2d-n1-i64x9x9-o40x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-relu-q_0.1_3",
     "conv2d-n1-i2048x2x2-o64x2x2-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8s32-bias",
 ]  # fmt: skip
 
@@ -89,3 +98,57 @@ def test_a_bundle_computes_what_its_signature_says(tmp_path: Path) -> None:
         plan(registry.bundles[0], "library")
     with pytest.raises(TvmconvError, match=r"no kernel for cuda:sm_90 computes problems of u8s8u8"):
         algorithms.applicable(problem, Target.parse("cuda:sm_90"))
+
+
+# AVX-VNNI without what else CPUs with it have and others lack: the compiled code is that of these CPUs.
+VNNI = "alderlake-no-gfni"
+OF_QUADS = [
+    "conv2d-n1-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-q_0.1_3",
+    "conv2d-n1-i3x12x12-o24x6x6-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-u8s8s32",
+    "conv2d-n1-i128x5x5-o40x5x5-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-u8s8f32-bias_f32-scale-relu",
+    "conv1d-n2-i22x30-o20x28-k3-s1-d1-p0_0-g2-NXC-XIO-u8s8s8-scale-q_before_0.1_-3",
+    "backprop2d-n1-i20x5x6-o12x10x12-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-q_0.1_3",
+]
+EMULATED = """
+import sys
+from pathlib import Path
+
+from kernels import assert_exact
+
+from tvmconv.lowering.compiler import Choice
+from tvmconv.signature import parse_signature
+from tvmconv.support.toolchain import run_compiler
+from tvmconv.targets.target import Target
+
+for signature in sys.argv[3:]:
+    assert_exact(parse_signature(signature), Target.parse(sys.argv[1]), Path(sys.argv[2]), Choice("quads"))
+"""
+
+
+def test_quads_are_exact_where_their_instruction_is_emulated(tmp_path: Path) -> None:
+    """All but vpdpbusd runs as it is; `vnni.c` computes that."""
+    target = Target.parse(VNNI)
+    if native() is not X86 or (lacking := missing_features([each for each in target.features if each != "avx_vnni"])):
+        pytest.skip(f"this CPU lacks {lacking}, which CPUs with AVX-VNNI have")
+    run_compiler(
+        ("-O3", "-mavx2", "-shared", "-fPIC", str(Path(__file__).with_name("vnni.c")), "-o", "vnni.so", "-ldl"),
+        tmp_path,
+    )
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-c", EMULATED, VNNI, str(tmp_path), *OF_QUADS],
+        env={**os.environ, "LD_PRELOAD": str(tmp_path / "vnni.so"), "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_quads_take_data_without_zero_points_alone() -> None:
+    problem, quads = parse_signature(OF_QUADS[0]), algorithms.get("quads")
+    assert quads.covers(problem, Target.parse("cascadelake")) is None
+    assert quads.covers(problem, Target.parse("x86-64-v3")) == "x86-64-v3 has no avx512_vnni or avx_vnni"
+    for other in (problem.with_(zero_point=1), problem.with_(dtype="s8s8u8"), problem.with_(filter_zero_point=2)):
+        reason = quads.covers(other, Target.parse("cascadelake"))
+        assert reason == "it multiplies data of u8 by filters of s8, both without a zero point"
+        assert algorithms.applicable(other, Target.parse("cascadelake"))[0].name == "dot"

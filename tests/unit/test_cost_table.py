@@ -41,7 +41,8 @@ TRIED = ("divisors", "range")
 # Why a constant is not about a CPU, which would have it in its row.
 REASONS = {
     "the problem: how often what is read, copied or transformed once is used, or how much of a vector is empty": """
-        direct.LEAST_PER_GROUP direct.LEAST_PACKED_PIXELS direct.LEAST_STREAMED_PRODUCTS direct.MOST_TASK_PIXELS
+        direct.LEAST_PER_GROUP direct.LEAST_OF_QUADS direct.LEAST_PACKED_PIXELS direct.LEAST_STREAMED_PRODUCTS
+        direct.MOST_TASK_PIXELS
         direct.LEAST_CHANNELS_OF_PARTS direct_plan.MOST_COPIED_PRODUCTS direct_plan.LEAST_ROWS filter_parts.LEAST_ROWS_OF_SHARE
         inner.LEAST_PRODUCTS
         inner.MOST_PIXELS mmla.LEAST_CHANNELS paired_taps.LEAST_USED plain.LEAST_TAPS plain.LEAST_PRODUCTS

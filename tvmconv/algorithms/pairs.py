@@ -1,6 +1,7 @@
 """Pairs of bf16: two neighbouring channels in one uint32, the first in its lowest bits, as AVX512-BF16 multiplies them.
 
-BFMMLA multiplies quads: four channels in one uint64. Integers are pairs of 16 bits, less their zero points, as vpmaddwd multiplies them.
+BFMMLA multiplies quads: four channels in one uint64. Integers are pairs of 16 bits, less their zero points, as vpmaddwd multiplies them;
+or quads of 8 bits, data without sign, as vpdpbusd does.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from .types import sum_type
 # Call of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
 DOT_S16 = "tvmconv_dot_s16"
+DOT_U8S8 = "tvmconv_dot_u8s8"
+# Written before the instruction where AVX-VNNI alone has it.
+VEX = "{vex} "
 # The types of their sums.
-DOT_SUMS = {DOT: "float32", DOT_S16: "int32"}
+DOT_SUMS = {DOT: "float32", DOT_S16: "int32", DOT_U8S8: "int32"}
 ROUND = "tvmconv_round_bf16"
 # Call of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
 MATRIX = "tvmconv_matrix_bf16"
@@ -35,7 +39,12 @@ _BITS = 16  # of a channel
 
 def element_type(problem: Problem, count: int) -> str:
     """Return the TVM type of an element of `count` channels, as it is multiplied."""
-    return sum_type(problem) if count == 1 else _ELEMENT_TYPES[count]
+    return sum_type(problem) if count == 1 else "uint32" if problem.is_quantized else _ELEMENT_TYPES[count]
+
+
+def channel_bits(problem: Problem, count: int) -> int:
+    """Return the bits of a channel in an element of so many."""
+    return 8 if problem.is_quantized and count == 4 else _BITS
 
 
 def stored_type(problem: Problem, count: int) -> str:
@@ -50,7 +59,9 @@ def reads_pairs(problem: Problem, count: int = 2) -> bool:
 
 def lies_ready(problem: Problem, count: int, in_pairs: bool) -> bool:
     """Return whether data lies as it is multiplied, by elements of `count` channels, which it may consist of already."""
-    return not problem.is_quantized and (in_pairs if count > 1 else problem.dtype == "f32")
+    if count > 1:
+        return in_pairs and (not problem.is_quantized or count == 4)
+    return problem.dtype == "f32"
 
 
 def filter_in_pairs(problem: Problem, count: int = 2) -> bool:
@@ -66,34 +77,36 @@ def filter_channels(problem: Problem) -> int:
     return (1 - outer) if problem.filter_format == "OIX" else outer - 2
 
 
-def pair(load: Callable[[int], Any], first: Any, channels: int, count: int = 2) -> Any:
-    """Return ``load(0)`` to ``load(count - 1)``, zeros for those of ``first + 1`` on that are not one of `channels`."""
-    dtype = _ELEMENT_TYPES[count]
+def pair(load: Callable[[int], Any], first: Any, channels: int, count: int = 2, bits: int = _BITS) -> Any:
+    """Return ``load(0)`` to ``load(count - 1)``, of so many bits each, zeros for those of ``first + 1`` on that are not one of `channels`."""
+    dtype = f"uint{count * bits}"
     *others, value = (load(which).astype(dtype) for which in reversed(range(count)))
     for which, higher in zip(reversed(range(1, count)), others, strict=True):
         if channels % count:
             higher = tirx.if_then_else(first + which < channels, higher, tirx.const(0, dtype))
-        value = higher << tirx.const(_BITS * which, dtype) | value
+        value = higher << tirx.const(bits * which, dtype) | value
     return value
 
 
-def data_bits(value: Any, problem: Problem) -> Any:
-    """Return an element of data as 16 bits of a pair."""
-    return _bits(value, problem.zero_point) if problem.is_quantized else value
+def data_bits(value: Any, problem: Problem, count: int) -> Any:
+    """Return an element of data as its bits in a pair or quad."""
+    return _bits(value, problem.zero_point, count) if problem.is_quantized else value
 
 
-def filter_bits(value: Any, problem: Problem) -> Any:
-    """Return an element of the filter as 16 bits of a pair."""
-    return _bits(value, problem.filter_zero_point) if problem.is_quantized else value
+def filter_bits(value: Any, problem: Problem, count: int) -> Any:
+    """Return an element of the filter as its bits in a pair or quad."""
+    return _bits(value, problem.filter_zero_point, count) if problem.is_quantized else value
 
 
-def _bits(value: Any, zero_point: int) -> Any:
+def _bits(value: Any, zero_point: int, count: int) -> Any:
+    if count == 4:
+        return value.astype("uint8")
     return (value.astype("int16") - tirx.const(zero_point, "int16")).astype("uint16")
 
 
-def spread(value: Any, problem: Problem) -> Any:
-    """Return two neighbours of data, as they lie in memory, as a pair: of integers, each less the zero point in 16 bits."""
-    if not problem.is_quantized:
+def spread(value: Any, problem: Problem, count: int) -> Any:
+    """Return neighbours of data, as they lie in memory, as a pair or quad: of integers, in a pair each less the zero point in 16 bits."""
+    if not problem.is_quantized or count == 4:
         return value
     both, zero = value.astype("int32"), tirx.const(problem.zero_point, "int32")
 
@@ -128,7 +141,8 @@ def multiply_pairs(a: Any, b: Any, dot: str = DOT) -> Any:
 
 def multiply_of(problem: Problem, count: int) -> Callable[[Any, Any], Any]:
     """Return what multiplies elements of `count` channels of data and filter."""
-    return mul if count == 1 else partial(multiply_pairs, dot=DOT_S16 if problem.is_quantized else DOT)
+    integers = DOT_U8S8 if count == 4 else DOT_S16
+    return mul if count == 1 else partial(multiply_pairs, dot=integers if problem.is_quantized else DOT)
 
 
 def dot_of(value: Any) -> str:

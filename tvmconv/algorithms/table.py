@@ -23,6 +23,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         "grouped_dot", 1, "exact", "direct", {"across": True, "vnni_factor": 2}, schedules="grouped", integers=True
     ),
     Algorithm("dot", 1, "exact", "direct", {"vnni_factor": 2}, integers=True),
+    Algorithm("quads", 1, "exact", "direct", {"vnni_factor": 4}, integers=True),
     Algorithm("mmla", 1, "exact", "mmla"),
     Algorithm("amx", 3, "exact", "amx"),
     Algorithm("amx_halves", 1, "transform", "amx", {"product_order": 1}),

@@ -123,7 +123,11 @@ class Isa:
     dots_by_element
         Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
     pairs
-        Linux's name of the feature that multiplies pairs of 16-bit integers, whose products it adds (vpmaddwd); empty: there is none.
+        Linux's names of the features that multiply pairs of 16-bit integers, whose products they add (vpmaddwd), by the bits of a vector.
+    quads
+        Linux's names of features, each of which has dot products of quads of 8-bit integers, data without sign (vpdpbusd).
+    quads_by_evex
+        That of them whose instruction is encoded for all vectors and registers; others are written with a prefix.
     matrices
         An instruction that multiplies matrices of bf16 in vector registers; None: it has none.
     tiles
@@ -187,7 +191,9 @@ class Isa:
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"base": ()})
     aliases: frozenset[str] = frozenset()
     options: Mapping[str, bool] = field(default_factory=dict)
-    pairs: str = ""
+    pairs: Mapping[int, str] = field(default_factory=dict)
+    quads: frozenset[str] = frozenset()
+    quads_by_evex: str = ""
     matrices: Matrices | None = None
     tiles: Tiles | None = None
     emulators: tuple[str, ...] = ()

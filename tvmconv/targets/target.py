@@ -181,9 +181,9 @@ class CpuTarget(Target):
         """Products that the dot product of bf16 does in the time of a multiply-add of f32."""
         return cpu_of(self.mcpu).dot_rate
 
-    def product_rate(self, integers: bool) -> float:
-        """Return the products that a dot product of pairs does in the time of a multiply-add of f32."""
-        return cpu_of(self.mcpu).pair_rate if integers else self.dot_rate
+    def product_rate(self, integers: bool, count: int = 2) -> float:
+        """Return the products that dot products of so many channels do in the time of a multiply-add of f32; of quads one, by its ports."""
+        return (float(count) if count == 4 else cpu_of(self.mcpu).pair_rate) if integers else self.dot_rate
 
     @cached_property
     def costs(self) -> Costs:

@@ -14,8 +14,9 @@ from ...dtypes import DTYPE_BYTES
 from ...problem import Problem
 from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
+from ..annotations import BY_VEX
 from ..data_dependence import covers_data
-from ..definition import Definition, assemble
+from ..definition import Definition, assemble, requests_of
 from ..flatten import flatten
 from ..pairs import filter_in_pairs
 from ..shapes import accumulators, divisors, shuffles
@@ -55,6 +56,8 @@ LEAST_STREAMED_PRODUCTS = 128
 MOST_TASK_PIXELS = FEW_PIXELS // 4
 # Gain that tiles need by estimate, in a row whose pixels lie apart in data.
 LEAST_TURNED = 1 / 6
+# Channels of which a quad is worth it: with two, a pair of 16 bits has as many.
+LEAST_OF_QUADS = 3
 # Channels below which a filter is not several parts with a loop over channels each.
 LEAST_CHANNELS_OF_PARTS = 32
 
@@ -63,6 +66,8 @@ def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_facto
     """Return None if the algorithm computes the problem on the target, else why not."""
     problem = flatten(problem)
     if vnni_factor == 2 and (reason := no_dot(problem, target, integers=True)):
+        return reason
+    if vnni_factor == 4 and (reason := _no_quads(problem, target)):
         return reason
     per_group = problem.out_channels // problem.groups
     if not across:
@@ -81,7 +86,7 @@ def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_facto
 def no_dot(problem: Problem, target: CpuTarget, integers: bool = False) -> str | None:
     """Return why products cannot be by dot products of pairs, or None if they can."""
     if problem.is_quantized:
-        if target.isa.pairs not in target.features:
+        if target.isa.pairs.get(target.vector_bits) not in target.features:
             return f"{target.name} has no instruction for pairs of 16-bit integers"
     elif problem.dtype != "bf16":
         return f"it multiplies bf16{' and integers' if integers else ''}, not {problem.dtype}"
@@ -89,6 +94,19 @@ def no_dot(problem: Problem, target: CpuTarget, integers: bool = False) -> str |
         return f"{target.name} has no {target.isa.dot}"
     if problem.in_channels // problem.groups < 2 and not pairs_taps(problem):
         return "there are no two channels to pair"
+    return None
+
+
+def _no_quads(problem: Problem, target: CpuTarget) -> str | None:
+    """Return why products cannot be by dot products of quads of integers, or None if they can."""
+    if not problem.is_quantized:
+        return f"it multiplies integers, not {problem.dtype}"
+    if target.isa.quads.isdisjoint(target.features):
+        return f"{target.name} has no {' or '.join(sorted(target.isa.quads)) or 'dot products of quads of integers'}"
+    if problem.types[:2] != ("u8", "s8") or problem.zero_point or problem.filter_zero_point:
+        return "it multiplies data of u8 by filters of s8, both without a zero point"
+    if problem.in_channels // problem.groups < LEAST_OF_QUADS and not pairs_taps(problem):
+        return "there are no channels to fill a quad"
     return None
 
 
@@ -103,9 +121,10 @@ def define(
     if not (prepacked or across):
         windows = [_by_parts(window, target) for window in windows]
     by_element = vnni_factor == 2 and target.isa.dots_by_element
-    return assemble(
-        problem, flatten(problem), plan_windows(windows, target), express, vnni_factor, by_element=by_element
-    )
+    planned = plan_windows(windows, target)
+    vex = [BY_VEX] if vnni_factor == 4 and target.isa.quads_by_evex not in target.features else []
+    asks = [*requests_of(problem, planned), *vex]
+    return assemble(problem, flatten(problem), planned, express, vnni_factor, asks, by_element=by_element)
 
 
 def define_prepacked(
@@ -116,7 +135,7 @@ def define_prepacked(
         return None
     windows = [_by_parts(window, target) for window in direct_windows(problem, target, vnni_factor=vnni_factor)]
     if not any(window.packs_parts for window in windows):
-        if vnni_factor == 2:
+        if vnni_factor > 1:
             return None
         size = 4 * prod(problem.filter_shape)
         small = problem.dtype == "f32" and size <= min(target.costs.pieces, target.costs.pages)
@@ -361,8 +380,8 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     vectors_of_outputs = outputs(window) * window.groups * window.padded_outputs / window.lanes
     products = vectors_of_outputs * prod(axis.taps for axis in window.axes) * window.channels * inside
     arithmetic = products * sums * window.row / row.outputs * multiply_add(window.lanes, target)
-    if window.vnni_factor == 2:
-        arithmetic *= 2 / target.product_rate(window.problem.is_quantized)
+    if window.vnni_factor > 1:
+        arithmetic *= window.vnni_factor / target.product_rate(window.problem.is_quantized, window.vnni_factor)
     copies = window.stages_data and not (window.across and reads_in_place(window))
     return total(
         {"lanes.scale" if window.across else "tile.scale": arithmetic},

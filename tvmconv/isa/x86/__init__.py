@@ -1,4 +1,4 @@
-"""x86-64: AVX2 with FMA, AVX-512, AVX512-BF16's dot products and AMX's tiles."""
+"""x86-64: AVX2 with FMA, AVX-512, VNNI's dot products of integers, AVX512-BF16's and AMX's tiles."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _LINUX_NAMES = {
     "avx512vbmi2": "avx512_vbmi2",
     "avx512vnni": "avx512_vnni",
     "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avxvnni": "avx_vnni",
     "bmi": "bmi1",
     "lzcnt": "abm",
     "sse3": "pni",
@@ -59,6 +60,7 @@ _USED = frozenset(
         "avx512vpopcntdq",
         "amx-tile",
         "amx-bf16",
+        "avxvnni",
         "gfni",
     ]
 )
@@ -68,7 +70,6 @@ _USED = frozenset(
 _WITHOUT = (
     *("sse4a", "fma4", "xop", "tbm"),
     *(
-        "avxvnni",
         "avxvnniint8",
         "avxvnniint16",
         "avxifma",
@@ -100,7 +101,9 @@ ISA = Isa(
     dot="avx512_bf16",
     dot_intrinsic="llvm.x86.avx512bf16.dpbf16ps.{bits}",
     dots_by_element=False,
-    pairs="avx2",
+    pairs={256: "avx2", 512: "avx512bw"},
+    quads=frozenset({"avx512_vnni", "avx_vnni"}),
+    quads_by_evex="avx512_vnni",
     tiles=TILES,
     known_cpus=_KNOWN_CPUS,
     cross_compilers=("x86_64-linux-gnu-gcc",),

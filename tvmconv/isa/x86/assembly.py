@@ -10,9 +10,12 @@ from ..instructions import Access, AssemblyReader, Effect, Instruction
 
 _BRANCHES = Jumps(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
 
-# Multiply-adds of f32, scalar or by vectors, and of pairs of bf16 by vectors and by AMX's tiles. The digits say which operand, as AT&T
+# Multiply-adds of f32, scalar or by vectors, of pairs of bf16 by vectors and by AMX's tiles, and of quads of integers. The digits say which operand, as AT&T
 # writes them backwards, is added to: 1 in 231 is the last one, 3 in 213 the first, 2 in 132 the one between.
-_MULTIPLY_ADD = re.compile(r"(?:vfn?m(?:add|sub)(132|213|231)[ps]s|vdpbf16ps|tdpbf16ps)$")
+_MULTIPLY_ADD = re.compile(r"(?:vfn?m(?:add|sub)(132|213|231)[ps]s|vdpbf16ps|tdpbf16ps|vpdpbusd)$")
+# Products of pairs of integers, which an instruction of its own adds to a sum.
+_MULTIPLY, _ADD = "vpmaddwd", "vpaddd"
+_PREFIX = re.compile(r"\{vex\}\s*")
 _ADDED_TO = {"132": -2, "213": -3, "231": -1, None: -1}
 _MOVE = re.compile(r"vmov[au]p[sd]|vmovdq[au]\d*")
 _OPERAND = re.compile(r"(?:[^,(]|\([^)]*\))+")
@@ -28,9 +31,13 @@ _READS_FIRST = re.compile(r"(add|sub|adc|sbb|inc|dec|neg|not|and|or|xor|sh[lr]|s
 
 
 def _read(line: str) -> Instruction:
-    mnemonic, _, operands = line.strip().partition("\t")
+    mnemonic, _, operands = _PREFIX.sub("", line.strip()).replace(" ", "\t", 1).partition("\t")
     match = _MULTIPLY_ADD.match(mnemonic)
-    return Instruction(int(match is not None), _effects(mnemonic, operands, match), _accesses(mnemonic, operands))
+    return Instruction(
+        int(match is not None or mnemonic == _MULTIPLY),
+        _effects(mnemonic, operands, match),
+        _accesses(mnemonic, operands),
+    )
 
 
 def _effects(mnemonic: str, operands: str, match: re.Match[str] | None) -> tuple[Effect, ...]:
@@ -39,6 +46,8 @@ def _effects(mnemonic: str, operands: str, match: re.Match[str] | None) -> tuple
         return ()
     if match is not None:
         return (Effect(target, True, places[_ADDED_TO[match[1] if match.lastindex else None]]),)
+    if mnemonic == _ADD:
+        return (Effect(target, True, places[-2]),)
     return (Effect(target, source=places[0] if _MOVE.match(mnemonic) else None),)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te
 
 from ....checks import within_reach
-from ...pairs import data_bits, pair, spread
+from ...pairs import channel_bits, data_bits, pair, spread
 from ...stage_names import DATA_PAD, stage_name
 from ...subconvolution import Axis, Expr
 from ...types import load_data, zero_outside
@@ -25,7 +25,8 @@ def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr],
             value = data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
             if problem.is_quantized:  # padding is the zero point
                 paired = spread if window.data_in_pairs else data_bits
-                value = (load_data if window.vnni_factor == 1 else paired)(value, problem)
+                many = window.vnni_factor > 1
+                value = paired(value, problem, window.vnni_factor) if many else load_data(value, problem)
             return zero_outside(window.data_bounds(at), value, str(value.ty.dtype))
 
         if window.vnni_factor == 1:
@@ -35,7 +36,13 @@ def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr],
         # Pair c of group g are its channels 2c and 2c + 1, the last possibly alone.
         g, c = source // window.channels, source % window.channels * window.vnni_factor
         per_group = problem.in_channels // problem.groups
-        return pair(lambda which: load(g * per_group + c + which), c, per_group, window.vnni_factor)
+        return pair(
+            lambda which: load(g * per_group + c + which),
+            c,
+            per_group,
+            window.vnni_factor,
+            channel_bits(problem, window.vnni_factor),
+        )
 
     return element
 

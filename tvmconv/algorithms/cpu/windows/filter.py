@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ....checks import within_reach
-from ...pairs import filter_bits, filter_channels, pair
+from ...pairs import channel_bits, filter_bits, filter_channels, pair
 from ...stage_names import FILTER_PACK, stage_name
 from ...subconvolution import Expr
 from ...types import load_filter
@@ -34,9 +34,9 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
             return weights(*indices)
 
         def bits(which: int) -> Any:
-            return filter_bits(load(g, p, k, count * c + which, o), problem)
+            return filter_bits(load(g, p, k, count * c + which, o), problem, count)
 
-        return pair(bits, count * c, channels, count)
+        return pair(bits, count * c, channels, count, channel_bits(problem, count))
 
     return element
 

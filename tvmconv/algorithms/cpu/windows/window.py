@@ -238,7 +238,7 @@ class Window(SubConvolution):
     @property
     def element_bytes(self) -> int:
         """Bytes of an element of the copies."""
-        return 8 if self.vnni_factor == 4 else 4
+        return 8 if self.element_type == "uint64" else 4
 
     @property
     def stages_data(self) -> bool:

@@ -23,7 +23,7 @@ from tvm import sym, tirx
 from tvm.ir import Call, Range, StringImm, TensorLoad
 
 from ....algorithms.annotations import ROUND_STORES
-from ....algorithms.pairs import DOT, DOT_SUMS, ROUND, calls, dot_of, rounding_text
+from ....algorithms.pairs import DOT, DOT_S16, DOT_SUMS, ROUND, VEX, calls, dot_of, rounding_text
 from ....errors import RewriteError
 from ...common.rewrites import IMPORT, element_at, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 from .padding import uses
@@ -44,6 +44,11 @@ def by_instructions(body: Any) -> Any:
     body = map_nodes(_by_dots(body, _text), Call, _for_one_lane)
     one = any(calls(call, _ROUND_ONE) for call in find_all(body, Call))
     return tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(rounding_text(1)), body) if one else body
+
+
+def by_vex(body: Any) -> Any:
+    """Return the statement with calls of dot products made those of AVX-VNNI's vectors."""
+    return _by_dots(body, partial(_text, prefix=VEX))
 
 
 def by_elements(body: Any) -> Any:
@@ -157,7 +162,7 @@ def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
     return element, tirx.const(0, "int64")
 
 
-def _text(name: str, dot: str, count: int, lanes: int) -> str:
+def _text(name: str, dot: str, count: int, lanes: int, prefix: str = "") -> str:
     """Return, in LLVM IR, the function that adds to `count` vectors their dot products with a pair in memory.
 
     Inlined, the sums' pointers are gone: they stay in registers. Memory is an operand without use in the code, so that stores
@@ -168,7 +173,7 @@ def _text(name: str, dot: str, count: int, lanes: int) -> str:
     # One vector's instruction broadcasts by itself; several have a register for the pair, which is an output, too.
     alone = dot == DOT and count == 1
     # Products of 16 bits are added by an instruction of their own, from one register more.
-    others = 0 if alone else 1 if dot == DOT or count == 1 else 2
+    others = 0 if alone else 2 if dot == DOT_S16 and count > 1 else 1
     outputs = [*[vector] * count, *[pairs] * others]
     given = len(outputs)
     in_memory = f"${{{given + 1}:c}}(${given})"
@@ -177,6 +182,8 @@ def _text(name: str, dot: str, count: int, lanes: int) -> str:
     for each in numbers:
         if dot == DOT:
             code.append(f"vdpbf16ps {pair}, ${given + 3 + each}, ${each}")
+        elif dot != DOT_S16:
+            code.append(f"{prefix}vpdpbusd ${given + 3 + each}, {pair}, ${each}")
         else:
             products = f"${given - 1}" if each < count - 1 else pair
             code += [f"vpmaddwd ${given + 3 + each}, {pair}, {products}", f"vpaddd {products}, ${each}, ${each}"]

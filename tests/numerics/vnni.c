@@ -1,0 +1,71 @@
+/* AVX-VNNI on CPUs with AVX2 that lack it: preloaded into a process, this computes what vpdpbusd would when one ends in SIGILL:
+
+       gcc -O3 -mavx2 -shared -fPIC tests/numerics/vnni.c -o vnni.so -ldl
+
+   The instruction is decoded from its bytes, as Intel's manual (volume 2) has them, so that a kernel runs as it was built; its registers
+   are those that Linux saved for the handler, in the standard form of XSAVE. Anything else ends the process. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { MAP_0F38 = 2, P66 = 1, VPDPBUSD = 0x50, XMM = 160, YMM_HIGH = 576, LENGTH = 5 };
+
+static void move(char* area, unsigned number, void* lanes, int wide, int to_lanes) {
+  char *low = area + XMM + 16 * number, *high = area + YMM_HIGH + 16 * number, *at = lanes;
+  if (to_lanes) {
+    memcpy(at, low, 16);
+    if (wide) memcpy(at + 16, high, 16);
+  } else {
+    memcpy(low, at, 16);
+    memcpy(high, wide ? at + 16 : (char[16]){0}, 16);
+  }
+}
+
+static void on_illegal(int signal_number, siginfo_t* info, void* given) {
+  (void)info;
+  ucontext_t* context = given;
+  const unsigned char* code = (const unsigned char*)(uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+  /* Three bytes of VEX: W0, registers alone. */
+  if (code[0] != 0xc4 || (code[1] & 0x1f) != MAP_0F38 || (code[2] & 0x83) != P66 || code[3] != VPDPBUSD || code[4] >> 6 != 3) {
+    signal(signal_number, SIG_DFL); /* the instruction ends the process when it is tried again */
+    return;
+  }
+  char* area = (char*)context->uc_mcontext.fpregs;
+  int wide = code[2] >> 2 & 1;
+  unsigned sum = (code[4] >> 3 & 7) | !(code[1] & 0x80) << 3, right = (code[4] & 7) | !(code[1] & 0x20) << 3;
+  uint8_t a[32];
+  int8_t b[32];
+  int32_t c[8];
+  move(area, ~(code[2] >> 3) & 15, a, wide, 1);
+  move(area, right, b, wide, 1);
+  move(area, sum, c, wide, 1);
+  for (int lane = 0; lane < (wide ? 8 : 4); lane++)
+    for (int byte = 4 * lane; byte < 4 * lane + 4; byte++) c[lane] = (int32_t)((uint32_t)c[lane] + (uint32_t)(a[byte] * b[byte]));
+  move(area, sum, c, wide, 0);
+  context->uc_mcontext.gregs[REG_RIP] += LENGTH;
+}
+
+__attribute__((constructor)) static void install(void) {
+  struct sigaction action = {0};
+  action.sa_sigaction = on_illegal;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  if (sigaction(SIGILL, &action, NULL) != 0) _exit(70);
+}
+
+/* Kernels' threads take no signals, but this one. */
+int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
+  static int (*original)(int, const sigset_t*, sigset_t*);
+  if (original == NULL) original = (int (*)(int, const sigset_t*, sigset_t*))dlsym(RTLD_NEXT, "pthread_sigmask");
+  sigset_t kept;
+  if (set != NULL && how != SIG_UNBLOCK) {
+    kept = *set;
+    sigdelset(&kept, SIGILL);
+    set = &kept;
+  }
+  return original(how, set, old);
+}
