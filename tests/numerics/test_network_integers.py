@@ -18,7 +18,7 @@ from tvmconv.errors import SourceError
 from tvmconv.frontends.onnx.session import open_session
 from tvmconv.network.compile import build
 from tvmconv.network.passes import use_kernels
-from tvmconv.network.read.onnx.reader import fixed, read_onnx
+from tvmconv.network.read.onnx.reader import fix_shapes, read_onnx
 from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
 from tvmconv.signature import parse_signature
@@ -79,7 +79,7 @@ def answers(source: str, folder: Path) -> tuple[dict[str, np.ndarray], list[np.n
                 np.iinfo(each.dtype).min, np.iinfo(each.dtype).max, each.shape, each.dtype, endpoint=True
             )
     got = load(source, folder)(**arrays)
-    expected = open_session(fixed(source), "ORT_DISABLE_ALL").run(None, arrays)
+    expected = open_session(fix_shapes(source), "ORT_DISABLE_ALL").run(None, arrays)
     return got, expected, [row.signature for row in report(use_kernels(read_onnx(source)))]
 
 
@@ -179,7 +179,7 @@ def test_what_lies_between_quantizers_is_computed_in_integers(seed: int, tmp_pat
     for answer, right, step in zip(got.values(), expected, steps, strict=True):
         apart = np.abs(answer - right) / step
         assert apart.max() < 2.01 and (apart > 0.5).mean() < 0.01, (seed, apart.max(), (apart > 0.5).mean())
-    assert compared.differences(fixed(source), load(source, tmp_path)) == []
+    assert compared.differences(fix_shapes(source), load(source, tmp_path)) == []
 
 
 def test_operators_on_integers_have_the_bits_of_onnxruntime(tmp_path: Path) -> None:

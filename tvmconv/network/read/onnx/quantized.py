@@ -64,7 +64,7 @@ def read_quantized(values: relax.Expr, scale: Any, zero: Any, axis: int = 1) -> 
     return Quantized(values, fixed, offset.astype(np.int64), axis % max(values.ty.ndim, 1))
 
 
-def dequantized(builder: relax.BlockBuilder, expr: Any) -> Quantized | None:
+def find_dequantized(builder: relax.BlockBuilder, expr: Any) -> Quantized | None:
     """Return what a tensor is dequantized of; None: of nothing such."""
     call = builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.dequantize":
@@ -96,7 +96,7 @@ def convolve(emit: Emit, kind: str, data: Quantized, weights: Quantized, given: 
         "data_layout": f"NC{letters}",
         "out_dtype": "int32",
     }
-    centred = _centred(emit, data)
+    centred = _centre(emit, data)
     if kind == "Conv":
         return emit(CONVOLUTIONS[problem.rank](centred, filter_, kernel_layout=f"OI{letters}", **attributes))
     attributes["output_padding"] = list(problem.output_padding)
@@ -109,10 +109,10 @@ def multiply(emit: Emit, data: Quantized, weights: Quantized) -> relax.Expr | No
     if array is None or array.ndim != 2 or data.zero.size != 1 or data.scale.size != 1:
         return None
     filter_ = _less_zeros(array, weights.zero, weights.axis, 1)
-    return None if filter_ is None else emit(relax.op.matmul(_centred(emit, data), filter_, out_dtype="int32"))
+    return None if filter_ is None else emit(relax.op.matmul(_centre(emit, data), filter_, out_dtype="int32"))
 
 
-def _centred(emit: Emit, data: Quantized) -> relax.Expr:
+def _centre(emit: Emit, data: Quantized) -> relax.Expr:
     """Return data less its zero point, which padding is then 0 of."""
     values = emit(relax.op.astype(data.values, "int16"))
     zero = int(data.zero.item())
@@ -129,7 +129,7 @@ def _less_zeros(array: Array, zeros: Array, axis: int, outputs: int) -> relax.Ex
     return relax.const(centred.astype(np.int8 if fits else np.int16))
 
 
-def scaled(emit: Emit, sums: relax.Expr, factor: Array, axis: int) -> relax.Expr:
+def scale_sums(emit: Emit, sums: relax.Expr, factor: Array, axis: int) -> relax.Expr:
     """Return sums in f32, each channel by its factor."""
     values = emit(relax.op.astype(sums, "float32"))
     return emit(relax.op.multiply(values, _of_channels(factor.astype(np.float32), sums.ty.ndim, axis)))

@@ -13,11 +13,11 @@ from .quantized import (
     Array,
     Quantized,
     convolve,
-    dequantized,
+    find_dequantized,
     integer_bias,
     multiply,
     read_quantized,
-    scaled,
+    scale_sums,
     with_bias,
 )
 
@@ -30,10 +30,10 @@ def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given
     """Return an operator by sums of integers; None: it is none such, and `inputs` are what the frontend is to read."""
     taken = [inputs[at] if at < len(inputs) else None for at in range(max(9, len(inputs)))]
     if kind in OF_DEQUANTIZED:
-        made = _between(builder, kind, taken, given)
+        made = _multiply_dequantized(builder, kind, taken, given)
         if made is None:
             for at in range(min(len(inputs), 2)):
-                inputs[at] = _folded(builder, inputs[at])
+                inputs[at] = _fold(builder, inputs[at])
         return made
     if kind not in CONVERTERS:
         return None
@@ -45,9 +45,11 @@ def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given
     return made
 
 
-def _between(builder: relax.BlockBuilder, kind: str, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
+def _multiply_dequantized(
+    builder: relax.BlockBuilder, kind: str, inputs: list[Any], given: dict[str, Any]
+) -> relax.Expr | None:
     """Return a convolution or product of what is dequantized, with its bias, in f32."""
-    data, weights = (dequantized(builder, each) for each in inputs[:2])
+    data, weights = (find_dequantized(builder, each) for each in inputs[:2])
     bias = constant(inputs[2])
     if data is None or weights is None or data.scale.size != 1 or (inputs[2] is not None and bias is None):
         return None
@@ -61,11 +63,11 @@ def _between(builder: relax.BlockBuilder, kind: str, inputs: list[Any], given: d
     axis = sums.ty.ndim - 1 if kind in ("Gemm", "MatMul") else 1
     factor = (data.scale.reshape(-1) * _scales(weights, int(sums.ty.shape[axis]))).astype(np.float32)
     if bias is None or bias.size not in (1, factor.size, int(sums.ty.shape[axis])):
-        return scaled(builder.emit, sums, factor, axis) if bias is None else None
+        return scale_sums(builder.emit, sums, factor, axis) if bias is None else None
     whole = integer_bias(bias.reshape(-1), factor)
     if whole is not None:
-        return scaled(builder.emit, with_bias(builder.emit, sums, whole, axis), factor, axis)
-    return with_bias(builder.emit, scaled(builder.emit, sums, factor, axis), bias.reshape(-1), axis)
+        return scale_sums(builder.emit, with_bias(builder.emit, sums, whole, axis), factor, axis)
+    return with_bias(builder.emit, scale_sums(builder.emit, sums, factor, axis), bias.reshape(-1), axis)
 
 
 def _sums(
@@ -92,9 +94,9 @@ def _as_matrix(weights: Quantized, given: dict[str, Any]) -> Quantized | None:
     return Quantized(relax.const(np.ascontiguousarray(array.T)), weights.scale, weights.zero, 1 - weights.axis)
 
 
-def _folded(builder: relax.BlockBuilder, expr: Any) -> Any:
+def _fold(builder: relax.BlockBuilder, expr: Any) -> Any:
     """Return the numbers of what is dequantized, where they are fixed."""
-    found = dequantized(builder, expr)
+    found = find_dequantized(builder, expr)
     array = None if found is None else found.array
     if found is None or array is None:
         return expr
@@ -126,7 +128,7 @@ def _qlinear(kind: str) -> Convert:
         if offset is not None:
             sums = with_bias(builder.emit, sums, offset.reshape(-1), channels)
         factor = (data.scale.reshape(-1) * weights.scale.reshape(-1)).astype(np.float32) / output.reshape(-1)
-        values = scaled(builder.emit, sums, factor.astype(np.float32), channels)
+        values = scale_sums(builder.emit, sums, factor.astype(np.float32), channels)
         one, added = relax.const(np.float32(1)), relax.const(zero.reshape(()))
         return relax.op.quantize(values, one, added, axis=0, out_dtype=str(zero.dtype))
 
@@ -161,7 +163,7 @@ def _gemm(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any])
         return None
     if offset is not None:
         sums = with_bias(builder.emit, sums, offset.reshape(-1), 1)
-    return scaled(builder.emit, sums, data.scale.reshape(-1) * plain.scale.reshape(-1), 1)
+    return scale_sums(builder.emit, sums, data.scale.reshape(-1) * plain.scale.reshape(-1), 1)
 
 
 def _in_f32(builder: relax.BlockBuilder, values: Any, scale: Any, zero: Any) -> relax.Expr:
@@ -170,7 +172,7 @@ def _in_f32(builder: relax.BlockBuilder, values: Any, scale: Any, zero: Any) -> 
     return builder.emit(relax.op.dequantize(values, *numbers, axis=0, out_dtype="float32"))
 
 
-def _rounded(builder: relax.BlockBuilder, values: relax.Expr, scale: Any, zero: Any) -> relax.Expr | None:
+def _round(builder: relax.BlockBuilder, values: relax.Expr, scale: Any, zero: Any) -> relax.Expr | None:
     numbers = constant(scale), constant(zero)
     if numbers[0] is None or numbers[1] is None:
         return None
@@ -183,7 +185,7 @@ def _of_two(operator: Callable[..., Any]) -> Convert:
 
     def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
         left, right = _in_f32(builder, *inputs[:3]), _in_f32(builder, *inputs[3:6])
-        return _rounded(builder, operator(left, right), *inputs[6:8])
+        return _round(builder, operator(left, right), *inputs[6:8])
 
     return convert
 
@@ -192,14 +194,14 @@ def _average(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, An
     """Return a QLinearGlobalAveragePool."""
     rank, last = inputs[0].ty.ndim, given.get("channels_last", 0)
     axes = list(range(1, rank - 1) if last else range(2, rank))
-    return _rounded(builder, relax.op.mean(_in_f32(builder, *inputs[:3]), axes, keepdims=True), *inputs[3:5])
+    return _round(builder, relax.op.mean(_in_f32(builder, *inputs[:3]), axes, keepdims=True), *inputs[3:5])
 
 
 def _concat(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
     """Return a QLinearConcat: the output's scale and zero point come first."""
     given_inputs = [each for each in inputs if each is not None]
     parts = [_in_f32(builder, *given_inputs[at : at + 3]) for at in range(2, len(given_inputs), 3)]
-    return _rounded(builder, relax.op.concat(parts, int(given["axis"])), *given_inputs[:2])
+    return _round(builder, relax.op.concat(parts, int(given["axis"])), *given_inputs[:2])
 
 
 CONVERTERS: dict[str, Convert] = {
