@@ -34,8 +34,9 @@ def left_to_pytorch(model: nn.Module, examples: Sequence[Arguments], answering: 
             for example in examples:
                 run(model, example)
         except Exception:  # noqa: BLE001 (of many classes: some of PyTorch's operators run under no such mode, as torch.cond)
-            let_dynamo_forget()
             return 0.0
+        finally:
+            let_dynamo_forget()
     counts, name = counter.get_flop_counts(), type(model).__name__
     whole = counter.get_total_flops()
     ours = sum(

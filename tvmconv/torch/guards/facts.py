@@ -174,7 +174,9 @@ class _Walk:
             self.found[path] = f"the same as {self._seen[id(value)][0] or 'the model'}"
             return
         self._seen[id(value)] = (path, value)
-        if isinstance(value, torch.Tensor):
+        if value is sys.modules:  # any import adds to it, as Dynamo's do for torch.cond
+            self.found[path] = Identity(value)
+        elif isinstance(value, torch.Tensor):
             self.held.tensors.append(value)
             how = value.shape, value.stride() if value.layout == torch.strided else (), value.dtype, value.device
             self.found[path] = (kind.__qualname__, *map(str, how), digest(value, is_known=True))
