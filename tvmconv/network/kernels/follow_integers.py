@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import MutableMapping
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from tvm import relax
 
 from ...epilogue import Step
@@ -15,11 +18,10 @@ from ..ir.graph import Graph, by_channel, scalar
 from ..ir.problem_of import NotCoveredError
 from ..operators.quantize import QUANTIZED, step_of
 
-if TYPE_CHECKING:
-    from .fuse_epilogue import EpilogueChain, Taken, Vector
+Vector = npt.NDArray[np.float64]
 
 
-def follow_integers(chain: EpilogueChain, source: FollowedGraph, graph: Graph, taken: Taken) -> None:
+def follow_integers(chain: Any, source: FollowedGraph, graph: Graph, taken: MutableMapping[Any, Any]) -> None:
     """Give a chain of integers what follows it: a bias of theirs, then steps in f32, of which the last may round to integers again.
 
     Raises
@@ -80,7 +82,7 @@ def integer_data(expr: Any, problem: Problem, graph: Graph) -> tuple[Any, Proble
     raise NotCoveredError("what it multiplies is no tensor of 8 bits less a zero point")
 
 
-def _vector(chain: EpilogueChain, graph: Graph, name: str) -> Vector | None:
+def _vector(chain: Any, graph: Graph, name: str) -> Vector | None:
     """Take an operator of one fixed number, or one a channel; None: something else follows."""
     reader, call = _next(chain, graph, name)
     if reader is None or call is None:
@@ -92,7 +94,7 @@ def _vector(chain: EpilogueChain, graph: Graph, name: str) -> Vector | None:
     return vector
 
 
-def _next(chain: EpilogueChain, graph: Graph, name: str) -> tuple[relax.Var | None, relax.Call | None]:
+def _next(chain: Any, graph: Graph, name: str) -> tuple[relax.Var | None, relax.Call | None]:
     """Return the one reader of the output, and its call; None if there is another, or it is a call of something else."""
     readers = graph.readers(chain.output)
     reader = readers[0] if len(readers) == 1 else None
