@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import warm_workers
@@ -63,6 +64,16 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     """Say which CPU this one is taken for."""
     name = config.getoption("--as-cpu")
     return f"as {name}, hidden: {os.environ.get(HIDDEN) or 'nothing that this CPU has'}" if name else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that slow.txt lists, before those that are marked are left out."""
+    lines = (Path(__file__).parent / "slow.txt").read_text().splitlines()
+    slow = tuple(line for line in lines if line and not line.startswith("#"))
+    for item in items:
+        if item.nodeid.startswith(slow):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

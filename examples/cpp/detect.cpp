@@ -98,10 +98,10 @@ int main(int count, char** arguments) try {
   Pool pool(2);
   check(spots_set_parallel_for(parallel_for, &pool, pool.threads()));
   const std::vector<float> picture = read_picture(arguments[1]);
-  std::vector<float> bright(channels * pixels), map(pixels);
+  std::vector<float> bright(channels * pixels), smooth(channels * pixels), map(pixels);
   check(spots_spots(picture.data(), bright.data()));
-  // Nothing lies between the layers "blur" and "heat", so they are one kernel, of the first one's name.
-  check(spots_blur(bright.data(), map.data()));
+  check(spots_blur(bright.data(), smooth.data()));
+  check(spots_heat(smooth.data(), map.data()));
   for (int y = 1; y < height - 1; ++y)
     for (int x = 1; x < width - 1; ++x) {
       const float here = map[static_cast<std::size_t>(y * width + x)];

@@ -31,6 +31,7 @@ ALLOWED = {
     "building/decision/decide.py",  # families are for CPUs
     "building/fallbacks.py",
     "cli/calibrate.py",
+    "cli/explain.py",
     "fleet/protocol.py",
     "fleet/session.py",
     "network/lower.py",

@@ -203,7 +203,7 @@ def test_one_unknown_node_does_not_stop_the_others(tmp_path: Any) -> None:
     found = read_model(save(made, tmp_path))
     assert [node.name for node in found.nodes] == ["conv"]
     assert [str(each).partition(";")[0] for each in found.skipped] == [
-        "QLinearConv node 'q': it computes in integers", "Conv node 'r': it lacks its inputs or its output",
+        "QLinearConv node 'q': it computes in integers, as tvmconv compile does", "Conv node 'r': it lacks its inputs or its output",
     ]  # fmt: skip
     assert found.summary() == "3 convolutions, 1 kernel, 2 skipped"
     with pytest.raises(SourceError, match="QLinearConv node 'q'"):

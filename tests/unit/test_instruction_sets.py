@@ -20,6 +20,8 @@ ALLOWED = {
     # The algorithm that is called amx, and AMX's instructions in place of its loops.
     "algorithms/table.py", "algorithms/cpu/amx.py", "algorithms/cpu/amx_cost.py", "algorithms/cpu/amx_window.py", "schedules/cpu/amx.py", "lowering/cpu/rewrites/tiles.py",
     "algorithms/cpu/winograd_halves.py", "algorithms/cpu/transforms/winograd_halves_cost.py", "algorithms/cpu/transforms/winograd_halves_window.py", "schedules/cpu/winograd_halves.py",
+    # Dot products of integers, by LLVM's names of the instructions.
+    "schedules/cpu/dots.py",
     # What AMX's tiles cost, a field of a CPU's row.
     "targets/costs.py", "targets/cost_rows.py",
     # Libraries for C ask the CPU themselves.

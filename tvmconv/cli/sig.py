@@ -121,4 +121,4 @@ def _facts(problem: Problem) -> dict[str, object]:
 
 
 def _text(value: object) -> str:
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value) or "-"
