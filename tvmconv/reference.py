@@ -155,12 +155,12 @@ def compute(
 def finish(problem: Problem, sums: Float64Array, arrays: Mapping[str, npt.NDArray[Any]]) -> Float64Array:
     """Add the bias to sums in `data_format`, and do what the epilogue says.
 
+    Sums of integers, with a bias of theirs, are rounded to f32 before all steps.
+
     Parameters
     ----------
     arrays
         The problem's operands by name; of `data` and `filter` nothing is read.
-
-    Sums of integers, with a bias of theirs, are rounded to f32 before all steps.
     """
     y = np.moveaxis(sums, 1, -1) if problem.data_format == "NCX" else sums
     given = {name: np.asarray(array, np.float64) for name, array in arrays.items() if name not in ("data", "filter")}
