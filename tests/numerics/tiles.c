@@ -8,10 +8,8 @@
    the manual's TDPBF16PS: multiply-adds of f32 whose denormal factors and sums are zeros, channels of a pair apart until the end.
    Shapes that a CPU would refuse end the process with a message. Threads have tiles of their own. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <immintrin.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,6 +18,8 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
+
+#include "sigill.h"
 
 enum { TILES = 8, MOST_ROWS = 16, ROW = 64, NO_PREFIX = 0, P66 = 1, PF3 = 2, PF2 = 3, ASK_PERMISSION = 0x1023 };
 
@@ -166,23 +166,7 @@ static void on_illegal(int signal_number, siginfo_t* info, void* given) {
 }
 
 __attribute__((constructor)) static void install(void) {
-  struct sigaction action = {0};
-  action.sa_sigaction = on_illegal;
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;
-  if (sigaction(SIGILL, &action, NULL) != 0) refuse("no handler of SIGILL");
-}
-
-/* Kernels' threads take no signals, but this one. */
-int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
-  static int (*original)(int, const sigset_t*, sigset_t*);
-  if (original == NULL) original = (int (*)(int, const sigset_t*, sigset_t*))dlsym(RTLD_NEXT, "pthread_sigmask");
-  sigset_t kept;
-  if (set != NULL && how != SIG_UNBLOCK) {
-    kept = *set;
-    sigdelset(&kept, SIGILL);
-    set = &kept;
-  }
-  return original(how, set, old);
+  if (catch_sigill(on_illegal) != 0) refuse("no handler of SIGILL");
 }
 
 /* What /proc/cpuinfo would say: LLVM's CPUs with tiles are Intel's. */

@@ -5,13 +5,12 @@
    The instruction is decoded from its bytes, as Intel's manual (volume 2) has them, so that a kernel runs as it was built; its registers
    are those that Linux saved for the handler, in the standard form of XSAVE. Anything else ends the process. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <ucontext.h>
 #include <unistd.h>
+
+#include "sigill.h"
 
 enum { MAP_0F38 = 2, P66 = 1, VPDPBUSD = 0x50, XMM = 160, YMM_HIGH = 576, LENGTH = 5 };
 
@@ -51,21 +50,5 @@ static void on_illegal(int signal_number, siginfo_t* info, void* given) {
 }
 
 __attribute__((constructor)) static void install(void) {
-  struct sigaction action = {0};
-  action.sa_sigaction = on_illegal;
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;
-  if (sigaction(SIGILL, &action, NULL) != 0) _exit(70);
-}
-
-/* Kernels' threads take no signals, but this one. */
-int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
-  static int (*original)(int, const sigset_t*, sigset_t*);
-  if (original == NULL) original = (int (*)(int, const sigset_t*, sigset_t*))dlsym(RTLD_NEXT, "pthread_sigmask");
-  sigset_t kept;
-  if (set != NULL && how != SIG_UNBLOCK) {
-    kept = *set;
-    sigdelset(&kept, SIGILL);
-    set = &kept;
-  }
-  return original(how, set, old);
+  if (catch_sigill(on_illegal) != 0) _exit(70);
 }
