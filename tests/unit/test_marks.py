@@ -62,7 +62,8 @@ def test_marked():
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the tests of a folder by this project's conftest."""
-    shutil.copy(CONFTEST, folder)
+    for file in (CONFTEST, CONFTEST.with_name("slow.txt")):
+        shutil.copy(file, folder)
     (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers = isa: needs features\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)

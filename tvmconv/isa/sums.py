@@ -23,26 +23,30 @@ class RegisterSum:
         How many there are.
     carried
         Whether the next pass goes on with it.
+    multiplies
+        Whether one of them multiplies, and does not only add what another instruction multiplied.
     """
 
     start: str | None
     length: int = 0
     carried: bool = False
+    multiplies: bool = False
 
 
 def sums(instructions: Iterable[Instruction]) -> list[RegisterSum]:
-    """Return the sums of one pass through a loop."""
+    """Return the sums of one pass through a loop; what an addition alone adds to a register that no pass writes is an address."""
     found: list[RegisterSum] = []
     # Contents of registers and places on the stack: a sum, what they held before the pass (its place), or else None.
     held: dict[str, RegisterSum | str | None] = {}
-    for effect in (effect for instruction in instructions for effect in instruction.effects):
+    for effect, multiplies in ((effect, each.multiply_adds > 0) for each in instructions for effect in each.effects):
         value = held.get(effect.source, effect.source) if effect.source else None
         if effect.adds:
             if not isinstance(value, RegisterSum):
                 value = RegisterSum(value)
                 found.append(value)
             value.length += 1
+            value.multiplies |= multiplies
         held[effect.place] = value
     for each in found:
         each.carried = each.start is not None and held.get(each.start) is each
-    return found
+    return [each for each in found if each.start is None or each.start in held or each.multiplies]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray, uint16
 
-from ..dtypes import ROWS, is_integer
+from ..dtypes import ROWS
 from ..errors import InputError, last_line
 
 KERNEL_TYPES: dict[str, np.dtype[Any]] = {name: np.dtype(row.in_kernels) for name, row in ROWS.items()}
@@ -114,9 +114,7 @@ def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> n
         return value if value.size else _readable(value)
     value, given = view(name, value)
     if given != dtype:
-        raise InputError(
-            f"{name} has type {KERNEL_TYPES[given].name if is_integer(given) else given}; this kernel takes {dtype}"
-        )
+        raise InputError(f"{name} has type {given}; this kernel takes {dtype}")
     if value.shape != shape:
         raise InputError(f"{name} has shape {list(value.shape)}; this kernel takes {list(shape)}")
     return value if value.flags.carray and value.size else _readable(value)

@@ -67,7 +67,9 @@ def record(call: Callable[[], Any]) -> Reads:
 
     before, was_collecting = sys.getprofile(), gc.isenabled()
     _let_dynamo_skip(see.__code__)
-    gc.disable()  # since it calls code that has nothing to do with this
+    gc.disable()
+    # Have nothing to do with this, and are called where PyTorch collects of its own accord.
+    callbacks, gc.callbacks[:] = gc.callbacks[:], []
     sys.setprofile(see)
     try:
         call()
@@ -77,6 +79,7 @@ def record(call: Callable[[], Any]) -> Reads:
             before.enable()
         elif before is not None:
             sys.setprofile(before)
+        gc.callbacks[:0] = callbacks
         if was_collecting:
             gc.enable()
     reads = Reads()
