@@ -171,11 +171,11 @@ def test_loops_of_arm() -> None:
 
 def test_sums_of_arm_are_followed_from_register_to_register() -> None:
     moved = ["fmla v0.4s, v8.4s, v9.s[3]", "mov v1.16b, v0.16b", "bfdot v1.4s, v8.8h, v9.2h[0]", "mov v0.16b, v1.16b"]
-    assert only_sum(*moved, reader=ARM) == RegisterSum("v0", 2, True)
+    assert only_sum(*moved, reader=ARM) == RegisterSum("v0", 2, True, multiplies=True)
     pair = ["ldp q3, q4, [sp, #32]", "fmla v4.4s, v8.4s, v9.4s", "stp q3, q4, [sp, #32]"]
-    assert only_sum(*pair, reader=ARM) == RegisterSum("sp+48", 1, True)
+    assert only_sum(*pair, reader=ARM) == RegisterSum("sp+48", 1, True, multiplies=True)
     lane = ["fmla v4.4s, v8.4s, v9.4s", "mov v4.s[1], v5.s[0]"]
-    assert only_sum(*lane, reader=ARM) == RegisterSum("v4", 1, False)
+    assert only_sum(*lane, reader=ARM) == RegisterSum("v4", 1, False, multiplies=True)
     fresh = ["movi v4.2d, #0000000000000000", "fmla v4.4s, v8.4s, v9.4s"]
-    assert only_sum(*fresh, reader=ARM) == RegisterSum(None, 1, False)
+    assert only_sum(*fresh, reader=ARM) == RegisterSum(None, 1, False, multiplies=True)
     assert ARM.read(".LBB0_1:") == ARM.read("\tret") == X86.read(".LBB0_1:")
