@@ -7,6 +7,7 @@ import re
 import onnx.defs
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from tvmconv.network.read.onnx.decompose import DECOMPOSED
 from tvmconv.network.read.onnx.expand_functions import is_lacking
 from tvmconv.network.read.onnx.reader import MICROSOFT
 from tvmconv.network.read.onnx.repair import COUNTING
@@ -18,7 +19,7 @@ HEAD = """# Operators
 The operators that networks read, by the readers' tables: made by `.venv/bin/python docs/operators.py`. Some are read in certain uses only; the error then says what is missing.
 """
 # Read before the frontend sees them.
-EXPANDED = {"If", *GATES}
+EXPANDED = {"If", *GATES, *DECOMPOSED}
 
 
 def onnx_operators() -> list[str]:

@@ -12,11 +12,12 @@ from ....errors import SourceError
 from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.rules import node_problem
 from .constants import add_constant, compute
+from .decompose import DECOMPOSED, decompose
 from .expand_functions import types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
 from .quantized_operators import OF_DEQUANTIZED
 from .resize import resize
-from .unroll_recurrent import unroll
+from .unroll_recurrent import GATES, unroll
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 Shapes = dict[str, tuple[int, ...]]
 _NAMES = {
     *POOLS,
+    *DECOMPOSED,
+    *GATES,
     "BatchNormalization",
     "Conv",
     "ConvTranspose",
     "DequantizeLinear",
-    "GRU",
-    "LSTM",
     "LayerNormalization",
     "Dropout",
     "Pad",
@@ -71,8 +72,8 @@ def repair(model: ModelProto, source: str) -> ModelProto:
             nodes += _nodes(node, shapes, types, model)
         except ValueError as error:
             raise SourceError(
-                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}, which TVM's ONNX frontend"
-                f" computes as another; the convolutions alone can be built: tvmconv build {source}"
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}: networks have no such"
+                f" one; the convolutions alone can be built: tvmconv build {source}"
             ) from None
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -94,9 +95,11 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         give_pool_pads(node, shapes.get(node.input[0], ()))
     if node.op_type == "DequantizeLinear":
         return _dequantize(node, given, model)
-    if node.op_type in ("LayerNormalization", "MaxPool") and len(node.output) > 1:
+    if node.op_type in DECOMPOSED and (node.op_type != "MaxPool" or len(node.output) > 1):
+        return decompose(node, shapes, types, model)
+    if node.op_type == "LayerNormalization" and len(node.output) > 1:
         raise ValueError(f"gives {node.output[-1]!r}, too")
-    if node.op_type in ("GRU", "LSTM"):
+    if node.op_type in GATES:
         return unroll(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "Pad":
         return pad_nodes(node, shapes.get(node.input[0], ()), model)

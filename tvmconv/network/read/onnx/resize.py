@@ -68,7 +68,9 @@ def resize(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: M
     early = node.op_type == "Upsample" or len(node.input) == 2
     less = early and any(scale < 1 for scale in scales or ())
     channels = data[:2] != output[:2]
-    if fractional or less or channels or given.get("antialias") or mode == "half_pixel_symmetric":
+    # The distance of corners is a quotient by 0.
+    single = mode == "align_corners" and any(x > y == 1 for x, y in zip(data, output, strict=True))
+    if fractional or less or channels or single or given.get("antialias") or mode == "half_pixel_symmetric":
         if mode == "tf_crop_and_resize":
             raise ValueError("crops by a scale that makes no whole size, or crops channels")
         return list(_weigh(node, given, data, output, scales, elem_type, model))

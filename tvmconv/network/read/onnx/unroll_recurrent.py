@@ -1,4 +1,4 @@
-"""ONNX's GRU and LSTM, which TVM's ONNX frontend (0.27) lacks, written step by step.
+"""ONNX's GRU, LSTM and RNN, which TVM's ONNX frontend (0.27) lacks, written step by step.
 
 The products with the inputs are one of all steps; each step then has one with its state. Their matrices are fixed, so kernels
 compute them.
@@ -15,22 +15,24 @@ from onnx import helper
 
 from ....frontends.onnx.graph import attributes_of
 from ....frontends.onnx.weights import array_of
-from .constants import add_constant
+from .writer import NodeWriter
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Array = npt.NDArray[Any]
 # The gates of each, and its activations if it names none.
-GATES = {"GRU": 3, "LSTM": 4}
-_ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-_INPUTS = {"GRU": 6, "LSTM": 8}
+GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+_ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
+_INPUTS = {"GRU": 6, "LSTM": 8, "RNN": 6}
+# Activations that are operators, too, whose parameters have the same defaults.
+_OPERATORS = {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"}
 # A network holds the operators of every step: more take minutes to compile.
 _MOST_STEPS = 256
 
 
 def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[NodeProto]:
-    """Return the nodes for a GRU or an LSTM; their constants are added to the model.
+    """Return the nodes for a GRU, an LSTM or an RNN; their constants are added to the model.
 
     Raises
     ------
@@ -40,8 +42,11 @@ def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[No
     given = attributes_of(node)
     inputs = dict(enumerate(node.input)) | dict.fromkeys(range(len(node.input), _INPUTS[node.op_type]), "")
     directions = 2 if given.get("direction", "forward") == "bidirectional" else 1
-    _check(node.op_type, given, inputs, data, directions)
     constants = {each.name: each for each in model.graph.initializer}
+    lengths = array_of(constants[inputs[4]]) if inputs[4] in constants else None
+    if lengths is not None and data and (lengths == data[0]).all():
+        inputs[4] = ""
+    activations = _check(node.op_type, given, inputs, data, directions)
     arrays = [array_of(constants[inputs[place]]) if inputs[place] in constants else None for place in (1, 2, 3)]
     weights, recurrent, bias = arrays
     if weights is None or recurrent is None or (inputs[3] and bias is None):
@@ -53,6 +58,7 @@ def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[No
     finals = []
     rows = []
     for number in range(directions):
+        write.activations = activations[number]
         backward = number == 1 or given.get("direction") == "reverse"
         states = [
             write.initial(inputs[place], number, weights.dtype) for place in (5, 6)[: 1 + (node.op_type == "LSTM")]
@@ -72,10 +78,13 @@ def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[No
     return write.nodes
 
 
-def _check(kind: str, given: dict[str, Any], inputs: dict[int, str], data: tuple[int, ...], directions: int) -> None:
-    names = [each.decode() for each in given.get("activations", [])]
-    if names and names != _ACTIVATIONS[kind] * directions:
-        raise ValueError("has other activations")
+def _check(
+    kind: str, given: dict[str, Any], inputs: dict[int, str], data: tuple[int, ...], directions: int
+) -> list[list[str]]:
+    """Return the activations of each direction."""
+    names = [each.decode() for each in given.get("activations", [])] or _ACTIVATIONS[kind] * directions
+    if not _OPERATORS.issuperset(names) or "activation_alpha" in given or "activation_beta" in given:
+        raise ValueError("has other activations, or parameters of them")
     if "clip" in given or given.get("layout") or given.get("input_forget"):
         raise ValueError("clips its sums, couples its gates, or has the batch first")
     if inputs[4] or inputs.get(7):
@@ -84,22 +93,24 @@ def _check(kind: str, given: dict[str, Any], inputs: dict[int, str], data: tuple
         raise ValueError("takes data of a shape that is not known")
     if data[0] > _MOST_STEPS:
         raise ValueError(f"has {data[0]} steps, and all of at most {_MOST_STEPS} are written one after the other")
+    count = len(_ACTIVATIONS[kind])
+    return [names[begin : begin + count] for begin in range(0, count * directions, count)]
 
 
-class _Writer:
-    """Writes the nodes; names of tensors begin with that of the node's first output."""
+class _Writer(NodeWriter):
+    """Writes the steps."""
 
     def __init__(self, node: NodeProto, model: ModelProto, steps: int, batch: int, size: int) -> None:
-        self.nodes: list[NodeProto] = []
-        self._prefix = next(name for name in node.output if name)
-        self._kind, self._data, self._model = node.op_type, node.input[0], model
+        super().__init__(node, model)
+        self._kind, self._data = node.op_type, node.input[0]
+        self.activations = _ACTIVATIONS[node.op_type]
         self._steps, self._batch, self._size = steps, batch, size
 
     def initial(self, name: str, number: int, dtype: Any) -> str:
         """Return the state of a direction before its first step."""
         if not name:
-            return self._constant(np.zeros((self._batch, self._size), dtype))
-        return self._op("Gather", name, self._constant(np.array(number)), axis=0)
+            return self.constant(np.zeros((self._batch, self._size), dtype))
+        return self.op("Gather", name, self.constant(np.array(number)), axis=0)
 
     def direction(
         self,
@@ -120,16 +131,17 @@ class _Writer:
         if self._kind == "GRU" and linear:
             of_state[2 * size :] = after[2 * size :]
         added = before + after - of_state
-        projected = self._op(
-            "Add", self._op("MatMul", self._data, self._constant(weights.T.copy())), self._constant(added)
-        )
-        matrix = self._constant(recurrent.T.copy())
-        parts = self._constant(recurrent[: 2 * size].T.copy()), self._constant(recurrent[2 * size :].T.copy())
+        projected = self.op("Add", self.op("MatMul", self._data, self.constant(weights.T.copy())), self.constant(added))
+        matrix = self.constant(recurrent.T.copy())
+        parts = self.constant(recurrent[: 2 * size].T.copy()), self.constant(recurrent[2 * size :].T.copy())
         steps: dict[int, str] = {}
         for step in reversed(range(self._steps)) if backward else range(self._steps):
-            row = self._op("Gather", projected, self._constant(np.array(step)), axis=0)
+            row = self.op("Gather", projected, self.constant(np.array(step)), axis=0)
             if self._kind == "LSTM":
                 states = self._lstm(row, matrix, states)
+            elif self._kind == "RNN":
+                total = self.op("Add", row, self.op("MatMul", states[0], matrix))
+                states = [self.op(self.activations[0], total)]
             elif joined:
                 states = [self._gru(row, parts, states[0])]
             else:
@@ -140,55 +152,46 @@ class _Writer:
     def outputs(self, node: NodeProto, rows: list[list[str]], finals: list[list[str]]) -> None:
         """Write what gives the node's outputs: all steps, and the last states."""
         names = [*node.output, "", "", ""]
-        shape = self._constant(np.array([1, 1, self._batch, self._size]))
+        shape = self.constant(np.array([1, 1, self._batch, self._size]))
         if names[0]:
-            joined = [
-                self._op("Concat", *(self._op("Reshape", step, shape) for step in steps), axis=0) for steps in rows
-            ]
+            joined = [self.op("Concat", *(self.op("Reshape", step, shape) for step in steps), axis=0) for steps in rows]
             self.nodes.append(helper.make_node("Concat", joined, [names[0]], node.name, axis=1))
-        shape = self._constant(np.array([1, self._batch, self._size]))
+        shape = self.constant(np.array([1, self._batch, self._size]))
         for place, name in enumerate(names[1:3]):
             if name:
-                wide = [self._op("Reshape", last[place], shape) for last in finals]
+                wide = [self.op("Reshape", last[place], shape) for last in finals]
                 self.nodes.append(helper.make_node("Concat", wide, [name], axis=0))
 
     def _lstm(self, row: str, matrix: str, states: list[str]) -> list[str]:
         hidden, cell = states
-        total = self._op("Add", row, self._op("MatMul", hidden, matrix))
+        total = self.op("Add", row, self.op("MatMul", hidden, matrix))
+        of_gates, of_cell, of_output = self.activations
         enter, leave, forget, made = self._split(total, 4)
-        kept = self._op("Mul", self._op("Sigmoid", forget), cell)
-        cell = self._op("Add", kept, self._op("Mul", self._op("Sigmoid", enter), self._op("Tanh", made)))
-        return [self._op("Mul", self._op("Sigmoid", leave), self._op("Tanh", cell)), cell]
+        kept = self.op("Mul", self.op(of_gates, forget), cell)
+        cell = self.op("Add", kept, self.op("Mul", self.op(of_gates, enter), self.op(of_cell, made)))
+        return [self.op("Mul", self.op(of_gates, leave), self.op(of_output, cell)), cell]
 
     def _gru(self, row: str, parts: tuple[str, str], hidden: str) -> str:
         update, reset, made = self._split(row, 3)
-        of_update, of_reset = self._split(self._op("MatMul", hidden, parts[0]), 2)
-        reset = self._op("Sigmoid", self._op("Add", reset, of_reset))
-        made = self._op("Add", made, self._op("MatMul", self._op("Mul", reset, hidden), parts[1]))
-        return self._mixed(self._op("Sigmoid", self._op("Add", update, of_update)), made, hidden)
+        of_update, of_reset = self._split(self.op("MatMul", hidden, parts[0]), 2)
+        reset = self.op(self.activations[0], self.op("Add", reset, of_reset))
+        made = self.op("Add", made, self.op("MatMul", self.op("Mul", reset, hidden), parts[1]))
+        return self._mixed(self.op(self.activations[0], self.op("Add", update, of_update)), made, hidden)
 
     def _linear_gru(self, row: str, matrix: str, bias: Array, hidden: str) -> str:
         update, reset, made = self._split(row, 3)
-        total = self._op("Add", self._op("MatMul", hidden, matrix), self._constant(bias))
+        total = self.op("Add", self.op("MatMul", hidden, matrix), self.constant(bias))
         of_update, of_reset, of_made = self._split(total, 3)
-        reset = self._op("Sigmoid", self._op("Add", reset, of_reset))
-        made = self._op("Add", made, self._op("Mul", reset, of_made))
-        return self._mixed(self._op("Sigmoid", self._op("Add", update, of_update)), made, hidden)
+        reset = self.op(self.activations[0], self.op("Add", reset, of_reset))
+        made = self.op("Add", made, self.op("Mul", reset, of_made))
+        return self._mixed(self.op(self.activations[0], self.op("Add", update, of_update)), made, hidden)
 
     def _mixed(self, update: str, made: str, hidden: str) -> str:
-        """Return ``(1 - z) * tanh(made) + z * h``."""
-        made = self._op("Tanh", made)
-        return self._op("Add", made, self._op("Mul", update, self._op("Sub", hidden, made)))
+        """Return ``(1 - z) * activation(made) + z * h``."""
+        made = self.op(self.activations[1], made)
+        return self.op("Add", made, self.op("Mul", update, self.op("Sub", hidden, made)))
 
     def _split(self, data: str, count: int) -> Iterator[str]:
         for part in range(count):
             rows = np.arange(part * self._size, (part + 1) * self._size)
-            yield self._op("Gather", data, self._constant(rows), axis=-1)
-
-    def _op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{self._prefix}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
-        return name
-
-    def _constant(self, array: Array) -> str:
-        return add_constant(self._model, f"{self._prefix}_constant{len(self._model.graph.initializer)}", array)
+            yield self.op("Gather", data, self.constant(rows), axis=-1)
