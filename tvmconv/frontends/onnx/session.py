@@ -43,6 +43,8 @@ def open_session(
     if options is None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        # Of two quantizations, one after the other, it makes one of another scale.
+        options.add_session_config_entry("session.disable_double_qdq_remover", "1")
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimizations)
         if optimized is not None:
             options.optimized_model_filepath = optimized

@@ -34,6 +34,7 @@ def expand_functions(model: ModelProto, source: str) -> ModelProto | None:
     for number, (node, function) in enumerate(zip(found, functions, strict=True)):
         if function is None:
             continue
+        _drop_axis_of_floats(function)
         function.domain, function.name = _DOMAIN, f"{node.op_type}{number}"
         node.domain, node.op_type = function.domain, function.name
         model.functions.append(function)
@@ -41,6 +42,14 @@ def expand_functions(model: ModelProto, source: str) -> ModelProto | None:
         return None
     model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
     return inline_functions(model, source)
+
+
+def _drop_axis_of_floats(function: FunctionProto) -> None:
+    """Make the floats that a definition broadcasts, such as Celu's alpha, scalars: of shape (1,) they gave a scalar an axis."""
+    for node in function.node:
+        for each in node.attribute:
+            if each.t.dims == [1] and each.t.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+                del each.t.dims[:]
 
 
 def drop_empty(model: ModelProto) -> None:

@@ -72,8 +72,8 @@ def repair(model: ModelProto, source: str) -> ModelProto:
             nodes += _nodes(node, shapes, types, model)
         except ValueError as error:
             raise SourceError(
-                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}: networks have no such"
-                f" one; the convolutions alone can be built: tvmconv build {source}"
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}, which networks lack;"
+                f" the convolutions alone can be built: tvmconv build {source}"
             ) from None
     del model.graph.node[:]
     model.graph.node.extend(nodes)
