@@ -112,7 +112,8 @@ def pool(state: Draw, name: str, value: np.ndarray) -> _Name:
         more |= {"ceil_mode": state.pick([0, 0, 1])}
     if kind == "AveragePool":
         more |= {"count_include_pad": state.pick([0, 1])}
-    if kind == "MaxPool" or (state.opset >= 19 and kind == "AveragePool"):
+    same = str(more.get("auto_pad")).startswith("SAME")  # onnxruntime leaves out dilations then, against ONNX
+    if not same and (kind == "MaxPool" or (state.opset >= 19 and kind == "AveragePool")):
         more |= {"dilations": [state.pick([1, 1, 2]) for _ in range(rank)]}
     outputs = state.pick([1, 1, 2]) if kind == "MaxPool" else 1
     return state.node(kind, [name], outputs, **more)
