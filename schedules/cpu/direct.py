@@ -120,7 +120,9 @@ def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target
         else:
             outer = [n, g, *steps.task_loops([tile], chunk, plan.rows_first)]
     axis = window.axes[-1]
-    if window.channels <= plan.unrolls[1] and axis.stride < axis.span:
+    if window.ordered:
+        taps = window.in_order(taps)
+    elif window.channels <= plan.unrolls[1] and axis.stride < axis.span:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums. Patches share none: 3 to 384 channels, 16x16 taps apart, 252 us on two
         # cores of a Zen 5 with rows innermost, 220 in the order of memory.

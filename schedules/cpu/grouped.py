@@ -64,8 +64,8 @@ def _schedule(sch: Schedule, window: Window, plan: GroupedPlan, target: CpuTarge
         sch.reorder(*outer, *inner, *reduction, x, unrolled, vector, lane)
         sch.unroll(c)
     else:
-        inner, reduction = [*phases, *within, block], [*taps[:-1], step, c]
-        sch.reorder(*outer, *inner, *reduction, unrolled, x, vector, lane)
+        inner, reduction = [*phases, *within, block], [*taps[:-1], step]
+        sch.reorder(*outer, *inner, *reduction, *([unrolled, c] if window.ordered else [c, unrolled]), x, vector, lane)
     task = sch.fuse(*outer)
     sch.parallel(task)
 

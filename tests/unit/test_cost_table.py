@@ -41,7 +41,7 @@ TRIED = ("divisors", "range")
 # Why a constant is not about a CPU, which would have it in its row.
 REASONS = {
     "the problem: how often what is read, copied or transformed once is used, or how much of a vector is empty": """
-        direct.LEAST_PER_GROUP direct.LEAST_OF_QUADS direct.LEAST_PACKED_PIXELS direct.LEAST_STREAMED_PRODUCTS
+        direct.LEAST_PER_GROUP direct.LEAST_OF_QUADS filter_pieces.LEAST_PACKED_PIXELS direct.LEAST_STREAMED_PRODUCTS
         direct.MOST_TASK_PIXELS
         direct.LEAST_CHANNELS_OF_PARTS direct_plan.MOST_COPIED_PRODUCTS direct_plan.LEAST_ROWS filter_parts.LEAST_ROWS_OF_SHARE
         inner.LEAST_PRODUCTS
@@ -60,7 +60,7 @@ REASONS = {
         kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW amx_cost.MOST_CHUNKS col2im.MOST_CHUNKS winograd_plan.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
     "how many ways are tried": "tile.MORE_VECTORS winograd_plan.MOST_PLANS",
-    "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",
+    "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT filter_pieces.FAR_APART_BYTES filter_pieces.FEW_ROWS mmla.FAR_APART",
     "a format, a transform or an instruction": """
         amx_window.PAIR_BYTES counts.ACROSS_LANES steps.LINE_FLOATS winograd_halves_window.HALVES winograd.LINE winograd.TWO_LINES
         winograd_transforms.PAIRS""",

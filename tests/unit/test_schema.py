@@ -31,8 +31,9 @@ TRIAL = {
 TYPES = {list: "list", dict: "table", int: "number", float: "number", bool: "truth", str: "text", type(None): "null"}
 MAY_BE_NULL = {
     "source_commit", "packed_filter", "measured", "error", "transferred_from", "verified", "default_seconds", "emulator",
+    "digest",
 }  # fmt: skip
-MAY_BE_ABSENT = {"transferred_from", "verified", "skipped", "emulator", "rank", "placements", "cold"}
+MAY_BE_ABSENT = {"transferred_from", "verified", "skipped", "emulator", "digest", "rank", "placements", "cold"}
 
 
 def manifest(folder: Path) -> Any:
@@ -44,6 +45,7 @@ def manifest(folder: Path) -> Any:
         "transferred_from": SIGNATURE,
         "skipped": ({"algorithm": "direct", "reason": "it does not compile"},),
         "emulator": "qemu-aarch64 7.2.22, -cpu max",
+        "digest": "0" * 16,
     }
     write_bundle(folder, [entry(SIGNATURE, "a"), entry(SIGNATURE, "b", **rich)], a=["sse2"], b=["avx2"])
     document = json.loads((folder / "manifest.json").read_text())

@@ -60,6 +60,11 @@ class Algorithm:
     is_default: bool = True
     integers: bool = False
 
+    @property
+    def ordered(self) -> bool:
+        """Return whether each of its sums takes its products in one order, the same on every CPU."""
+        return bool(self.options.get("ordered"))
+
     def covers(self, problem: Problem, target: Target) -> str | None:
         """Return None if it can compute `problem`, else why not."""
         if problem.is_quantized and not self.integers:

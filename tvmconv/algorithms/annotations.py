@@ -37,6 +37,7 @@ Of functions, where the loops that it is about are known only when they are lowe
     BY_ELEMENT      dot products with an element of a register (ARM)        tvmconv/lowering/cpu/rewrites/instructions.py
     BY_VEX          dot products of integers as AVX-VNNI encodes them       tvmconv/lowering/cpu/rewrites/instructions.py
     CONSTANTS_LAST  constants of indices added last                         tvmconv/lowering/cpu/rewrites/offsets.py
+    FIXED           operations rounded alike on every CPU                   tvmconv/lowering/common/fixed_rounding.py
     ==============  ======================================================  =====================
 
 `tvmconv/lowering/cpu/passes.py` has the order in which they are answered. The two halves must agree on what else stands here:
@@ -79,6 +80,7 @@ QUOTIENTS = f"{PREFIX}quotients"
 HOIST = f"{PREFIX}hoist"
 CHOOSE_ONCE = f"{PREFIX}choose_once"
 CONSTANTS_LAST = f"{PREFIX}constants_last"
+FIXED = f"{PREFIX}fixed"
 # Annotations that move conditions: all but HOIST make some first.
 PADDING = (SKIP, SKIP_TILE, SOME_INSIDE, UNREAD, HOIST)
 # Roles of the loops of a block of tiles.

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ..problem import Problem
-from .annotations import BY_ELEMENT, CONSTANTS_LAST, HOIST, ONE_THREAD, QUOTIENTS
+from .annotations import BY_ELEMENT, CONSTANTS_LAST, FIXED, HOIST, ONE_THREAD, QUOTIENTS
 from .backprop import covers_output
 from .epilogue import Epilogue, calls_operators, narrow_once
 from .pairs import element_type, filter_channels, filter_in_pairs, reads_pairs, stored_type
@@ -69,6 +69,7 @@ def assemble(
     asks: Sequence[str] | None = None,
     by_element: bool = False,
     filter_rows: bool = False,
+    ordered: bool = False,
 ) -> Definition:
     """Return the definition of windows for a CPU, each expressed alike.
 
@@ -87,6 +88,8 @@ def assemble(
     filter_rows
         Whether the filter is a row of all its elements for each index of the first axis: of a convolution, whose rows are summed, by
         pairs if `vnni_factor` is 2.
+    ordered
+        Whether each operation is rounded alike on every CPU, beside those of integers.
     """
     data_in_pairs = reads_pairs(flat, vnni_factor)
     data_in_pairs = data_in_pairs and not (filter_rows and any(not window.data_in_pairs for window in windows))
@@ -94,7 +97,8 @@ def assemble(
     definition = fill_rest(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
     func = definition.func
     asks = requests_of(problem, windows) if asks is None else asks
-    for request in (*asks, *[BY_ELEMENT] * by_element, *[ONE_THREAD] * is_tiny(problem)):
+    fixed = ordered or problem.is_quantized
+    for request in (*asks, *[BY_ELEMENT] * by_element, *[ONE_THREAD] * is_tiny(problem), *[FIXED] * fixed):
         func = func.with_attr(request, True)
     return replace(definition, func=func)
 

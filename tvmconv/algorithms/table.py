@@ -7,8 +7,10 @@ from ..problem import Problem
 from ..targets.target import Target
 from .algorithm import Algorithm
 
-# ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
-MATHS = ("default", "strict", "tf32")
+# ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32, ``reproducible`` those
+# whose sums have one order; the others leave these out.
+MATHS = ("default", "strict", "tf32", "reproducible")
+_ORDERED = {"ordered": True}
 # Estimates err by a quarter: a transform that promises at least this much of a gain is worth a trial when a problem is tuned.
 LEAST_GAIN = 0.75
 # Ratio, at most, of the time of another algorithm for plain filters to that of the one for prepacked ones.
@@ -43,6 +45,12 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("col2im_dot", 1, "exact", "col2im", {"vnni_factor": 2}, is_default=False),
     # For when no other compiles.
     Algorithm("plain", 1, "exact", "plain", is_default=False, integers=True),
+    # The same bits on every CPU.
+    Algorithm("direct_ordered", 1, "exact", "direct", _ORDERED),
+    Algorithm("grouped_ordered", 1, "exact", "direct", {"across": True, **_ORDERED}, schedules="grouped"),
+    Algorithm("phased_ordered", 1, "exact", "phased", _ORDERED, schedules="direct"),
+    Algorithm("constant_ordered", 1, "exact", "constant", _ORDERED),
+    Algorithm("plain_ordered", 1, "exact", "plain", _ORDERED, is_default=False),
     Algorithm("tensorcore", 1, "exact", "tensorcore", kind="cuda"),
     Algorithm("tensorcore_tf32", 1, "tf32", "tensorcore", {"tf32": True}, kind="cuda"),
     Algorithm("wgmma", 2, "exact", "wgmma", kind="cuda"),
@@ -59,16 +67,19 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
     Parameters
     ----------
     math
-        ``"strict"``: only those of class ``exact``. ``"tf32"``: those of class ``tf32`` too (GPUs alone have any).
+        ``"strict"``: only those of class ``exact``. ``"tf32"``: those of class ``tf32`` too (GPUs alone have any). ``"reproducible"``:
+        only those whose answers have the same bits on every CPU.
 
     Raises
     ------
     TvmconvError
-        If `math` is not one of MATHS, or no algorithm covers the problem: integers on GPUs.
+        If `math` is not one of MATHS, or no algorithm covers the problem: integers on GPUs, and anything reproducible.
     """
     check_math(math)
-    candidates = [each for each in ALGORITHMS if each.kind == target.kind and allows(each, math)]
+    candidates = [each for each in ALGORITHMS if each.kind == target.kind and allows(each, math, problem.is_quantized)]
     covering = [each for each in candidates if each.covers(problem, target) is None]
+    if not covering and math == "reproducible":
+        raise TvmconvError(f"no kernel for {target.name} is reproducible (math={math!r}); kernels for CPUs are")
     if not covering:
         raise TvmconvError(f"no kernel for {target.name} computes problems of {problem.dtype}; kernels for CPUs do")
     return sorted(covering, key=lambda each: (not each.is_default, each.cycles(problem, target)))
@@ -90,7 +101,8 @@ def for_plain_filters(name: str, problem: Problem, target: Target) -> Algorithm:
     best, least = chosen, own * LEAST_PLAIN_GAIN
     for each in ALGORITHMS:
         alike = each.options.get("vnni_factor", 1) == chosen.options.get("vnni_factor", 1)
-        if each.kind != target.kind or each.numerical_class != "exact" or not alike:
+        other_class = each.numerical_class != "exact" or each.ordered != chosen.ordered
+        if each.kind != target.kind or other_class or not alike:
             continue
         if each.covers(problem, target) is None and (found := each.plain_cycles(problem, target)) and found < least:
             best, least = each, found
@@ -110,8 +122,12 @@ def worth_trying(problem: Problem, target: Target, math: str = "default") -> lis
     return [each for each in found if each.numerical_class != "transform" or each.cycles(problem, target) <= most]
 
 
-def allows(algorithm: Algorithm, math: str) -> bool:
-    """Return whether `math` allows an algorithm."""
+def allows(algorithm: Algorithm, math: str, integers: bool = False) -> bool:
+    """Return whether `math` allows an algorithm, for problems of `integers`, whose sums are exact in any order, or others."""
+    if math == "reproducible":
+        return algorithm.integers if integers else algorithm.ordered
+    if algorithm.ordered:
+        return False
     if math == "tf32":
         return True
     return algorithm.numerical_class == "exact" or (algorithm.numerical_class != "tf32" and math == "default")
@@ -122,7 +138,8 @@ def check_math(math: str) -> None:
     if math not in MATHS:
         raise TvmconvError(
             f"math is {math!r}; allowed: default (transforms such as Winograd too), strict (exact algorithms only), "
-            "tf32 (default, and on GPUs f32 numbers rounded to TF32 before they are multiplied)"
+            "tf32 (default, and on GPUs f32 numbers rounded to TF32 before they are multiplied), "
+            "reproducible (the same bits on every CPU)"
         )
 
 

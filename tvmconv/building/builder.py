@@ -96,7 +96,7 @@ def build(
     InputError
         If `path` is no path, `records` are none, or there is no such option.
     TvmconvError
-        If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
+        If `math` is not ``"default"``, ``"strict"``, ``"tf32"`` or ``"reproducible"``.
     TargetError
         If a target is unknown, or this machine cannot tune for it.
     ToolchainError

@@ -21,7 +21,8 @@ class AlgorithmOptions(TypedDict, total=False):
     math
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
         ``"default"`` (the default): also transforms (Winograd), whose measured error the manifest tells. ``"tf32"``: on
-        GPUs also f32 by tensor cores, which round factors to TF32.
+        GPUs also f32 by tensor cores, which round factors to TF32. ``"reproducible"``: on CPUs, only algorithms
+        whose answers have the same bits on every CPU.
     network
         The layers of a network that calls these kernels in sequence, each as often as it occurs. If no cache keeps their filters
         from call to call, algorithms are compared with the time that filters take from memory, and none has a larger filter than

@@ -77,7 +77,7 @@ def add_math(parser: argparse.ArgumentParser) -> None:
         choices=MATHS,
         default="default",
         help="strict: no algorithm that transforms its numbers, as Winograd does; tf32: on GPUs, f32 numbers may be"
-        " rounded to TF32 before they are multiplied (default: %(default)s)",
+        " rounded to TF32 before they are multiplied; reproducible: the same bits on every CPU (default: %(default)s)",
     )
 
 

@@ -23,7 +23,7 @@ from .kernels.build import WORKSPACE
 from .kernels.replace import ConvolutionRow
 from .lower import check_target, describe, schedule_functions, tvm_errors
 from .passes import use_kernels
-from .report import report
+from .report import math_of, report
 
 _PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked", "tirx.tvm_call_packed_lowered")
 
@@ -69,7 +69,7 @@ def _plan(module: tvm.IRModule, target: str) -> tuple[NetworkPlan, dict[str, tir
     report(module)  # or say that there is none
     description = describe(module, known)
     with tvm_errors():
-        lowered = schedule_functions(module, known)
+        lowered = schedule_functions(module, known, math_of(module))
         every = {variable.name_hint: function for variable, function in lowered.functions_items()}
         graphs = {name: function for name, function in every.items() if isinstance(function, relax.Function)}
         kernels = {name: function.attrs for name, function in every.items() if name not in graphs}

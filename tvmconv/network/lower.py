@@ -17,6 +17,7 @@ from ..targets.target import CpuTarget, Target
 from ..version import __version__
 from .ir.constants import static_shape
 from .ir.graph import MAIN, OUTPUT_NAMES
+from .kernels.fix_others import fix_others
 from .operators.attention import with_attention
 from .operators.block_sums import by_blocks
 from .operators.bound_fusion import bound_fusion
@@ -35,7 +36,7 @@ from .operators.scatter import scatter_elements
 from .operators.softmax import log_softmax, softmax
 from .operators.sort import SORTS
 from .operators.transcendental import ELEMENTARY
-from .report import model_bytes, report, rewrites
+from .report import math_of, model_bytes, report, rewrites
 from .schedule.rules import schedule_others
 
 
@@ -53,11 +54,15 @@ def check_target(target: str) -> CpuTarget:
     return known
 
 
-def schedule_functions(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
-    """Return a module whose operators are functions, joined where one element needs few others, and scheduled."""
-    mod = by_blocks(narrow_groups(call_resampling(with_attention(mod))))
+def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "default") -> tvm.IRModule:
+    """Return a module whose operators are functions, joined where one element needs few others, and scheduled.
+
+    Of reproducible `math`, attention, which sums by the CPU's vectors, stays what it is made of.
+    """
+    reproducible = math == "reproducible"
+    mod = by_blocks(narrow_groups(call_resampling(mod if reproducible else with_attention(mod))))
     with target.tvm():
-        return tvm.transform.Sequential(
+        scheduled = tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
                 relax.transform.LegalizeOps(_LEGALIZATIONS | {"relax.matmul": matmul_of(target)}),
@@ -70,6 +75,7 @@ def schedule_functions(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
                 schedule_others(target),
             ]
         )(mod)
+    return fix_others(scheduled) if reproducible else scheduled
 
 
 _LEGALIZATIONS = (
@@ -120,6 +126,7 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
         "outputs": [_tensor(name, each) for name, each in zip(names, outputs, strict=True)],
         "report": [asdict(row) for row in report(mod)],
         "rewrites": rewrites(mod),
+        "math": math_of(mod),
         "model_bytes": model_bytes(mod),
     }
 

@@ -92,7 +92,7 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
     state = Rewritten(mod, options, constant_bytes(mod))
     for each in PASSES if last is None else PASSES[: check_pass(last) + 1]:
         state = each.run(state)
-    return with_report(state.module, state.rows, state.rewrites, state.weights)
+    return with_report(state.module, state.rows, state.rewrites, state.weights, options.math)
 
 
 def check_pass(name: str) -> int:
@@ -132,7 +132,7 @@ def _outline(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _algebra(state: Rewritten) -> Rewritten:
-    if state.options.math == "strict":
+    if state.options.math in ("strict", "reproducible"):  # what costs less is another thing on another CPU
         return state
     mod, lines = join_filters(state.module, state.options.cpu, state.options.is_small)
     return replace(state, module=mod, rewrites=tuple(lines))

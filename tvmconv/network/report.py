@@ -21,11 +21,12 @@ def check_module(mod: object) -> None:
 
 
 def with_report(
-    mod: tvm.IRModule, rows: Sequence[ConvolutionRow], rewrites: Sequence[str], weights: int
+    mod: tvm.IRModule, rows: Sequence[ConvolutionRow], rewrites: Sequence[str], weights: int, math: str
 ) -> tvm.IRModule:
-    """Return a module with its report; `weights` are the bytes of the constants that it had as it came."""
+    """Return a module with its report; `weights` are the bytes of the constants that it had as it came, `math` is an option."""
     # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
     noted = {"convolutions": [asdict(row) for row in rows], "rewrites": list(rewrites), "weights": weights}
+    noted["math"] = math
     return mod.with_attr(_REPORT, json.dumps(noted))
 
 
@@ -54,6 +55,18 @@ def rewrites(mod: tvm.IRModule) -> list[str]:
     """
     report(mod)
     return list(json.loads(str(mod.get_attr(_REPORT)))["rewrites"])
+
+
+def math_of(mod: tvm.IRModule) -> str:
+    """Return the option `math` that a module's kernels are by.
+
+    Raises
+    ------
+    TvmconvError
+        As :func:`report`.
+    """
+    report(mod)
+    return str(json.loads(str(mod.get_attr(_REPORT)))["math"])
 
 
 def model_bytes(mod: tvm.IRModule) -> int:

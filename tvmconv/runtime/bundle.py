@@ -14,6 +14,7 @@ manifest.json, format version 1::
        "error": null or {"measure": "exact", "value": 0.0},
        "transferred_from": null or the signature of the tuned problem whose schedule this is,
        "verified": true, false, null or "emulated", "emulator": null or "qemu-aarch64 7.2.22, -cpu max",
+       "digest": null or "16 hexadecimal digits",
        "skipped": [{"algorithm": "winograd4", "reason": "..."}, ...], "check": "..."}, ...]}
 
 `check` is a digest of the fields that a kernel is called by.
@@ -22,8 +23,8 @@ It may have ``"nodes"``, too: see `tvmconv.runtime.node_entries`; and ``"familie
 `packed_filter` is the layout that the kernel packs its filter to, in each call unless the filter is prepacked; null: the
 filter is read in place. `verified` is whether the kernel gave the reference's answers on a machine that runs it: null if it was
 built for another and has not run since; "emulated" if it did under `emulator`; false if `tvmconv verify` found it wrong, and then
-nothing loads it. `skipped`
-are the algorithms that would have been taken before this one, but did not compile or were wrong. The last five may be
+nothing loads it. `digest` is that of a reproducible kernel's answer to `tvmconv.fills.fixed_fill`, the same for all targets. `skipped`
+are the algorithms that would have been taken before this one, but did not compile or were wrong. The last six may be
 absent. `features` are what the target's code may use, by Linux's names in /proc/cpuinfo. Files are relative, with ``/``.
 A signature occurs once a target. Unknown fields are ignored, so that a version may gain optional ones.
 Nothing of a bundle is trusted: the manifest is checked when it is read, a library before it is loaded.
@@ -53,6 +54,8 @@ FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 NUMERICAL_CLASSES = ("exact", "tf32", "transform")
+# Ending of the names of algorithms whose answers have the same bits on every CPU.
+ORDERED = "_ordered"
 # The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
 PACKED_TYPES = ("float32", "uint32", "uint64", "int32")
 # Advice about bundles that are not as they were built, to which nothing is added, either.
@@ -92,6 +95,7 @@ class Entry:
     verified: bool | str | None = None
     skipped: tuple[dict[str, str], ...] = ()
     emulator: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +236,7 @@ def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None
     for entry in [*document["entries"], *document.get("families", [])]:
         found = answers.get((entry["signature"], entry["target"]))
         if found is not None and found.sha256 == entry["sha256"]:
-            entry.update(verified=found.verified, error=found.error, emulator=found.emulator)
+            entry.update(verified=found.verified, error=found.error, emulator=found.emulator, digest=found.digest)
     _write(path, document)
 
 
@@ -290,8 +294,9 @@ _ENTRY = schema.table(
         "verified": schema.optional(_VERIFIED),
         "skipped": schema.list_of(schema.table({"algorithm": schema.text, "reason": schema.text})),
         "emulator": schema.optional(schema.text),
+        "digest": schema.optional(schema.text),
     },
-    absent={"transferred_from": None, "verified": None, "skipped": (), "emulator": None},
+    absent={"transferred_from": None, "verified": None, "skipped": (), "emulator": None, "digest": None},
 )
 _MANIFEST = schema.table(
     {

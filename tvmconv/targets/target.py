@@ -242,12 +242,13 @@ class CpuTarget(Target):
         products = operations / 2 / (self.vector_bits // 32) / self.multiply_adds
         return max(products, size / LINE_BYTES * self.costs.lines.l3)
 
-    def tvm(self) -> Any:
-        """Return the ``tvm.target.Target``."""
+    def tvm(self, keep_zeros: bool = False) -> Any:
+        """Return the ``tvm.target.Target``; if it is to `keep_zeros`, no zero gets another sign than on other CPUs."""
         import tvm
 
         mattr = [f"-{feature}" for feature in (*self.disabled, *self.isa.without)]
-        return tvm.target.Target({**_llvm(self.mcpu, self.isa), **self.isa.options, "mattr": mattr, "opt-level": 3})
+        options = {} if keep_zeros else self.isa.options
+        return tvm.target.Target({**_llvm(self.mcpu, self.isa), **options, "mattr": mattr, "opt-level": 3})
 
 
 @cache

@@ -89,7 +89,7 @@ def tune(
     TuningError
         If the budget is not a positive number; or the scheduler unknown.
     TvmconvError
-        If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
+        If `math` is not ``"default"``, ``"strict"``, ``"tf32"`` or ``"reproducible"``.
     """
     problems = list_of(problems)
     check_budget(trials, seconds)

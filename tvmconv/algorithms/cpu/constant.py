@@ -6,7 +6,7 @@ from math import prod
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..data_dependence import covers_constant as covers
+from ..data_dependence import covers_constant
 from ..definition import Definition, assemble
 from .model.cost import Counts
 from .windows.express import express
@@ -14,11 +14,16 @@ from .windows.express import express
 __all__ = ["covers", "define", "estimate"]
 
 
-def define(problem: Problem, target: CpuTarget) -> Definition:
+def covers(problem: Problem, target: CpuTarget, ordered: bool = False) -> str | None:
+    """Return None if the algorithm computes the problem on the target, else why not."""
+    return covers_constant(problem, target)
+
+
+def define(problem: Problem, target: CpuTarget, ordered: bool = False) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
-    return assemble(problem, problem, [], express, asks=())
+    return assemble(problem, problem, [], express, asks=(), ordered=ordered)
 
 
-def estimate(problem: Problem, target: CpuTarget) -> Counts:
+def estimate(problem: Problem, target: CpuTarget, ordered: bool = False) -> Counts:
     """Count the events of storing the output: vectors that are written."""
     return {"elements.store": float(prod(problem.output_shape)) / (target.vector_bits // 32)}

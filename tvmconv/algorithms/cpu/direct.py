@@ -1,7 +1,7 @@
 """Direct convolution: lanes along output channels of one group, or across groups; bf16 multiplied as f32 or as pairs.
 
-Four algorithms are this with `across` and `vnni_factor`: direct, dot (pairs of bf16, multiplied by AVX512-BF16's dot product),
-grouped (lanes across groups) and grouped_dot.
+Six algorithms are this with `across`, `vnni_factor` and `ordered`: direct, dot (pairs of bf16, multiplied by AVX512-BF16's dot product),
+grouped (lanes across groups), grouped_dot, and direct_ordered and grouped_ordered, whose sums take their products in one order.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from math import prod
 
 from ...dtypes import DTYPE_BYTES
 from ...problem import Problem
-from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..annotations import BY_VEX
 from ..data_dependence import covers_data
 from ..definition import Definition, assemble, requests_of
 from ..flatten import flatten
 from ..pairs import filter_in_pairs
-from ..shapes import accumulators, divisors, shuffles
+from ..shapes import accumulators, shuffles
 from .direct_plan import plan_windows
 from .grouped_plan import evicted_share, grouped_cycles
 from .model.cost import Counts, cycles, lines, multiply_add, total
@@ -27,6 +26,7 @@ from .model.counts import count_copies, count_stores, filter_traffic, outputs, s
 from .model.tasks import vector_counts
 from .windows.express import express
 from .windows.filter_parts import has_parts, whole_rows
+from .windows.filter_pieces import is_large
 from .windows.im2col import im2col
 from .windows.paired_taps import by_row_taps, pairs_taps
 from .windows.plan import DirectPlan, GroupedPlan
@@ -46,10 +46,6 @@ from .windows.window import FEW_PIXELS, TOGETHER, Window, windows_of
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster even where data is copied for each of them.
 LEAST_PER_GROUP = 4
-# Rows of a filter so far apart are on a page each, or two, and lie in two sets of L1, which keep so many lines.
-FAR_APART_BYTES, FEW_ROWS = L1_WAY_BYTES // 2, 2 * L1_WAYS
-# Fewer pixels use a copy in the call too little.
-LEAST_PACKED_PIXELS = 64
 # Products of a sum from which only the vectors of a tile lie together: see `_most_together`.
 LEAST_STREAMED_PRODUCTS = 128
 # Default schedules, and most that were tuned, give a task so many pixels; copying a part takes a quarter of multiplying it with them.
@@ -62,7 +58,9 @@ LEAST_OF_QUADS = 3
 LEAST_CHANNELS_OF_PARTS = 32
 
 
-def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> str | None:
+def covers(
+    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, ordered: bool = False
+) -> str | None:
     """Return None if the algorithm computes the problem on the target, else why not."""
     problem = flatten(problem)
     if vnni_factor == 2 and (reason := no_dot(problem, target, integers=True)):
@@ -78,7 +76,7 @@ def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_facto
             return "no whole groups, of pairs of channels as they lie, fill vectors"
     elif problem.groups == 1:
         return "there is one group"
-    elif per_group >= LEAST_PER_GROUP and not shuffles(problem, 1, target):
+    elif per_group >= LEAST_PER_GROUP and (ordered or not shuffles(problem, 1, target)):
         return f"{per_group} output channels per group fill the lanes of one group"
     return covers_data(problem, target)
 
@@ -111,37 +109,44 @@ def _no_quads(problem: Problem, target: CpuTarget) -> str | None:
 
 
 def define(
-    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, prepacked: bool = False
+    problem: Problem,
+    target: CpuTarget,
+    across: bool = False,
+    vnni_factor: int = 1,
+    prepacked: bool = False,
+    ordered: bool = False,
 ) -> Definition:
     """Define `problem` by direct windows, with channels `vnni_factor` to an element.
 
     With `prepacked`, as it is best where the filter is prepacked.
     """
-    windows = direct_windows(problem, target, across, vnni_factor, prepacked)
+    windows = direct_windows(problem, target, across, vnni_factor, prepacked, ordered=ordered)
     if not (prepacked or across):
         windows = [_by_parts(window, target) for window in windows]
     by_element = vnni_factor == 2 and target.isa.dots_by_element
     planned = plan_windows(windows, target)
     vex = [BY_VEX] if vnni_factor == 4 and target.isa.quads_by_evex not in target.features else []
     asks = [*requests_of(problem, planned), *vex]
-    return assemble(problem, flatten(problem), planned, express, vnni_factor, asks, by_element=by_element)
+    return assemble(problem, flatten(problem), planned, express, vnni_factor, asks, by_element, ordered=ordered)
 
 
 def define_prepacked(
-    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1
+    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, ordered: bool = False
 ) -> Definition | None:
     """Define `problem` as it is best where the filter is prepacked; None: no other way."""
     if across:
         return None
-    windows = [_by_parts(window, target) for window in direct_windows(problem, target, vnni_factor=vnni_factor)]
+    plain_windows = direct_windows(problem, target, vnni_factor=vnni_factor, ordered=ordered)
+    windows = [_by_parts(window, target) for window in plain_windows]
     if not any(window.packs_parts for window in windows):
         if vnni_factor > 1:
             return None
         size = 4 * prod(problem.filter_shape)
         small = problem.dtype == "f32" and size <= min(target.costs.pieces, target.costs.pages)
-        if small and not any(window.extra_vectors for window in direct_windows(problem, target, prepacked=True)):
+        packed = direct_windows(problem, target, prepacked=True, ordered=ordered)
+        if small and not any(window.extra_vectors for window in packed):
             return None
-    return define(problem, target, vnni_factor=vnni_factor, prepacked=True)
+    return define(problem, target, vnni_factor=vnni_factor, prepacked=True, ordered=ordered)
 
 
 def direct_windows(
@@ -151,20 +156,23 @@ def direct_windows(
     vnni_factor: int = 1,
     prepacked: bool = False,
     arrange: bool = True,
+    ordered: bool = False,
 ) -> list[Window]:
     """Return the windows of `define`; unless `arrange`, of the problem as it is, with pixels and axes in the order of its data."""
-    shuffled = across and shuffles(problem, vnni_factor, target)
-    windows = [
-        replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
-        for window in windows_of(flatten(problem) if arrange else problem, target, across)
-    ]
+    shuffled = across and not ordered and shuffles(problem, vnni_factor, target)
+    made = windows_of(flatten(problem) if arrange else problem, target, across)
+    if ordered:
+        made = [replace(window, ordered=True, rounds_groups=False) for window in made]
+    windows = [replace(each, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled) for each in made]
     # The windows of a transposed convolution share the vectors of a tile.
     rounds = wider if len(windows) == 1 else rounded_up
     order = _arrange_pixels if arrange else lambda window, rounds, target: rounds(window, target)
     tiled = [_tile_image(order(window, rounds, target), target) for window in windows]
     tiled = [_spread_data(window, target) for window in tiled]
     # Both have the same choices: those of filters in place, whose tiles may be others.
-    in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange) if prepacked else []
+    in_place: list[Window] = []
+    if prepacked:
+        in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange, ordered=ordered)
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
     return [_order_tasks(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
 
@@ -254,7 +262,7 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     and 14.9; 4096 to 4096, one pixel, 29.5 and 3.9; from L3, 1024 to 1000, 16 pixels 0.33 and 0.44, and with OIX 768 to 3072, 16 pixels,
     0.92 and 0.86. Two cores of a Zen 5, pairs of bf16, one pixel, us: 384 to 96 channels 7.3 and 4.1, 960 to 240 11.1 and 8.3.
     """
-    if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
+    if window.ordered or window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
         return window
     in_place = replace(window, packs_parts=False, rows_in_place=whole_rows(window, target))
     copied, rows = in_place.stages_filter, in_place.rows_in_place is not None and not in_place.stages_filter
@@ -278,27 +286,6 @@ def reads_once(window: Window, target: CpuTarget) -> bool:
     return rows == 1 and window.row <= best_tile(window, target)[0]
 
 
-def is_large(window: Window, target: CpuTarget) -> bool:
-    """Return whether a filter lies on too many pages for a tile's part of it, or in pieces that caches read slowly."""
-    size = 4 * prod(window.problem.filter_shape)
-    small = size <= target.costs.pieces or window.pixels < LEAST_PACKED_PIXELS
-    return size > target.costs.pages or (not small and _in_pieces(window, target))
-
-
-def _in_pieces(window: Window, target: CpuTarget) -> bool:
-    """Return whether a tile's part of a filter is halves of cache lines, or lines too far apart to be fetched ahead.
-
-    Not where tasks that copy share work badly: vectors of channels that divide into few odd parts, and pixels into none. 480 to
-    72 channels at 14x14, in three tasks, took two threads 95 us instead of 84.
-    """
-    _, vectors = best_tile(window, target)
-    parts = divisors(window.padded_outputs // window.lanes // vectors, 16)
-    if window.pixels < 2 * FEW_PIXELS and not any(part % 2 == 0 or part > 8 for part in parts):
-        return False
-    far_apart = 4 * window.problem.out_channels >= FAR_APART_BYTES and window.products > FEW_ROWS
-    return far_apart or vectors % 2 == 1
-
-
 def _by_blocks(window: Window, target: CpuTarget) -> bool:
     """Return whether a task takes its pixels block by block: of a copied filter, each block's part is one piece.
 
@@ -316,18 +303,23 @@ def _by_blocks(window: Window, target: CpuTarget) -> bool:
     return window.few_pixels and all(axis.phases == 1 for axis in window.axes)
 
 
-def estimate(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
+def estimate(
+    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, ordered: bool = False
+) -> Counts:
     """Count the events of a problem, its filter prepacked."""
-    windows = direct_windows(problem, target, across, vnni_factor, prepacked=True)
+    windows = direct_windows(problem, target, across, vnni_factor, prepacked=True, ordered=ordered)
     return windows_estimate(plan_windows(windows, target), target)
 
 
-def plain(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
+def plain(
+    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, ordered: bool = False
+) -> Counts:
     """Count the events of a problem whose filter comes plain: beside those of `estimate`, the copies of the filter."""
-    windows = direct_windows(problem, target, across, vnni_factor)
+    windows = direct_windows(problem, target, across, vnni_factor, ordered=ordered)
     if not across:
         windows = [_by_parts(window, target) for window in windows]
-    return total(estimate(problem, target, across, vnni_factor), *(count_packing(window, target) for window in windows))
+    products = estimate(problem, target, across, vnni_factor, ordered)
+    return total(products, *(count_packing(window, target) for window in windows))
 
 
 def count_packing(window: Window, target: CpuTarget) -> Counts:

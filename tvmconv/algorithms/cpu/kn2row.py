@@ -38,6 +38,7 @@ from .model.cost import Counts, lines, multiply_add, tile_step, total, weigh
 from .model.counts import copied_element, count_stores, filter_traffic, outputs, stored_lines
 from .windows.express import finish
 from .windows.filter import staged_filter
+from .windows.filter_pieces import is_large
 from .windows.tile import LEAST_GAIN, count_spills, pixel_stride, tile_cycles
 from .windows.window import Window, windows_of
 
@@ -79,7 +80,7 @@ def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked
     """
     windows = windows_of(flatten(problem), target)
     tapped = [replace(tap_window(window, target), vnni_factor=vnni_factor, prepacked=prepacked) for window in windows]
-    large = [direct.is_large(replace(window, prepacked=False), target) for window in tapped]
+    large = [is_large(replace(window, prepacked=False), target) for window in tapped]
     return [replace(w, large=each, prepacked=prepacked or each) for w, each in zip(tapped, large, strict=True)]
 
 

@@ -30,7 +30,7 @@ from .windows.express import express
 from .windows.window import Window
 
 
-def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
+def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: bool = False) -> str | None:
     """Return None if the algorithm computes the problem on the target, else why not."""
     problem = flatten(problem)
     if problem.op == "convolution" or problem.strides[-1] == 1:
@@ -44,37 +44,43 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     return covers_data(problem, target)
 
 
-def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
+def define(
+    problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False, ordered: bool = False
+) -> Definition:
     """Define a transposed convolution by windows whose output channels are those of all phases of a row."""
-    windows = plan_windows(phased_windows(problem, target, vnni_factor, prepacked), target)
+    windows = plan_windows(phased_windows(problem, target, vnni_factor, prepacked, ordered), target)
     by_element = vnni_factor == 2 and target.isa.dots_by_element
-    return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
+    flat = flatten(problem)
+    return assemble(problem, flat, windows, express, vnni_factor, by_element=by_element, ordered=ordered)
 
 
-def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition:
+def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: bool = False) -> Definition:
     """Define it as it is best where the filter is prepacked."""
-    return define(problem, target, vnni_factor, prepacked=True)
+    return define(problem, target, vnni_factor, prepacked=True, ordered=ordered)
 
 
-def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
+def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: bool = False) -> Counts:
     """Count the events of a problem, its filter prepacked."""
-    windows = plan_windows(phased_windows(problem, target, vnni_factor, prepacked=True), target)
+    windows = plan_windows(phased_windows(problem, target, vnni_factor, True, ordered), target)
     return direct.windows_estimate(windows, target)
 
 
-def plain(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
+def plain(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: bool = False) -> Counts:
     """Count the events of a problem whose filter comes plain: beside those of `estimate`, the copies of the filter."""
-    windows = phased_windows(problem, target, vnni_factor, False)
-    return total(estimate(problem, target, vnni_factor), *(direct.count_packing(window, target) for window in windows))
+    windows = phased_windows(problem, target, vnni_factor, False, ordered)
+    products = estimate(problem, target, vnni_factor, ordered)
+    return total(products, *(direct.count_packing(window, target) for window in windows))
 
 
-def phased_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[PhasedWindow]:
+def phased_windows(
+    problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool, ordered: bool
+) -> list[PhasedWindow]:
     """Return the windows of `define`."""
     flat = flatten(problem)
     made: list[PhasedWindow] = []
     for phases in phases_alike(flat):
         alike = phases_as_channels(flat, phases)
-        for window in direct.direct_windows(alike, target, False, vnni_factor, prepacked, arrange=False):
+        for window in direct.direct_windows(alike, target, False, vnni_factor, prepacked, False, ordered):
             made.append(window.as_kind(PhasedWindow, index=len(made), transposed=flat, phases=phases))
     return made
 

@@ -46,20 +46,20 @@ MOST_CHANNELS = 8  # of a tile whose lanes run along a row
 LEAST_TAPS, LEAST_PRODUCTS = 4, 2048
 
 
-def covers(problem: Problem, target: CpuTarget) -> None:
+def covers(problem: Problem, target: CpuTarget, ordered: bool = False) -> None:
     """Return None: the algorithm computes every problem."""
 
 
-def define(problem: Problem, target: CpuTarget) -> Definition:
+def define(problem: Problem, target: CpuTarget, ordered: bool = False) -> Definition:
     """Define any problem by plain windows."""
     if problem.is_constant or problem.is_empty:
-        return constant.define(problem, target)
+        return constant.define(problem, target, ordered)
     flat = flatten(problem)
     windows = plain_windows(flat, target)
-    return assemble(problem, flat, windows, express_plain, asks=())
+    return assemble(problem, flat, windows, express_plain, asks=(), ordered=ordered)
 
 
-def estimate(problem: Problem, target: CpuTarget) -> Counts:
+def estimate(problem: Problem, target: CpuTarget, ordered: bool = False) -> Counts:
     """Count the events of a problem whose multiply-adds are of quarter vectors, one in a cycle: more than it takes."""
     moved = prod(problem.data_shape) + prod(problem.output_shape)
     return {"tile.scale": problem.flops / 2 / SSE_LANES, "elements.transpose": moved}

@@ -103,6 +103,10 @@ def first_choice(problem: Problem, target: Target, records: Records | None = Non
 def _refusal(algorithm: Algorithm, problem: Problem, target: Target, math: str) -> str:
     """Return why an algorithm cannot be taken."""
     reason = algorithm.covers(problem, target)
+    if reason is None and algorithm.ordered and math != "reproducible":
+        return "it is for --math reproducible"
+    if reason is None and math == "reproducible":
+        return "its sums have other orders on other CPUs"
     if reason is None and not allows(algorithm, math):
         return f"its results are of the class {algorithm.numerical_class}, which --math {math} leaves out"
     return str(reason)

@@ -65,18 +65,19 @@ class Vector:
         x, numbers = self.x, [self._const(number) for number in step.numbers]
         zero = self._const(0)
         name = step.name
+        # `Mul` and not `*`, by which a lane, but no vector, times 0 were 0, whose sign is that of x.
         if name in ("relu", "clip"):
             return self._clip(x, *(step.numbers or (0.0, inf)))
         if name == "scale":
-            return _round(x * array[0])
+            return fence(x * array[0])
         if name in ("leaky", "prelu"):
-            return tirx.Select(x < zero, _round((*array, *numbers)[0] * x), x)
+            return tirx.Select(x < zero, fence(tirx.Mul((*array, *numbers)[0], x)), x)
         if name == "hardsigmoid":
             return self._clip(fma(numbers[0], x, numbers[1]), 0.0, 1.0)
         if name == "hardswish":
             return self._hardswish()
         if name == "elu":
-            return tirx.Select(x > zero, x, numbers[0] * self._expm1(self._clip(x, _LEAST_ELU, 0.0)))
+            return tirx.Select(x > zero, x, tirx.Mul(numbers[0], self._expm1(self._clip(x, _LEAST_ELU, 0.0))))
         if name == "tanh":
             return self._tanh()
         if name == "sigmoid":
@@ -94,10 +95,10 @@ class Vector:
         """Return x by a scale as a whole number, ties to even, and the zero point; of what is not a number that alone."""
         reciprocal = float(np.float32(1) / np.float32(scale))
         divided = self.x * self._const(reciprocal) if "reciprocal" in name else self.x / self._const(scale)
-        quotient = self._named(_round(divided))
+        quotient = self._named(fence(divided))
         quotient = self._named(tirx.Select(tirx.isnan(quotient), self._const(0), quotient))
         if "before" in name:
-            return tirx.nearbyint(_round(quotient + self._const(zero_point)))
+            return tirx.nearbyint(fence(quotient + self._const(zero_point)))
         return tirx.nearbyint(quotient) + self._const(zero_point)
 
     def _hardswish(self) -> Any:
@@ -108,7 +109,7 @@ class Vector:
         clipped, sixth = self._clip(self.x, -3.0, 3.0), self._const(1 / 6)
         product = self._named(clipped * sixth)
         quotient = fma(fma(product, self._const(-6), clipped), sixth, product)
-        return _round(self.x * (quotient + self._const(0.5)))
+        return fence(self.x * (quotient + self._const(0.5)))
 
     def _tanh(self) -> Any:
         """``(e**2a - 1) / (e**2a + 1)`` with the sign of x, a = abs(x)."""
@@ -253,6 +254,6 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fma", a, b, c)
 
 
-def _round(product: Any) -> Any:
+def fence(product: Any) -> Any:
     """Return a product that code generation makes no part of a multiply-add with what a later step adds."""
     return tirx.call_llvm_pure_intrin(str(product.ty.dtype), "llvm.arithmetic.fence", product)

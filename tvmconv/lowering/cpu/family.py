@@ -110,8 +110,8 @@ def write_family(
             functions["layout"] = own[PACK_SYMBOL]
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
     allocated = allocate(module, target.tvm())
-    executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
     layout, used = blocks[0].lowered.layout, get(algorithm)
+    executable = tvm.compile(allocated, target.tvm(used.ordered), tir_pipeline=ALLOCATED)
     packed = layout.described() if layout else None
     link_family(
         executable, path, table_of(family, blocks), _workspaces(functions_of(allocated), blocks, packed), target.isa

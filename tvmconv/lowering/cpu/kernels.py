@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 
 from ...algorithms.definition import Definition
+from ...algorithms.table import get
 from ...problem import Problem
 from ...targets.target import CpuTarget, Target
 from ..code_generator import Written
@@ -27,7 +28,8 @@ def write(
     """Write a kernel's library."""
     lowered = lower_choice(problem, target, choice, entry_points)
     allocated = allocate(lowered.module, target.tvm())
-    executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
+    llvm = target.tvm(keep_zeros=get(choice.algorithm).ordered)
+    executable = tvm.compile(allocated, llvm, tir_pipeline=ALLOCATED)
     link(executable, path, workspaces(allocated), target.isa)
     layout = lowered.layout.described() if lowered.layout else None
     return Written(layout, workspace_bytes(lowered.module), lowered.module)

@@ -153,9 +153,13 @@ def _keep_object(
     )
 
 
-def operator_object(work: Path, name: str, target: CpuTarget) -> str:
-    """Write a C file of a network's operators, for a CPU, as an object file into the folder `work`; return its name."""
-    (work / f"{name}.o").write_bytes(_operator_object(name, target.isa.flags(target.features), target.isa))
+def operator_object(work: Path, name: str, target: CpuTarget, fixed: bool = False) -> str:
+    """Write a C file of a network's operators, for a CPU, as an object file into the folder `work`; return its name.
+
+    If `fixed`, the compiler makes no multiply-adds, which it would elsewhere for another CPU.
+    """
+    flags = (*target.isa.flags(target.features), *["-ffp-contract=off"] * fixed)
+    (work / f"{name}.o").write_bytes(_operator_object(name, flags, target.isa))
     return f"{name}.o"
 
 

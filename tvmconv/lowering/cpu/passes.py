@@ -23,6 +23,7 @@ from ...algorithms.definition import Definition
 from ...algorithms.pairs import DOT_SUMS, ROUND
 from ..common.activations import expand_steps
 from ..common.entry_points import EntryPoints
+from ..common.fixed_rounding import fix_rounding
 from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, find_all
 from .functions import functions_of, kernel_functions
 from .packing import Halves, split, unsplit
@@ -210,6 +211,7 @@ GENERATION: tuple[Pass, ...] = (
     Pass("SimplifyUnrolled", tirx.transform.StmtSimplify(), after={"UnrollLoop": "choices by unrolled variables are decided"}),
     Pass("RewriteUnsafeSelect", s_tir.transform.RewriteUnsafeSelect(), after={"SimplifyUnrolled": "fewer choices are left"}),
     Pass("expand-steps", expand_steps(), ("calls of an epilogue's steps",), {**_VECTORS, "RewriteUnsafeSelect": "a step is one value"}),
+    Pass("fix-rounding", fix_rounding(), (ask.FIXED,), {"expand-steps": "arithmetic of steps is rounded, too"}),
     Pass("constants-last", index_constants_last(), (ask.CONSTANTS_LAST,), {"SimplifyUnrolled": "it would order sums anew"}),
     Pass(LAST_OF_ALLOCATION, keep_on_stack(), after={"StorageRewrite": "arrays that share a place are one"}),
     Pass("VerifyMemory", tirx.transform.VerifyMemory()),

@@ -16,6 +16,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call
 
+from ...algorithms.annotations import FIXED
 from ...errors import SourceError
 from ...exporting.network_part import ENTRIES, NetworkPart
 from ...isa import Isa
@@ -31,7 +32,7 @@ from ...runtime.networks.file import append
 from ...support.files import whole_file
 from ...support.toolchain import has_tool, run_tool
 from ...targets.target import CpuTarget
-from ..kernels.build import CODE, SYMBOL_OF_CODE
+from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..operators.attention import FUNCTION as ATTENTION
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
@@ -112,7 +113,7 @@ def _objects(
     objects = ["network.o", "plan.o", "sorting.o"]
     for file, names in _OPERATORS.items():
         if any(_calls(function, name) for function in functions.values() for name in names):
-            objects.append(operator_object(work, file, target))
+            objects.append(operator_object(work, file, target, _is_fixed(functions)))
     (work / "network.o").write_bytes(_executor(target.isa))
     (work / "sorting.o").write_bytes(_sorting(target.isa))
     (work / "plan.c").write_text(_table(plan, identity))
@@ -123,10 +124,15 @@ def _objects(
     objects += [_rename_code(functions[name], name, target.isa, work) for name in built]
     if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
         module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
-        executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
+        executable = tvm.compile(module, target.tvm(_is_fixed(functions)), tir_pipeline=NETWORK_PIPELINE)
         executable.mod.write_to_file(str(work / "functions.o"))
         objects.append("functions.o")
     return objects
+
+
+def _is_fixed(functions: Mapping[str, tirx.PrimFunc]) -> bool:
+    """Return whether operations are to be rounded alike on every CPU."""
+    return any(FIXED in (each.attrs or {}) and LOWERED not in each.attrs for each in functions.values())
 
 
 def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:

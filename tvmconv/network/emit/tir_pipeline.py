@@ -6,6 +6,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from ...lowering.common.activations import expand_steps
+from ...lowering.common.fixed_rounding import fix_rounding
 from ...lowering.cpu.passes import PIPELINE
 from ...lowering.cpu.rewrites.bf16_bits import broadcast_bits
 from ...lowering.cpu.rewrites.squares import by_squares
@@ -57,6 +58,7 @@ def _others() -> tvm.transform.Pass:
             tirx.transform.RemoveNoOp(),
             s_tir.transform.RewriteUnsafeSelect(),
             expand_steps(),
+            fix_rounding(),
             tirx.transform.CommonSubexprElim(),
             keep_on_stack(),
             tirx.transform.FP8ComputeLegalize(),

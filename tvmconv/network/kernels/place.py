@@ -22,9 +22,10 @@ from .weight_budget import room_for
 def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tvm.IRModule, list[ConvolutionRow]]:
     """Return a module that calls our kernels, and what became of each convolution; the model came with so many bytes of `weights`."""
     chains, rows = {}, []
+    reproducible = options.math == "reproducible"
     for variable, function in mod.functions_items():
         if isinstance(function, relax.Function):
-            chains[variable], refused = chains_of(variable.name_hint, function)
+            chains[variable], refused = chains_of(variable.name_hint, function, attends=not reproducible)
             rows += refused
     every = [chain for found in chains.values() for chain in found.values()]
     fixed = [chain for chain in every if isinstance(chain, EpilogueChain)]
@@ -33,7 +34,9 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
         build_kernels,
         target=options.target,
         records=options.records,
-        math="strict" if options.is_small else options.math,  # transforms are what enlarges filters
+        math="strict"
+        if options.is_small and not reproducible
+        else options.math,  # transforms are what enlarges filters
         progress=options.progress,
         trials=options.trials,
         seconds=options.seconds,
@@ -47,12 +50,17 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
     return replacing.module(), rows
 
 
-def chains_of(name: str, function: relax.Function) -> tuple[dict[relax.Var, Followed], list[ConvolutionRow]]:
-    """Return the chains of a function by the variables of their outputs, and the convolutions that none covers."""
+def chains_of(
+    name: str, function: relax.Function, attends: bool = True
+) -> tuple[dict[relax.Var, Followed], list[ConvolutionRow]]:
+    """Return the chains of a function by the variables of their outputs, and the convolutions that none covers.
+
+    Products of attention are left to one function, if it `attends`.
+    """
     graph = Graph(function)
     chains: dict[relax.Var, Followed] = {}
     refused: list[ConvolutionRow] = []
-    attended = products_of_attention(graph)
+    attended = products_of_attention(graph) if attends else set()
     taken: Taken = {}
     # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
     for variable in reversed(graph.values):

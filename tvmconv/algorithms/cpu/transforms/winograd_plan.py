@@ -9,8 +9,8 @@ from itertools import islice, product
 from ....problem import Problem
 from ....targets.target import CpuTarget
 from ...shapes import F32_BITS, accumulators, divisors
-from ..direct import FAR_APART_BYTES
 from ..model.cost import MANY, imbalance, lines, tile_step, weigh
+from ..windows.filter_pieces import FAR_APART_BYTES
 from ..windows.plan import Options, Shape, TaskPart, WinogradPlan
 from ..windows.tile import spills_alone
 from . import winograd_structures

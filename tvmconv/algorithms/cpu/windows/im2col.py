@@ -50,7 +50,8 @@ class Im2colWindow(Window):
     @property
     def _taps_first(self) -> bool:
         """Return whether the channels of a tap are neighbours, rather than the taps of a channel, as in OIX filters."""
-        return self.problem.filter_format == "XIO" or self.vnni_factor == 2 or not _read_once(self.data_axes)
+        taps_first = self.ordered or self.problem.filter_format == "XIO" or self.vnni_factor == 2
+        return taps_first or not _read_once(self.data_axes)
 
     @property
     def most_lanes(self) -> int:

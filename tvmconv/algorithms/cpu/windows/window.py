@@ -83,6 +83,8 @@ class Window(SubConvolution):
         Which of the problem's axes each of the window's is, where the row is another than the last. Empty: they are in order.
     spread
         Whether each task copies its data and the filter is packed, for neighbouring pixels share few sets of L1 in place.
+    ordered
+        Whether each sum takes its products one by one, taps and then channels, whatever the CPU.
     plans
         How it may be cut into tasks and tiles, the best first; empty: that is not decided (direct_plan.py).
     """
@@ -106,6 +108,7 @@ class Window(SubConvolution):
     by_parts: bool = False
     rows_in_place: WholeRows | None = None
     spread: bool = False
+    ordered: bool = False
     plans: tuple[DirectPlan | GroupedPlan | WinogradPlan, ...] = ()
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
@@ -291,15 +294,10 @@ class Window(SubConvolution):
         return axis.phases > 1 or axis.store_index(0, 1) > axis.store_index(0, 0) + 1
 
     @property
-    def whole_rows(self) -> bool:
-        """Return whether all of a row is stored."""
-        return not self.excess
-
-    @property
     def stores_rows(self) -> bool:
         """Return whether neighbouring outputs of a row, all of them stored, are neighbours in a planar output."""
         axis = self.axes[-1]
-        whole = axis.always_inside and self.whole_rows and self.stored == self.padded_outputs
+        whole = axis.always_inside and not self.excess and self.stored == self.padded_outputs
         last = not self.order or prod(self.problem.out_spatial[self.order[-1] + 1 :]) == 1
         return whole and last and axis.phases == 1 and axis.store_index(0, 1) == axis.store_index(0, 0) + 1
 

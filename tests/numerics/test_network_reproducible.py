@@ -1,0 +1,37 @@
+"""Reproducible networks: attention is products and a softmax, what lies between kernels asks for FIXED, and the C library is refused."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import relax, tirx
+from tvm.relax import op
+
+from tvmconv.algorithms.annotations import FIXED
+from tvmconv.errors import SourceError
+from tvmconv.network.lower import check_target, schedule_functions
+
+
+def module(dtype: str) -> relax.Function:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 2, 32, 16), dtype))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            scores = builder.emit(op.matmul(x, op.permute_dims(x, [0, 1, 3, 2])))
+            shares = builder.emit(op.nn.softmax(scores))
+            answer = builder.emit_output(op.exp(builder.emit(op.matmul(shares, x))))
+        builder.emit_func_output(answer)
+    return builder.finalize()
+
+
+def test_functions_between_kernels_are_fixed() -> None:
+    lowered = schedule_functions(module("float32"), check_target("host"), "reproducible")
+    functions = {v.name_hint: f for v, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc)}
+    assert "attention" not in functions and any("softmax" in name for name in functions)
+    assert all(FIXED in each.attrs for each in functions.values())
+    others = schedule_functions(module("float32"), check_target("host"))
+    assert any(v.name_hint == "attention" for v, _ in others.functions_items())
+
+
+def test_functions_of_the_c_library_are_refused() -> None:
+    with pytest.raises(SourceError, match="math='reproducible' has no exp of its own"):
+        schedule_functions(module("float64"), check_target("host"), "reproducible")

@@ -1,0 +1,48 @@
+"""Functions between kernels that have the same bits on every CPU: their operations are rounded alike, and none is the C library's."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call
+
+from ...algorithms.annotations import FIXED
+from ...errors import SourceError
+from ...lowering.common.rewrites import find_all
+from .build import LOWERED
+
+# Functions that LLVM takes from the C library, which rounds them in its own way. `tvmconv.lowering.common.elementary_arithmetic` has those
+# of f32 and shorter types.
+_OF_LIBRARY = frozenset(
+    f"tirx.{name}"
+    for name in (
+        *("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "pow", "sigmoid", "erf", "hypot"),
+        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    )
+)
+
+
+def fix_others(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose functions, but the kernels, ask for FIXED.
+
+    Raises
+    ------
+    SourceError
+        If one calls the C library.
+    """
+    fixed = tvm.IRModule({}, attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, tirx.PrimFunc) and LOWERED not in (function.attrs or {}):
+            _check(variable.name_hint, function)
+            function = function.with_attr(FIXED, True)
+        fixed[variable] = function
+    return fixed
+
+
+def _check(name: str, function: tirx.PrimFunc) -> None:
+    called = {getattr(each.op, "name", "") for each in find_all(function.body, Call)} & _OF_LIBRARY
+    if called:
+        raise SourceError(
+            f"math='reproducible' has no {', '.join(each.removeprefix('tirx.') for each in sorted(called))} of its own for the"
+            f" types in {name}, and the C library's bits differ from CPU to CPU; give the model in float32, or another math"
+        )
