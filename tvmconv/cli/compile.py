@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..checks import MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
+from ..support.timing import stage
 from .network_sources import check_source, read_source
 from .output import check_output, print_json, progress_bar
-from .parsing import add_command, add_json, add_math, add_no_cache, add_records, unsigned
+from .parsing import add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def add_parser(subparsers: Subparsers) -> None:
         " --format c: if the test has none to compare with",
     )
     add_no_cache(parser)
+    add_timing_table(parser)
     add_math(parser)
     add_records(parser)
     add_json(parser)
@@ -111,13 +113,15 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile; print the library's path, or what became of each convolution."""
     _check(arguments)
-    from ..network.compile import export, export_part
-    from ..network.passes import use_kernels
-    from ..network.report import report, rewrites
-    from ..runtime.networks.file import read_file
-    from ..tuning.records import records_of
+    with stage("import"):
+        from ..network.compile import export, export_part
+        from ..network.passes import use_kernels
+        from ..network.report import report, rewrites
+        from ..runtime.networks.file import read_file
+        from ..tuning.records import records_of
 
-    source = read_source(arguments)
+    with stage("read"):
+        source = read_source(arguments)
     module = source.module
     lacking = ""
     with progress_bar("compiling") as progress:
@@ -154,7 +158,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(arguments.output)
     if arguments.format != "c":  # whose test does it
-        lacking = _compare(arguments, source)
+        with stage("compare"):
+            lacking = _compare(arguments, source)
     if lacking and arguments.require_comparison:
         raise VerificationError(f"{lacking}; --require-comparison asks for it")
     if lacking:

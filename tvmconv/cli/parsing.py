@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms.table import MATHS
+from ..support.timing import VARIABLE as TIMING
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -67,6 +68,15 @@ def add_no_cache(parser: argparse.ArgumentParser) -> None:
     """Add ``--no-cache``."""
     parser.add_argument(
         "--no-cache", action="store_true", help="build every kernel, also those that the cache has (see: tvmconv cache)"
+    )
+
+
+def add_timing_table(parser: argparse.ArgumentParser) -> None:
+    """Add ``--timing``."""
+    parser.add_argument(
+        "--timing",
+        action="store_true",
+        help=f"say at last where the time went, on stderr; as {TIMING}=1 does for any program",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from ...dtypes import DTYPE_BYTES
@@ -153,6 +154,14 @@ def direct_windows(
     arrange: bool = True,
 ) -> list[Window]:
     """Return the windows of `define`; unless `arrange`, of the problem as it is, with pixels and axes in the order of its data."""
+    return list(_direct_windows(problem, target, across, vnni_factor, prepacked, arrange))
+
+
+# The estimate asks for them, and the definition; those with prepacked filters for those with others.
+@lru_cache(maxsize=256)
+def _direct_windows(
+    problem: Problem, target: CpuTarget, across: bool, vnni_factor: int, prepacked: bool, arrange: bool
+) -> tuple[Window, ...]:
     shuffled = across and shuffles(problem, vnni_factor, target)
     windows = [
         replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
@@ -166,7 +175,7 @@ def direct_windows(
     # Both have the same choices: those of filters in place, whose tiles may be others.
     in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange) if prepacked else []
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
-    return [_order_tasks(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
+    return tuple(_order_tasks(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True))
 
 
 def _tile_image(window: Window, target: CpuTarget) -> Window:
