@@ -110,9 +110,10 @@ class Algorithm:
 
     def default_sketch(self, definition: Definition, target: Target) -> Any:
         """Return the first of `sketches`, without the others where a window's plans say how many there are."""
-        first, *others = definition.windows
-        if getattr(first, "plans", None):
-            definition = replace(definition, windows=[replace(first, plans=first.plans[:1]), *others])
+        for first in definition.windows[:1]:
+            if getattr(first, "plans", None):
+                windows = [replace(first, plans=first.plans[:1]), *definition.windows[1:]]
+                definition = replace(definition, windows=windows)
         return self.sketches(definition, target)[0]
 
     def _module(self) -> Any:

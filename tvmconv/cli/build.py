@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import BuildError, InvalidProblemError
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST
-from .output import progress_bar
+from .output import growth, progress_bar
 from .parsing import add_command, add_math, add_no_cache, add_records, positive, positive_seconds, unsigned
 from .sources import add_sources, network_of, problems_of, read_models, split_families
 from .tune import peak_of, progress_line
@@ -127,9 +127,13 @@ def run(arguments: argparse.Namespace) -> int:
                 raise  # nothing was written
     if arguments.with_filters:
         from ..building.filters import add_filters
+        from ..runtime.bundle import read_bundle
 
-        size = add_filters(path, [model for model in models if model.is_model])
-        print(f"the filters of its nodes take {size / 2**20:.1f} MiB", file=sys.stderr)
+        read = [model for model in models if model.is_model]
+        size, before = add_filters(path, read), sum(node.problem.filter_bytes for each in read for node in each.nodes)
+        is_transformed = any(each.numerical_class == "transform" for each in read_bundle(path).entries)
+        grown = growth(size, before * len(targets), "--math strict") if is_transformed else ""
+        print(f"the filters of its nodes take {size / 2**20:.1f} MiB{grown}", file=sys.stderr)
     if failed:
         raise failed
     print(path)

@@ -13,7 +13,7 @@ from ..checks import MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
 from ..support.timing import stage
 from .network_sources import check_source, read_source
-from .output import check_output, print_json, progress_bar
+from .output import check_output, growth, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
 from .sources import parse_dim, parse_shape
 
@@ -114,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile; print the library's path, or what became of each convolution."""
     _check(arguments)
     with stage("import"):
+        from ..algorithms.table import get
         from ..network.compile import export, export_part
         from ..network.passes import use_kernels
         from ..network.report import report, rewrites
@@ -148,8 +149,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  joined: {line}", file=sys.stderr)
     if arguments.format == "plan":
         bytes_ = read_file(Path(arguments.output)).footprint
+        classes = {get(row.algorithm).numerical_class for row in rows if row.algorithm}
+        is_enlarged = "transform" in classes or bool(rewrites(module))
         print(
-            f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights,"
+            f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights"
+            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''},"
             f" {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call",
             file=sys.stderr,
         )
