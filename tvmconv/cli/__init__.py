@@ -50,6 +50,7 @@ COMMANDS = (
     "inspect",
     "sig",
     "cache",
+    "shell",
     "env",
 )
 

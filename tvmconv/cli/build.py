@@ -11,7 +11,7 @@ from ..errors import BuildError, InvalidProblemError
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST
 from .output import growth, progress_bar
-from .parsing import add_command, add_math, add_no_cache, add_records, positive, positive_seconds, unsigned
+from .parsing import add_budget, add_command, add_math, add_no_cache, add_records, positive
 from .sources import add_sources, network_of, problems_of, read_models, split_families
 from .tune import peak_of, progress_line
 
@@ -58,12 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="host (default), an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4, or GPU architectures such as "
         "cuda:sm_90, cuda:sm_80,sm_90 or cuda:sm_90a; may be given several times",
     )
-    parser.add_argument(
-        "--trials", type=unsigned, default=0, metavar="N", help="tune first: schedules to try for each kernel"
-    )
-    parser.add_argument(
-        "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
-    )
+    add_budget(parser)
     add_no_cache(parser)
     add_math(parser)
     add_records(parser)

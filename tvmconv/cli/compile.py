@@ -14,7 +14,7 @@ from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, Verifi
 from ..support.timing import stage
 from .network_sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
-from .parsing import add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
+from .parsing import add_budget, add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, or PyTorch's; with"
         " --format c: if the test has none to compare with",
     )
+    add_budget(parser)
     add_no_cache(parser)
     add_timing_table(parser)
     add_math(parser)
@@ -129,11 +130,13 @@ def run(arguments: argparse.Namespace) -> int:
         module = use_kernels(
             module,
             arguments.target,
-            records=records_of(arguments.records),
+            records=records_of(arguments.records, written=bool(arguments.trials or arguments.seconds)),
             layout=arguments.layout,
             math=arguments.math,
             progress=progress,
             memory=arguments.memory,
+            trials=arguments.trials,
+            seconds=arguments.seconds,
         )
     if arguments.format == "c":
         lacking = _export_c(arguments, source, export_part(module, arguments.target))

@@ -59,6 +59,16 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """Add what tuning before a build may take."""
+    parser.add_argument(
+        "--trials", type=unsigned, default=0, metavar="N", help="tune first: schedules to try for each kernel"
+    )
+    parser.add_argument(
+        "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
