@@ -44,6 +44,7 @@ COMMANDS = (
     "compile",
     "export-c",
     "export-onnxruntime",
+    "export-wheel",
     "run",
     "report",
     "explain",
