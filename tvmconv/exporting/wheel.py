@@ -114,7 +114,7 @@ def export_wheel(path: Path | str, folder: Path | str, name: str, version: str =
         content = {"network.so": path.read_bytes()}
     else:
         bundle = read_bundle(path)
-        features, by = [target.features for target in bundle.targets.values() if target.kind == "cpu"], bundle.tvmconv
+        features, by = [target.features for target in bundle.targets.values()], bundle.tvmconv
         text = _BUNDLE.format(by=by, names=sorted({entry.signature for entry in bundle.all_entries}))
         files = sorted(each for each in path.rglob("*") if each.is_file())
         content = {f"kernels/{each.relative_to(path)}": each.read_bytes() for each in files}

@@ -170,8 +170,7 @@ def _direct_windows(
     # The windows of a transposed convolution share the vectors of a tile.
     rounds = wider if len(windows) == 1 else rounded_up
     order = _arrange_pixels if arrange else lambda window, rounds, target: rounds(window, target)
-    tiled = [_tile_image(order(window, rounds, target), target) for window in windows]
-    tiled = [_spread_data(window, target) for window in tiled]
+    tiled = [_spread_data(_tile_image(order(window, rounds, target), target), target) for window in windows]
     # Both have the same choices: those of filters in place, whose tiles may be others.
     in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange) if prepacked else []
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
