@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 MODELS := rapidocr-onnxruntime==1.4.4
 DETECTOR := from importlib.util import find_spec; print(find_spec("rapidocr_onnxruntime").submodule_search_locations[0] + "/models/ch_PP-OCRv4_det_infer.onnx")
 
-.PHONY: help venv demo demo-kernels smoke test campaign lint format typecheck bench results further reported filters golden docs clean
+.PHONY: help venv demo demo-kernels smoke test campaign lint format typecheck bench results further reported filters golden docs release clean
 
 help:
 	@echo "make demo       compile a text detector and race it with onnxruntime; make demo-kernels: its convolutions"
@@ -23,6 +23,7 @@ help:
 	@echo "make filters    compare on layers whose filter is the work, and write benchmarks/results/filters.md"
 	@echo "make reported   compare on shapes of bug reports, by default schedules, and write benchmarks/results/reported.md"
 	@echo "make docs       build the pages of docs and of the API into build/site, and check their links"
+	@echo "make release    build, check, tag and upload a release (.ci/release --dry: no tag, no upload)"
 	@echo "make clean      remove what these made"
 
 venv: $(VENV)/installed
@@ -128,6 +129,9 @@ reported filters: venv
 docs: venv
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+release: venv
+	.ci/release
 
 clean:
 	rm -rf $(VENV) build dist demo.bundle demo.html demo.so *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -81,9 +81,9 @@ def test_a_damaged_file_is_compiled_again(tmp_path: Path, ran: list[str]) -> Non
     tvmconv.build([problem], tmp_path / "first")
     known = open_cache()
     assert known is not None
-    (file,) = known.files()
-    path = known.folder / file.key[:2] / file.key[2:]
-    path.write_bytes(path.read_bytes()[:-100])
+    for file in known.files():
+        path = known.folder / file.key[:2] / file.key[2:]
+        path.write_bytes(path.read_bytes()[:-100])
     with pytest.warns(TvmconvWarning, match="is damaged"):
         tvmconv.build([problem], tmp_path / "second")
     assert len(ran) == 2 and content(tmp_path / "first") == content(tmp_path / "second")

@@ -19,6 +19,7 @@ from tvmconv import cli
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import Timing
 from tvmconv.runtime.bundle import Bundle, BundleTarget, read_bundle, write_manifest
+from tvmconv.runtime.networks.network import load_network
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning.search import Candidate
@@ -254,3 +255,21 @@ def test_a_bundle_for_other_machines(bundle: Bundle, tmp_path: Path, capsys: pyt
     other = write_bundle(tmp_path / "foreign.bundle", foreign, foreign=["ldir"])
     assert cli.main(["report", str(other.path), "-o", str(tmp_path / "r.html")]) == 3
     assert "lacks ldir" in capsys.readouterr().err and not (tmp_path / "r.html").exists()
+
+
+def test_a_network_has_a_page_of_its_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    library = tmp_path / "network.so"
+    model = Path(__file__).parents[1] / "compatibility/v0.1.0/model.onnx"
+    assert cli.main(["compile", str(model), "-o", str(library)]) == 0
+    output = tmp_path / "network.html"
+    assert cli.main(["report", str(library), "-o", str(output), "--seconds", "0.004"]) == 0
+    network = load_network(library)
+    page = Page(output.read_text())
+    _, *rows = page.tables["operators"]
+    kernels = {row["signature"]: row["algorithm"] for row in network.description["report"] if row["function"]}
+    assert {row[0]: row[2] for row in rows if row[1] == "kernel"} == kernels
+    assert sum(int(row[3]) for row in rows) == len(network.description["steps"])
+    assert sum(float(row[5]) for row in rows) == pytest.approx(1)
+    assert all(address.startswith(("#", "data:")) for address in page.addresses)
+    assert cli.main(["report", str(library), "-o", str(output), "--against", str(library)]) == 2
+    assert "run --bench --against" in capsys.readouterr().err

@@ -266,4 +266,11 @@ def test_files_that_are_no_bundle(command: list[str], tmp_path: Path, capsys: py
     file.write_bytes(b"none")
     assert cli.main([command[0], str(file), *command[1:]]) == 2
     err = capsys.readouterr().err
-    assert "tvmconv run" in err or command == ["verify"]
+    assert "tvmconv run" in err or command[0] in ("verify", "report")
+
+
+def test_growth_of_weights_names_the_option_without() -> None:
+    from tvmconv.cli.output import growth
+
+    assert growth(174, 100, "--memory small") == " (1.74 times the model's, for speed; not with --memory small)"
+    assert growth(104, 100, "--memory small") == growth(104, 0, "--memory small") == ""

@@ -54,3 +54,10 @@ def test_on_arm_nothing_but_multiply_adds_is_timed(tmp_path: Path) -> None:
     for name in ("fmla", "bfdot"):
         (loop,) = [each for each in mnemonics if name in each]
         assert loop.count(name) == 20 and len(loop) <= 22  # and the counter
+
+
+def test_a_cache_slower_than_memory_is_measured_again() -> None:
+    rates = [1e10, 2e10, 9e10]
+    assert peak.agree(lambda: 5e10, lambda: rates.pop(0)) == (5e10, 9e10) and not rates
+    assert peak.agree(lambda: 5e10, lambda: 1e10) == (5e10, 5e10)
+    assert peak.agree(lambda: 5e10, lambda: 6e10) == (5e10, 6e10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -113,11 +113,19 @@ class Algorithm:
         # The seed has no effect on default decisions; a fixed one keeps schedules reproducible.
         return list(space(Schedule(definition.func, seed=1), definition, target))
 
+    def default_sketch(self, definition: Definition, target: Target) -> Any:
+        """Return the first of `sketches`, without the others where a window's plans say how many there are."""
+        for first in definition.windows[:1]:
+            if getattr(first, "plans", None):
+                windows = [replace(first, plans=first.plans[:1]), *definition.windows[1:]]
+                definition = replace(definition, windows=windows)
+        return self.sketches(definition, target)[0]
+
     def _module(self) -> Any:
         return import_module(f"{__package__}.{self.kind}.{self.module}")
 
 
-@lru_cache(maxsize=64)  # asked for to choose, and again to say why
+@lru_cache(maxsize=4096)  # of all layers of some networks: asked for to choose, for transfers, and again to say why
 def _count(module: ModuleType, options: tuple[tuple[str, Any], ...], problem: Problem, target: Target) -> Counts:
     counts: Counts = module.estimate(problem, target, **dict(options))
     return counts

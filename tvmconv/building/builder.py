@@ -39,6 +39,7 @@ from ..support.files import LEFT
 from ..support.folders import follow_link, link_or_copy, lock, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
+from ..support.timing import stage
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records, records_of
@@ -171,8 +172,9 @@ def build_kernels(
     entry_points = EntryPoints.PACKED if options["prepacked"] else EntryPoints.BOTH
     work: list[Job] = []
     for target in targets:
-        decisions = decide(problems, target, math, records, network, options["room"], options["transfer"])
-        decisions += decide_families(families, target, math)
+        with stage("choose"):
+            decisions = decide(problems, target, math, records, network, options["room"], options["transfer"])
+            decisions += decide_families(families, target, math)
         described = bundle_target(target)
         check = options["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
         is_foreign = find_emulator(described) is not None
@@ -249,13 +251,15 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
     jobs = jobs or cores
     done: list[Outcome] = []
     known = open_cache()
-    found, left = take(known, work) if known else ([], work)
+    with stage("cache"):
+        found, left = take(known, work) if known else ([], work)
     new = (outcome for _, outcome in run_all(attempt, left, jobs, max(cores // jobs, 1), first_right))
     for outcome in chain(found, new):
         job = outcome.job
         done.append(outcome)
         if known and len(done) > len(found):
-            keep(known, outcome)
+            with stage("cache"):
+                keep(known, outcome)
         for skipped in outcome.skipped:
             warnings.warn(
                 f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
@@ -267,7 +271,8 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
         if progress is not None:
             progress(len(done), len(work), str(job))
     if known and left:
-        known.trim()
+        with stage("cache"):
+            known.trim()
     return done
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from ..isa.machine import model_name
 from ..runtime.bundle import Entry
 from ..support.cache import Cache
+from ..targets.target import Target
 from .fallbacks import BuiltKernel, Job, Outcome, file_of
 
 # Raised when files of the cache are written in another way.
@@ -31,9 +32,7 @@ def key_of(job: Job) -> str:
     """Return the digest of what decides a job's outcome."""
     decision, target = job.decision, job.target
     facts = {
-        "format": _FORMAT,
-        "package": _sources(),
-        "versions": [version("apache-tvm"), version("apache-tvm-ffi")],
+        **_compiler(),
         "problem": decision.signature,
         "target": repr(target),
         "costs": _plain(getattr(target, "costs", None)),
@@ -43,6 +42,23 @@ def key_of(job: Job) -> str:
         "entry points": job.entry_points.value,
         "functions": job.keep_functions,
     }
+    return _digest(facts)
+
+
+def key_of_functions(functions: str, target: Target) -> str:
+    """Return the digest of what decides the object of a network's functions between kernels, given as TVM's JSON."""
+    return _digest({**_compiler(), "functions": functions, "target": repr(target)})
+
+
+def _compiler() -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "package": _sources(),
+        "versions": [version("apache-tvm"), version("apache-tvm-ffi")],
+    }
+
+
+def _digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -21,6 +21,7 @@ from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.verify import REFERENCE_FLOPS, KernelCheck, check_kernel
 from ..support.files import check_full
 from ..support.sandbox import Call
+from ..support.timing import stage
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Record
 from ..version import __version__
@@ -203,7 +204,8 @@ def attempt(task: Attempt) -> BuiltKernel | None:
         transferred_from=way.record.signature if way.record and not tuned else None,
     )
     if job.check:
-        answer = check_kernel(KernelCheck(bundle_of(job), entry, job.sizes))
+        with stage("verify"):
+            answer = check_kernel(KernelCheck(bundle_of(job), entry, job.sizes))
         if answer.wrong:
             raise VerificationError(f"its kernel is wrong: {answer.wrong}")
         entry = answer.recorded(entry)
@@ -211,7 +213,8 @@ def attempt(task: Attempt) -> BuiltKernel | None:
         return BuiltKernel(entry, None)
     from tvm.ir import save_json
 
-    return BuiltKernel(entry, save_json(kernel.functions))
+    with stage("write"):
+        return BuiltKernel(entry, save_json(kernel.functions))
 
 
 def bundle_of(job: Job) -> Bundle:
@@ -240,9 +243,10 @@ def _candidate_for(job: Job, way: Way) -> Candidate | None:
 
 
 def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
-    from ..lowering.compiler import Choice, compile_problem
-    from ..lowering.cpu.family import write_family
-    from ..tuning.replay import TVM_ERRORS, compile_candidate
+    with stage("import"):
+        from ..lowering.compiler import Choice, compile_problem
+        from ..lowering.cpu.family import write_family
+        from ..tuning.replay import TVM_ERRORS, compile_candidate
 
     problem, target = job.problem, job.target
     if way.record is not None:

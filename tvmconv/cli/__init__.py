@@ -29,6 +29,7 @@ from ..errors import (
     VerificationError,
 )
 from ..support.cache import VARIABLE
+from ..support.timing import count_start, show_at_end
 from ..version import __version__
 from .parsing import AnyOrder
 
@@ -43,12 +44,14 @@ COMMANDS = (
     "compile",
     "export-c",
     "export-onnxruntime",
+    "export-wheel",
     "run",
     "report",
     "explain",
     "inspect",
     "sig",
     "cache",
+    "shell",
     "env",
 )
 
@@ -78,12 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code (see ``tvmconv --help``).
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started this; a file opened later would take its number
+        if getattr(sys, name) is None:  # closed by whoever count_start this; a file opened later would take its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
     if argv is None and not any(argument.endswith(".pt2") for argument in sys.argv):
         # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use but to read these.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     arguments = parser().parse_args(argv)
+    if getattr(arguments, "timing", False):
+        show_at_end()
+    if argv is None:
+        count_start()
     if getattr(arguments, "no_cache", False):
         os.environ[VARIABLE] = ""  # of processes that this one starts, too
     try:

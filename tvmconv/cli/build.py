@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ..errors import BuildError, InvalidProblemError
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST
-from .output import progress_bar
-from .parsing import add_command, add_math, add_no_cache, add_records, positive, positive_seconds, unsigned
+from .output import growth, progress_bar
+from .parsing import add_budget, add_command, add_math, add_no_cache, add_records, positive
 from .sources import add_sources, network_of, problems_of, read_models, split_families
 from .tune import peak_of, progress_line
 
@@ -58,12 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="host (default), an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4, or GPU architectures such as "
         "cuda:sm_90, cuda:sm_80,sm_90 or cuda:sm_90a; may be given several times",
     )
-    parser.add_argument(
-        "--trials", type=unsigned, default=0, metavar="N", help="tune first: schedules to try for each kernel"
-    )
-    parser.add_argument(
-        "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
-    )
+    add_budget(parser)
     add_no_cache(parser)
     add_math(parser)
     add_records(parser)
@@ -127,9 +122,13 @@ def run(arguments: argparse.Namespace) -> int:
                 raise  # nothing was written
     if arguments.with_filters:
         from ..building.filters import add_filters
+        from ..runtime.bundle import read_bundle
 
-        size = add_filters(path, [model for model in models if model.is_model])
-        print(f"the filters of its nodes take {size / 2**20:.1f} MiB", file=sys.stderr)
+        read = [model for model in models if model.is_model]
+        size, before = add_filters(path, read), sum(node.problem.filter_bytes for each in read for node in each.nodes)
+        is_transformed = any(each.numerical_class == "transform" for each in read_bundle(path).entries)
+        grown = growth(size, before * len(targets), "--math strict") if is_transformed else ""
+        print(f"the filters of its nodes take {size / 2**20:.1f} MiB{grown}", file=sys.stderr)
     if failed:
         raise failed
     print(path)

@@ -28,8 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "cache",
-        "List the kernels that earlier builds left, which build, compile, optimize and export-onnxruntime take where all that"
-        f" decides their code is the same. They lie in ${VARIABLE}, or tvmconv in the user's folder of caches; {VARIABLE}= keeps"
+        "List the compiled code that earlier builds left, which build, compile, optimize and export-onnxruntime take where all that"
+        f" decides it is the same. It lies in ${VARIABLE}, or tvmconv in the user's folder of caches; {VARIABLE}= keeps"
         " none.",
         EXAMPLE,
         run,
@@ -66,5 +66,5 @@ def run(arguments: argparse.Namespace) -> int:
         for each in files
     ]
     print_table(("key", "kB", "last used"), rows)
-    print(f"{folder}: {len(files)} kernels, {sum(each.bytes for each in files) / 1e6:.1f} MB", file=sys.stderr)
+    print(f"{folder}: {len(files)} files, {sum(each.bytes for each in files) / 1e6:.1f} MB", file=sys.stderr)
     return 0

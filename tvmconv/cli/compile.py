@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..checks import MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
+from ..support.timing import stage
 from .network_sources import check_source, read_source
-from .output import check_output, print_json, progress_bar
-from .parsing import add_command, add_json, add_math, add_no_cache, add_records, unsigned
+from .output import check_output, growth, print_json, progress_bar
+from .parsing import add_budget, add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ def add_parser(subparsers: Subparsers) -> None:
         help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, or PyTorch's; with"
         " --format c: if the test has none to compare with",
     )
+    add_budget(parser)
     add_no_cache(parser)
+    add_timing_table(parser)
     add_math(parser)
     add_records(parser)
     add_json(parser)
@@ -111,24 +114,29 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile; print the library's path, or what became of each convolution."""
     _check(arguments)
-    from ..network.compile import export, export_part
-    from ..network.passes import use_kernels
-    from ..network.report import report, rewrites
-    from ..runtime.networks.file import read_file
-    from ..tuning.records import records_of
+    with stage("import"):
+        from ..algorithms.table import get
+        from ..network.compile import export, export_part
+        from ..network.passes import use_kernels
+        from ..network.report import report, rewrites
+        from ..runtime.networks.file import read_file
+        from ..tuning.records import records_of
 
-    source = read_source(arguments)
+    with stage("read"):
+        source = read_source(arguments)
     module = source.module
     lacking = ""
     with progress_bar("compiling") as progress:
         module = use_kernels(
             module,
             arguments.target,
-            records=records_of(arguments.records),
+            records=records_of(arguments.records, written=bool(arguments.trials or arguments.seconds)),
             layout=arguments.layout,
             math=arguments.math,
             progress=progress,
             memory=arguments.memory,
+            trials=arguments.trials,
+            seconds=arguments.seconds,
         )
     if arguments.format == "c":
         lacking = _export_c(arguments, source, export_part(module, arguments.target))
@@ -144,8 +152,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  joined: {line}", file=sys.stderr)
     if arguments.format == "plan":
         bytes_ = read_file(Path(arguments.output)).footprint
+        classes = {get(row.algorithm).numerical_class for row in rows if row.algorithm}
+        is_enlarged = "transform" in classes or bool(rewrites(module))
         print(
-            f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights,"
+            f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights"
+            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''},"
             f" {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call",
             file=sys.stderr,
         )
@@ -154,7 +165,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(arguments.output)
     if arguments.format != "c":  # whose test does it
-        lacking = _compare(arguments, source)
+        with stage("compare"):
+            lacking = _compare(arguments, source)
     if lacking and arguments.require_comparison:
         raise VerificationError(f"{lacking}; --require-comparison asks for it")
     if lacking:

@@ -20,6 +20,9 @@ from ..support.progress import Progress
 # Words of tables for an entry's `verified`.
 VERIFIED = {True: "yes", EMULATED: "emulated", False: "wrong", None: "never"}
 
+# Growth that is said: filters that are not transformed are rounded up to whole vectors.
+GROWN = 1.05
+
 
 def check_output(path: Path, *, mapped: bool = False) -> None:
     """Check, before minutes are spent, that a file can be written.
@@ -40,6 +43,13 @@ def check_output(path: Path, *, mapped: bool = False) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise TvmconvError(f"--output {path}: there is no folder {folder}; make it first")
+
+
+def growth(now: int, before: int, switch: str) -> str:
+    """Return words for weights that transforms made larger than the model's, and the option without."""
+    if before <= 0 or now <= GROWN * before:
+        return ""
+    return f" ({now / before:.2f} times the model's, for speed; not with {switch})"
 
 
 def print_json(value: object) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms.table import MATHS
+from ..support.timing import VARIABLE as TIMING
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -58,6 +59,16 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """Add what tuning before a build may take."""
+    parser.add_argument(
+        "--trials", type=unsigned, default=0, metavar="N", help="tune first: schedules to try for each kernel"
+    )
+    parser.add_argument(
+        "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -67,6 +78,15 @@ def add_no_cache(parser: argparse.ArgumentParser) -> None:
     """Add ``--no-cache``."""
     parser.add_argument(
         "--no-cache", action="store_true", help="build every kernel, also those that the cache has (see: tvmconv cache)"
+    )
+
+
+def add_timing_table(parser: argparse.ArgumentParser) -> None:
+    """Add ``--timing``."""
+    parser.add_argument(
+        "--timing",
+        action="store_true",
+        help=f"say at last where the time went, on stderr; as {TIMING}=1 does for any program",
     )
 
 

@@ -1,4 +1,4 @@
-"""`tvmconv report`: a page about a bundle's kernels on this machine."""
+"""`tvmconv report`: a page about a bundle's kernels, or a network, on this machine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
   tvmconv report resnet50.bundle -o report.html
+  tvmconv report resnet50.so -o report.html
   tvmconv report resnet50.bundle --against yesterday.bundle -o report.html
   tvmconv report resnet50.bundle --against compare.json -o report.html
 """
@@ -29,11 +30,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "report",
         "Time every kernel of a bundle, as bench does, and write a page about them: the machine and its limits, a roofline, "
         "a table by kernel, tuning curves of those that have trials, and ratios beside another bundle or other libraries. "
-        "It is one file that needs no network.",
+        "It is one file that needs no network. Of a compiled network: its time, that of each operator, and the roofline.",
         EXAMPLE,
         run,
     )
-    parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
+    parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder, or a network's file")
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE.html", help="the page; what is there is replaced"
     )
@@ -52,6 +53,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page; print its path."""
+    if Path(arguments.bundle).is_file():
+        return _report_network(arguments)
     from datetime import datetime, timezone
 
     from ..measuring import peak
@@ -90,6 +93,35 @@ def run(arguments: argparse.Namespace) -> int:
         comparison = with_recorded(other, bundle, lines, limits, threads)
     now = datetime.now(timezone.utc)
     page = render(Page(bundle, lines, limits, threads, now, load, comparison, curves))
+    write_whole(output, page.encode())
+    print(output)
+    return 0
+
+
+def _report_network(arguments: argparse.Namespace) -> int:
+    from datetime import datetime, timezone
+
+    from ..measuring import peak
+    from ..measuring.latency import time_callers
+    from ..reporting.network_page import render_network
+    from ..runtime.networks.network import load_network
+    from ..runtime.processors import kernel_threads
+    from ..support.files import write_whole
+
+    if arguments.against or arguments.records:
+        raise TvmconvError(
+            "--against and --records are for bundles; networks are raced by tvmconv run --bench --against"
+        )
+    output = Path(arguments.output)
+    check_output(output)
+    if arguments.threads:
+        os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    network = load_network(arguments.bundle)
+    threads, load = kernel_threads(), os.getloadavg()[0]
+    limits, arrays = peak.measure(threads), network.random_inputs()
+    whole = time_callers([network.call(arrays)], arguments.seconds)
+    operators = network.operators(arrays, arguments.seconds)
+    page = render_network(network, whole, operators, limits, threads, datetime.now(timezone.utc), load)
     write_whole(output, page.encode())
     print(output)
     return 0

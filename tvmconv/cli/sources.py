@@ -27,9 +27,9 @@ SOURCE = (
 )
 
 
-def add_sources(parser: argparse.ArgumentParser, free: bool = False) -> None:
-    """Add ``SOURCE...`` and the options that go with them; `free`: extents of inputs may be."""
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help=SOURCE)
+def add_sources(parser: argparse.ArgumentParser, free: bool = False, also: str = "") -> None:
+    """Add ``SOURCE...`` and the options that go with them; `free`: extents of inputs may be; `also`: what else is one."""
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help=f"{SOURCE}; {also}" if also else SOURCE)
     add_source_options(parser, free)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TuningError, check_extra
-from ..signature import format_signature
+from ..signature import format_signature, parse_signature
 from .output import print_json, print_table
 from .parsing import add_command, add_json, add_math, add_records, positive, positive_seconds, unsigned
 from .sources import add_sources, network_of, problems_of, read_models
@@ -17,6 +17,7 @@ from .sources import add_sources, network_of, problems_of, read_models
 if TYPE_CHECKING:
     from ..fleet.fleet import Fleet
     from ..measuring.peak import Arithmetic
+    from ..problem import Problem
     from ..tuning.problem_tuner import TuneResult
     from ..tuning.turns import TuneProgress
     from .parsing import Subparsers
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
   tvmconv tune resnet50.onnx --seconds 600
   tvmconv tune conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --trials 128
+  tvmconv tune resnet50.so --seconds 600
   tvmconv tune resnet50.onnx --tracker 127.0.0.1:9190 --key zen4 --target remote
 
 Every measurement is kept at once: Ctrl-C records the fastest until then, which takes some seconds a problem (a
@@ -43,7 +45,7 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
-    add_sources(parser)
+    add_sources(parser, also="the file of a network that tvmconv compile wrote")
     parser.add_argument(
         "--trials",
         type=positive,
@@ -69,7 +71,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="measure on the servers of this RPC tracker (tvmconv rpc-server), not on this machine",
     )
     parser.add_argument("--key", metavar="KEY", help="those servers that are registered under it")
-    parser.add_argument("--devices", type=positive, metavar="N", help="so many servers at most (default: all)")
+    parser.add_argument("--devices", type=positive, metavar="N", help="maximum number of servers (default: all)")
     parser.add_argument(
         "--scheduler",
         choices=("gradient", "round-robin"),
@@ -91,15 +93,19 @@ def run(arguments: argparse.Namespace) -> int:
     from ..tuning.records import Records
     from ..tuning.tuner import tune
 
-    models = read_models(arguments)
+    networks = [source for source in arguments.sources if source.endswith(".so")]
+    others = [source for source in arguments.sources if source not in networks]
+    models = read_models(arguments, others) if others else []
+    layers = [_layers(path, arguments) for path in networks]
+    problems = [*problems_of(models), *(each for found in layers for each in found)]
     fleet = _fleet(arguments)
     target = fleet.target if fleet else Target.parse(arguments.target)
-    cold = is_cold(network_of(models), target, arguments.math)
+    cold = any(is_cold(each, target, arguments.math) for each in (network_of(models) if models else [], *layers))
     # Measured first, while this process has the machine for itself. What servers can do at most is not known.
     peak = None if fleet else peak_of([arguments.target])
     with fleet or nullcontext(), progress_line(peak) as progress:
         results = tune(
-            problems_of(models),
+            problems,
             arguments.target,
             trials=arguments.trials,
             seconds=arguments.seconds,
@@ -119,6 +125,28 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_table(HEADER, [_row(_facts(result, peak)) for result in results])
     return int(any(result.record is None for result in results))
+
+
+def _layers(path: str, arguments: argparse.Namespace) -> list[Problem]:
+    """Return the problems of a network's kernels, each as often as it has them; it is tuned for what it was compiled for.
+
+    Raises
+    ------
+    TuningError
+        If another target is asked for, or it has no kernels.
+    """
+    from ..runtime.networks.file import library_path, read_file
+
+    told = read_file(library_path(path)).description
+    if arguments.target == "host":
+        arguments.target = told["target"]
+    if arguments.target not in (told["target"], "remote"):
+        raise TuningError(f"{path} is for {told['target']}, not for {arguments.target}; leave --target out")
+    found = [parse_signature(row["signature"]) for row in told["report"] if not row["why"]]
+    if not found:
+        raise TuningError(f"{path} has no kernels to tune")
+    print(f"{path}: {len(found)} kernels; once they are tuned, compile the model again", file=sys.stderr)
+    return found
 
 
 def _fleet(arguments: argparse.Namespace) -> Fleet | None:

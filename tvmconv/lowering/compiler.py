@@ -70,19 +70,39 @@ def sketches_of(
 
     With ``PACKED`` alone, what it has for prepacked filters, if that is another: else the same objects.
     """
-    return _sketches_of(algorithm, problem, target, EntryPoints.PLAIN not in entry_points)
+    return _sketches_of(algorithm, problem, target, _own_prepacked(algorithm, problem, target, entry_points))
+
+
+def has_own_prepacked(algorithm: str, problem: Problem, target: Target) -> bool:
+    """Return whether an algorithm has another definition for prepacked filters."""
+    return _own_prepacked(algorithm, problem, target, EntryPoints.PACKED)
+
+
+def _own_prepacked(algorithm: str, problem: Problem, target: Target, entry_points: EntryPoints) -> bool:
+    return EntryPoints.PLAIN not in entry_points and _definition_of(algorithm, problem, target, True) is not None
 
 
 # All algorithms of some problems that are being tuned, whose turns and candidates come in any order.
 @lru_cache(maxsize=128)
+def _definition_of(algorithm: str, problem: Problem, target: Target, prepacked: bool) -> Definition | None:
+    found = algorithms.get(algorithm)
+    return found.define_prepacked(problem, target) if prepacked else found.define(problem, target)
+
+
+@lru_cache(maxsize=128)
 def _sketches_of(
     algorithm: str, problem: Problem, target: Target, prepacked: bool
 ) -> tuple[Definition, tuple[Schedule, ...]]:
-    found = algorithms.get(algorithm)
-    definition = found.define_prepacked(problem, target) if prepacked else found.define(problem, target)
-    if definition is None:
-        return _sketches_of(algorithm, problem, target, False)
-    return definition, tuple(found.sketches(definition, target))
+    definition = _definition_of(algorithm, problem, target, prepacked)
+    assert definition is not None
+    return definition, tuple(algorithms.get(algorithm).sketches(definition, target))
+
+
+@lru_cache(maxsize=128)
+def _default_of(algorithm: str, problem: Problem, target: Target, prepacked: bool) -> tuple[Definition, Schedule]:
+    definition = _definition_of(algorithm, problem, target, prepacked)
+    assert definition is not None
+    return definition, algorithms.get(algorithm).default_sketch(definition, target)
 
 
 def schedule(
@@ -95,6 +115,9 @@ def schedule(
     ReplayError
         If the algorithm has no such sketch, or the decisions do not fit its samples.
     """
+    if choice.sketch == 0 and choice.decisions is None:
+        prepacked = _own_prepacked(choice.algorithm, problem, target, entry_points)
+        return _default_of(choice.algorithm, problem, target, prepacked)
     definition, sketches = sketches_of(choice.algorithm, problem, target, entry_points)
     if not 0 <= choice.sketch < len(sketches):
         raise ReplayError(

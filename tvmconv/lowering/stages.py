@@ -104,15 +104,14 @@ def of_definitions(
     problem: Problem, target: Target, choice: Choice, text: Callable[[Definition, Schedule], str]
 ) -> str:
     """Return the text of a problem's scheduled definition, of both where prepacked filters have one of their own."""
-    from .compiler import plain_choice, schedule, sketches_of
+    from .compiler import has_own_prepacked, plain_choice, schedule
 
     def of(choice: Choice, entry_points: EntryPoints) -> str:
         return text(*schedule(problem, target, choice, entry_points))
 
     other, packed = plain_choice(problem, target, choice), EntryPoints.PACKED
     plain = of(other, EntryPoints.PLAIN)
-    same = sketches_of(choice.algorithm, problem, target, packed) is sketches_of(choice.algorithm, problem, target)
-    if other == choice and same:
+    if other == choice and not has_own_prepacked(choice.algorithm, problem, target):
         return plain
     by = "" if other == choice else f", by {other.algorithm}"
     return f"# for filters as they are{by}\n{plain}\n# for prepacked filters\n{of(choice, packed)}"

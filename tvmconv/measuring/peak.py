@@ -24,6 +24,7 @@ FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
 # Steps of a run: about 10 ms on a 3 GHz core, twenty runs: long enough to leave the idle clock.
 STEPS = 2**20
 SECONDS = 0.3
+TRIES = 5
 # 256 MiB: larger than any cache that a memory's bandwidth must not come from. 4 MiB: larger than a core's own caches,
 # smaller than the last one, and about what a layer reads and writes; where that is called again and again, as here and
 # in a benchmark, the cache holds it.
@@ -108,13 +109,21 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
         sink = ctypes.byref(ctypes.c_float())
         return _best(lambda: reads(threads, ctypes.c_void_p(data.ctypes.data), ctypes.c_int64(count), sink))
 
-    return Peak(
-        flops=computing.flops,
-        bf16_flops=computing.bf16_flops,
-        bandwidth=reading(MEMORY_FLOATS),
-        cache_bandwidth=reading(CACHE_FLOATS),
-        threads=threads,
-    )
+    memory, cached = agree(lambda: reading(MEMORY_FLOATS), lambda: reading(CACHE_FLOATS))
+    return Peak(computing.flops, computing.bf16_flops, memory, cached, threads)
+
+
+def agree(memory: Callable[[], float], cached: Callable[[], float]) -> tuple[float, float]:
+    """Return the bandwidths of memory and of the cache, measured again while the cache's is less, as it is where others compute.
+
+    What memory gives, the cache gives, too: if they never agree, it counts for both.
+    """
+    most, most_cached = memory(), cached()
+    for _ in range(TRIES):
+        if most_cached >= most:
+            break
+        most_cached = max(most_cached, cached())
+    return most, max(most, most_cached)
 
 
 @cache

@@ -13,6 +13,7 @@ from tvm.ir import Call
 from ..checks import as_path
 from ..exporting.network_part import NetworkPart
 from ..lowering.common.rewrites import find_all
+from ..support.timing import stage
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget
 from .emit.library import part, write
@@ -69,7 +70,8 @@ def _plan(module: tvm.IRModule, target: str) -> tuple[NetworkPlan, dict[str, tir
     report(module)  # or say that there is none
     description = describe(module, known)
     with tvm_errors():
-        lowered = schedule_functions(module, known, math_of(module))
+        with stage("lower"):
+            lowered = schedule_functions(module, known, math_of(module))
         every = {variable.name_hint: function for variable, function in lowered.functions_items()}
         graphs = {name: function for name, function in every.items() if isinstance(function, relax.Function)}
         kernels = {name: function.attrs for name, function in every.items() if name not in graphs}

@@ -14,6 +14,8 @@ import tvm
 from tvm import relax
 
 from ..errors import TvmconvError, TvmconvWarning
+from ..lowering.cpu.linker import prepare_runtime
+from ..support.timing import stage
 from .algebra import join_filters
 from .ir.branches import outline
 from .ir.constants import constant_bytes
@@ -91,7 +93,8 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
     check_module(mod)
     state = Rewritten(mod, options, constant_bytes(mod))
     for each in PASSES if last is None else PASSES[: check_pass(last) + 1]:
-        state = each.run(state)
+        with stage("rewrite"):
+            state = each.run(state)
     return with_report(state.module, state.rows, state.rewrites, state.weights, options.math)
 
 
@@ -111,7 +114,9 @@ def check_pass(name: str) -> int:
 
 def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.IRModule:
     """Return a Relax module with our kernels; `options` and their errors are those of :class:`Options`."""
-    return run(mod, Options(target, **options))
+    known = Options(target, **options)
+    prepare_runtime(known.cpu.isa)
+    return run(mod, known)
 
 
 def listing() -> str:

@@ -1,36 +1,25 @@
-"""The page: everything in one file that needs nothing else, no network, no script or font from elsewhere."""
+"""The page of a bundle."""
 
 from __future__ import annotations
 
-import os
-import platform
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from importlib.metadata import version
-from importlib.resources import files
 from statistics import geometric_mean
 
 from ..building.bench import BenchRow
-from ..isa.machine import model_name
 from ..measuring.peak import Peak
 from ..runtime.bundle import EMULATED, Bundle
 from ..runtime.selection import BACKENDS
-from ..version import __version__
 from .comparison import Comparison
 from .comparison_table import draw_comparison
 from .curves import Curve, draw_curves
+from .document import Facts, Section, document, machine_facts
 from .kernel_table import draw_kernels
 from .kernels import Line, roof, seconds
 from .roofline import draw_roofline
-
-# The browser holds the page to what it promises.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-# One process that always computes.
-BUSY = 1.0
-Facts = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -63,43 +52,20 @@ class Page:
 
 def render(report: Page) -> str:
     """Return the page."""
+    devices = []
+    for kind in sorted({line.row.kind for line in report.lines if line.row is not None}):
+        if None not in (found := BACKENDS[kind].devices()):  # of the CPU, there is a line already
+            devices.append((BACKENDS[kind].plural, ", ".join(map(str, found))))
+    facts = [
+        ("Machine", machine_facts(report.limits, report.threads, report.load, devices)),
+        ("Bundle", _bundle(report)),
+    ]
     name = report.bundle.path.resolve().name
-    sections = _sections(report)
-    links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in sections)
-    body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{text}</section>\n' for anchor, title, text in sections)
-    when = report.date.strftime("%Y-%m-%d %H:%M UTC")
-    return f"""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<link rel="icon" href="data:,">
-<title>{escape(name)}: tvmconv report</title>
-<style>
-{_file("page.css")}</style>
-</head>
-<body>
-<header>
-<h1>{escape(name)}</h1>
-<p class="muted">tvmconv report of {when}, {escape(model_name())}, threads: {report.threads}</p>
-<p>{escape(_summary(report))}</p>
-{_busy(report.load)}<nav>{links}</nav>
-</header>
-<div class="facts">
-{_facts("Machine", _machine(report))}
-{_facts("Bundle", _bundle(report))}
-{_facts("Timed by", _versions())}
-</div>
-{body}<script>
-{_file("page.js")}</script>
-</body>
-</html>
-"""
+    sections, summary = _sections(report), _summary(report)
+    return document(name, summary, sections, facts, report.date, report.threads, report.load)
 
 
-def _sections(report: Page) -> list[tuple[str, str, str]]:
+def _sections(report: Page) -> list[Section]:
     """Return an anchor, a title and HTML for each part that there is something to say in."""
     anchors = {(line.entry.signature, line.entry.target): f"k{index}" for index, line in enumerate(report.lines)}
     # Kernels without operations depend on the bias alone, and have no row.
@@ -107,7 +73,7 @@ def _sections(report: Page) -> list[tuple[str, str, str]]:
     sections = []
     if rows:
         limits = report.limits if any(BACKENDS[row.kind].has_peak for row in rows) else None
-        sections.append(("roofline", "Roofline", draw_roofline(rows, limits, anchors) + _roofline_note(rows, limits)))
+        sections.append(("roofline", "Roofline", draw_roofline(rows, limits, anchors) + roofline_note(rows, limits)))
     sections.append(("table", "Kernels", _KERNELS_NOTE + draw_kernels(report.lines, report.limits, anchors)))
     if report.comparison is not None:
         title = f"Against {escape(report.comparison.other)}"
@@ -127,7 +93,8 @@ _CURVES_NOTE = (
 )
 
 
-def _roofline_note(rows: Sequence[BenchRow], limits: Peak | None) -> str:
+def roofline_note(rows: Sequence[BenchRow], limits: Peak | None) -> str:
+    """Return the words under a roofline."""
     unmeasured = {BACKENDS[row.kind].plural for row in rows if not BACKENDS[row.kind].has_peak}
     if limits is None and all(BACKENDS[row.kind].plural in unmeasured for row in rows):
         return f"<p class='muted'>What {' and '.join(sorted(unmeasured))} can do at most is not measured here.</p>"
@@ -154,40 +121,9 @@ def _summary(report: Page) -> str:
     return "; ".join(part for part in parts if part) + "."
 
 
-def _busy(load: float) -> str:
-    if load < BUSY:
-        return ""
-    return (
-        f'<p class="warning">In the minute before, {load:.1f} processes wanted a processor. If they still did while kernels'
-        " were timed, times are longer and peaks lower than on a quiet machine: report again there.</p>\n"
-    )
-
-
 def _count(counts: Counter[str], head: str) -> str:
     tail = ", ".join(f"{count} {what}" for what, count in counts.most_common())
     return ": ".join(part for part in (head, tail) if part)
-
-
-def _machine(report: Page) -> Facts:
-    facts = [
-        ("CPU", model_name()),
-        ("system", f"{platform.system()} {platform.machine()}"),
-        ("processors", f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}"),
-        ("threads", str(report.threads)),
-        ("load before", f"{report.load:.1f} in the last minute"),
-    ]
-    for kind in sorted({line.row.kind for line in report.lines if line.row is not None}):
-        if None not in (devices := BACKENDS[kind].devices()):  # of the CPU, there is a line already
-            facts.append((BACKENDS[kind].plural, ", ".join(map(str, devices))))
-    limits = report.limits
-    if limits is None:
-        return [*facts, ("peak", "unknown")]
-    facts.append(("peak, f32", f"{limits.flops / 1e9:.1f} GFLOP/s"))
-    if limits.bf16_flops:
-        facts.append(("peak, bf16", f"{limits.bf16_flops / 1e9:.1f} GFLOP/s"))
-    facts.append(("memory", f"{limits.bandwidth / 1e9:.1f} GB/s read"))
-    facts.append(("cache", f"{limits.cache_bandwidth / 1e9:.1f} GB/s read"))
-    return facts
 
 
 def _bundle(report: Page) -> Facts:
@@ -200,21 +136,3 @@ def _bundle(report: Page) -> Facts:
         *((f"target {name}", f"{target.kind}: {' '.join(target.features)}") for name, target in bundle.targets.items()),
         ("libraries", f"{size / 2**20:.2f} MiB"),
     ]
-
-
-def _versions() -> Facts:
-    return [
-        ("tvmconv", __version__),
-        ("tvm-ffi", version("apache-tvm-ffi")),
-        ("NumPy", version("numpy")),
-        ("Python", platform.python_version()),
-    ]
-
-
-def _facts(title: str, facts: Facts) -> str:
-    lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f"<div><h3>{title}</h3><dl>{lines}</dl></div>"
-
-
-def _file(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")

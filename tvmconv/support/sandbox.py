@@ -10,6 +10,7 @@ from threading import Lock, Timer
 from typing import Any, Generic, TypeVar
 
 from ..errors import TvmconvError
+from .timing import stage
 from .workers import Worker, WorkerDiedError
 
 S = TypeVar("S")
@@ -140,7 +141,10 @@ def run_all(
         with ThreadPoolExecutor(max(len(sandboxes), 1)) as pool:
             futures = {pool.submit(partial(work, task)): task for task in tasks}
             try:
-                for future in as_completed(futures):
+                finished = as_completed(futures)
+                for _ in futures:
+                    with stage("waiting"):
+                        future = next(finished)
                     yield futures[future], future.result()
             finally:
                 for future in futures:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import ToolchainError
 from ..isa import Isa, unless_native
+from .timing import stage
 
 _COMPILERS = ("cc", "gcc", "clang")
 # A Python package that has a C compiler for every instruction set, and the symbols of each glibc.
@@ -80,7 +81,8 @@ def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = Non
         If there is none, or it fails.
     """
     command = (*find_compiler(isa), *arguments)
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    with stage("link"):
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode:
         raise ToolchainError(
             f"the C compiler failed ({' '.join(command)}), with:\n{(result.stderr or result.stdout).strip()}\n"
@@ -97,7 +99,8 @@ def run_tool(name: str, arguments: tuple[str, ...], folder: Path, isa: Isa | Non
         If it is missing, or fails.
     """
     command = (find_tool(name, isa), *arguments)
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    with stage("link"):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ToolchainError(
             f"{command[0]} failed ({' '.join(command)[:500]}), with:\n{(done.stderr or done.stdout).strip()}"

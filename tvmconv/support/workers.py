@@ -17,6 +17,7 @@ from pkgutil import resolve_name
 from typing import Generic, TypeVar
 
 from ..errors import TvmconvError
+from .timing import VARIABLE, add_worker, collect, count_start, stage
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,6 +54,7 @@ class Worker(Generic[T, R]):
             start_new_session=True,
             env={
                 **os.environ,
+                VARIABLE: "",  # this process prints all times
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 "PYTHONSAFEPATH": "1",  # never import from the current folder
                 "OMP_NUM_THREADS": str(threads),
@@ -61,6 +63,7 @@ class Worker(Generic[T, R]):
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
+        self._spent: dict[str, float] = {}
         pickle.dump(function, self._requests)
         self._requests.flush()  # it imports what the function needs while this process does something else
 
@@ -77,7 +80,7 @@ class Worker(Generic[T, R]):
         try:
             pickle.dump(task, self._requests)
             self._requests.flush()
-            succeeded, value = pickle.load(self._answers)
+            succeeded, value, self._spent = pickle.load(self._answers)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):  # UnpicklingError: half an answer
             raise WorkerDiedError(f"{task}: {self._death()}") from None
         if not succeeded:
@@ -100,6 +103,8 @@ class Worker(Generic[T, R]):
         """End the process and release what belongs to it."""
         self.kill()
         self._process.communicate()
+        if self._spent:
+            add_worker(self._spent)
         self._stderr.close()
 
 
@@ -112,14 +117,16 @@ def serve(torch: bool) -> None:
     function = pickle.load(requests)
     if isinstance(function, str):
         function = resolve_name(function)
+    count_start()
     while True:
         try:
-            task = pickle.load(requests)
+            with stage("waiting"):
+                task = pickle.load(requests)
         except EOFError:
             return
         try:
-            answer = (True, function(task))
+            succeeded, value = True, function(task)
         except TvmconvError as error:
-            answer = (False, error)
-        pickle.dump(answer, answers)
+            succeeded, value = False, error
+        pickle.dump((succeeded, value, collect()), answers)
         answers.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from torch import nn
@@ -69,10 +70,27 @@ class Report(Sequence[OperatorRow]):
         return len(self.rows)
 
     def __str__(self) -> str:
-        cells = [_HEAD, *((row.layer, row.computes, row.output, row.by, row.why) for row in self.rows)]
+        cells = [_HEAD, *self._cells()]
         widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
         lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
-        lines += [f"{each.network}: {each.signature or each.why}  {each.algorithm}".rstrip() for each in self.kernels]
+        return "\n".join([*lines, *self._notes()])
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+
+        def line(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(each)}</{tag}>" for each in cells) + "</tr>"
+
+        rows = "".join(line(each, "td") for each in self._cells())
+        notes = "".join(f"<li>{escape(each)}</li>" for each in self._notes())
+        return f"<table><thead>{line(_HEAD, 'th')}</thead><tbody>{rows}</tbody></table><ul>{notes}</ul>"
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [(row.layer, row.computes, row.output, row.by, row.why) for row in self.rows]
+
+    def _notes(self) -> list[str]:
+        """Return a line for each kernel, for joined filters, and for what PyTorch ran or answered."""
+        lines = [f"{each.network}: {each.signature or each.why}  {each.algorithm}".rstrip() for each in self.kernels]
         lines += [f"{network}: joined: {line}" for network, joined in self.joined.items() for line in joined]
         lines += [f"PyTorch runs {path or 'the model'}: {why}" for path, why in self.refused.items()]
         lines += [
@@ -80,7 +98,7 @@ class Report(Sequence[OperatorRow]):
             for path, whys in self.calls.items()
             for why in whys
         ]
-        return "\n".join(lines)
+        return lines
 
 
 def report(model: nn.Module) -> Report:

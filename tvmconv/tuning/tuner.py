@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +11,7 @@ from numbers import Integral, Real
 from typing import Literal, get_args
 
 from ..algorithms.table import check_math
-from ..errors import TuningError, TvmconvError
+from ..errors import TuningError, TvmconvError, TvmconvWarning
 from ..problem import Problem, list_of
 from ..targets.target import Target
 from .evaluate import Evaluator
@@ -147,7 +148,10 @@ def tune_all(
             from .drive import drive  # imports TVM
 
             drive(turns, list(counts.values()), session, scheduler)
-    except (KeyboardInterrupt, TvmconvError):
+    except (KeyboardInterrupt, TvmconvError) as error:
+        if isinstance(error, KeyboardInterrupt):
+            text = "interrupted: the fastest until now are compared and recorded, some seconds a problem; Ctrl-C again leaves that out"
+            warnings.warn(text, TvmconvWarning, stacklevel=3)
         for each in turns:
             each.finish()
         raise

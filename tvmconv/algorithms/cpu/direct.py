@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from ...dtypes import DTYPE_BYTES
@@ -159,6 +160,14 @@ def direct_windows(
     ordered: bool = False,
 ) -> list[Window]:
     """Return the windows of `define`; unless `arrange`, of the problem as it is, with pixels and axes in the order of its data."""
+    return list(_direct_windows(problem, target, across, vnni_factor, prepacked, arrange, ordered))
+
+
+# The estimate asks for them, and the definition; those with prepacked filters for those with others.
+@lru_cache(maxsize=256)
+def _direct_windows(
+    problem: Problem, target: CpuTarget, across: bool, vnni_factor: int, prepacked: bool, arrange: bool, ordered: bool
+) -> tuple[Window, ...]:
     shuffled = across and not ordered and shuffles(problem, vnni_factor, target)
     made = windows_of(flatten(problem) if arrange else problem, target, across)
     if ordered:
@@ -167,14 +176,13 @@ def direct_windows(
     # The windows of a transposed convolution share the vectors of a tile.
     rounds = wider if len(windows) == 1 else rounded_up
     order = _arrange_pixels if arrange else lambda window, rounds, target: rounds(window, target)
-    tiled = [_tile_image(order(window, rounds, target), target) for window in windows]
-    tiled = [_spread_data(window, target) for window in tiled]
+    tiled = [_spread_data(_tile_image(order(window, rounds, target), target), target) for window in windows]
     # Both have the same choices: those of filters in place, whose tiles may be others.
     in_place: list[Window] = []
     if prepacked:
         in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange, ordered=ordered)
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
-    return [_order_tasks(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
+    return tuple(_order_tasks(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True))
 
 
 def _tile_image(window: Window, target: CpuTarget) -> Window:

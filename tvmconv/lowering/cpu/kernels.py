@@ -10,10 +10,11 @@ import tvm
 from ...algorithms.definition import Definition
 from ...algorithms.table import get
 from ...problem import Problem
+from ...support.timing import stage
 from ...targets.target import CpuTarget, Target
 from ..code_generator import Written
 from ..common.entry_points import SYMBOL, EntryPoints
-from ..compiler import Choice, plain_choice, schedule, sketches_of
+from ..compiler import Choice, has_own_prepacked, plain_choice, schedule
 from .functions import functions_of
 from .linker import link
 from .lowering import Lowered, lower, workspace_bytes
@@ -26,10 +27,12 @@ def write(
     problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
 ) -> Written:
     """Write a kernel's library."""
-    lowered = lower_choice(problem, target, choice, entry_points)
-    allocated = allocate(lowered.module, target.tvm())
+    with stage("lower"):
+        lowered = lower_choice(problem, target, choice, entry_points)
+        allocated = allocate(lowered.module, target.tvm())
     llvm = target.tvm(keep_zeros=get(choice.algorithm).ordered)
-    executable = tvm.compile(allocated, llvm, tir_pipeline=ALLOCATED)
+    with stage("LLVM"):
+        executable = tvm.compile(allocated, llvm, tir_pipeline=ALLOCATED)
     link(executable, path, workspaces(allocated), target.isa)
     layout = lowered.layout.described() if lowered.layout else None
     return Written(layout, workspace_bytes(lowered.module), lowered.module)
@@ -74,8 +77,7 @@ def _in_place(problem: Problem, target: Target, choice: Choice) -> Lowered:
 
 def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
     """Return a kernel that reads its filter in place with what its algorithm has for prepacked filters, if anything."""
-    prepacked = sketches_of(choice.algorithm, problem, target, EntryPoints.PACKED)
-    if prepacked is sketches_of(choice.algorithm, problem, target):
+    if not has_own_prepacked(choice.algorithm, problem, target):
         return plain
     definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
     return _join(plain, lower(scheduled.mod, definition))

@@ -6,17 +6,24 @@ libc. The same kernel gives the same bytes, wherever and whenever it is linked.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+from ...errors import TvmconvError
 from ...isa import Isa, native
 from ...runtime.kernel_object import SECTION, KernelObject, Workspace
+from ...support.cache import open_cache
 from ...support.files import whole_file
-from ...support.toolchain import ffi_includes, run_compiler, run_tool
+from ...support.timing import stage
+from ...support.toolchain import ffi_includes, find_compiler, run_compiler, run_tool
 from ...targets.target import CpuTarget
 
 # Symbols that callers look up; others are hidden. TVM's runtime, when it is in the process, fills the launcher's
@@ -74,7 +81,8 @@ def link(
     """
     with whole_file(Path(path), mapped=True) as library:
         work = library.parent
-        executable.mod.write_to_file(str(work / "kernel.o"))
+        with stage("LLVM"):
+            executable.mod.write_to_file(str(work / "kernel.o"))
         objects = ["kernel.o"]
         if workspaces is not None:
             _keep_object(work, workspaces, isa)
@@ -104,7 +112,8 @@ def link_family(
     """
     with whole_file(Path(path), mapped=True) as library:
         work = library.parent
-        executable.mod.write_to_file(str(work / "kernel.o"))
+        with stage("LLVM"):
+            executable.mod.write_to_file(str(work / "kernel.o"))
         (work / "table.o").write_bytes(compile_text(table, isa=isa))
         (work / "family.o").write_bytes(compile_runtime("family.c", *_DRIVER_FLAGS, isa=isa))
         objects = ("kernel.o", "table.o", "family.o")
@@ -189,9 +198,49 @@ def _service_object(file: Path, isa: Isa | None) -> bytes:
 def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> bytes:
     """Compile a C file, by its name one of `tvmconv/lowering/native`; it may include these, those of the instruction set, and tvm-ffi's headers.
 
-    `isa` is the instruction set; None: this machine's.
+    `isa` is the instruction set; None: this machine's. The user's cache keeps what it gives.
     """
-    return compile_text((NATIVE / name).read_text(), *flags, name=(NATIVE / name).name, isa=isa)
+    text, known = (NATIVE / name).read_text(), open_cache()
+    if known is None:
+        return compile_text(text, *flags, name=(NATIVE / name).name, isa=isa)
+    key = _key_of(text, flags, isa)
+    content = known.read(key)
+    if content is None:
+        content = compile_text(text, *flags, name=(NATIVE / name).name, isa=isa)
+        known.write(key, content)
+    return content
+
+
+def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
+    """Return the digest of what decides the object of a C file: also the headers that it may include, and the compiler."""
+    command = find_compiler(isa)
+    compiler = os.stat(command[0])
+    own = isa or native()
+    folders = (NATIVE, *([own.native] if own else []), *(Path(each[2:]) for each in flags if each.startswith("-I")))
+    headers = [path.read_text() for folder in folders for path in sorted(folder.glob("*.h"))]
+    facts = (
+        text,
+        flags,
+        COMPILE_FLAGS,
+        command,
+        compiler.st_size,
+        compiler.st_mtime_ns,
+        version("apache-tvm-ffi"),
+        headers,
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def prepare_runtime(isa: Isa) -> Thread:
+    """Compile the services of libraries beside what this process does, which reads a model or waits for kernels."""
+    thread = Thread(target=_prepare, args=(isa,), daemon=True)
+    thread.start()
+    return thread
+
+
+def _prepare(isa: Isa) -> None:
+    with suppress(TvmconvError, OSError), tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        runtime_objects(Path(folder), isa)  # whoever links them says what is wrong
 
 
 def compile_text(text: str, *flags: str, name: str = "table.c", isa: Isa | None = None) -> bytes:

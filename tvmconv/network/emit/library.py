@@ -14,22 +14,26 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, save_json
 
 from ...algorithms.annotations import FIXED
+from ...building.cache import key_of_functions
 from ...errors import SourceError
 from ...exporting.network_part import ENTRIES, NetworkPart
 from ...isa import Isa
 from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.linker import (
     compile_runtime,
+    compile_text,
     link_objects,
     link_relocatable,
     operator_object,
     runtime_objects,
 )
 from ...runtime.networks.file import append
+from ...support.cache import open_cache
 from ...support.files import whole_file
+from ...support.timing import stage
 from ...support.toolchain import has_tool, run_tool
 from ...targets.target import CpuTarget
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
@@ -80,7 +84,8 @@ def write(
         work = library.parent
         objects = _objects(plan, functions, target, identity, work)
         link_objects(work, (*objects, *runtime_objects(work, target.isa), "-lm"), library, _EXPORTS, target.isa)
-        append(library, _weights(plan), {**description, **_measures(plan)}, identity)
+        with stage("write"):
+            append(library, _weights(plan), {**description, **_measures(plan)}, identity)
 
 
 def part(
@@ -116,16 +121,15 @@ def _objects(
             objects.append(operator_object(work, file, target, _is_fixed(functions)))
     (work / "network.o").write_bytes(_executor(target.isa))
     (work / "sorting.o").write_bytes(_sorting(target.isa))
-    (work / "plan.c").write_text(_table(plan, identity))
-    (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE, isa=target.isa))
+    plan_object = compile_text(_table(plan, identity), _INCLUDE, name="plan.c", isa=target.isa)
+    (work / "plan.o").write_bytes(plan_object)
     # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
     renames = has_tool("objcopy", target.isa)
     built = [name for name, each in functions.items() if renames and CODE in (each.attrs or {})]
     objects += [_rename_code(functions[name], name, target.isa, work) for name in built]
     if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
         module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
-        executable = tvm.compile(module, target.tvm(_is_fixed(functions)), tir_pipeline=NETWORK_PIPELINE)
-        executable.mod.write_to_file(str(work / "functions.o"))
+        _compile(module, target, _is_fixed(functions), work / "functions.o")
         objects.append("functions.o")
     return objects
 
@@ -133,6 +137,23 @@ def _objects(
 def _is_fixed(functions: Mapping[str, tirx.PrimFunc]) -> bool:
     """Return whether operations are to be rounded alike on every CPU."""
     return any(FIXED in (each.attrs or {}) and LOWERED not in each.attrs for each in functions.values())
+
+
+def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, path: Path) -> None:
+    """Write the object file of functions between kernels, which the user's cache keeps."""
+    known = open_cache()
+    if known is not None:
+        with stage("cache"):
+            key = key_of_functions(f"{save_json(module)} {fixed}", target)
+            content = known.read(key)
+        if content is not None:
+            path.write_bytes(content)
+            return
+    with stage("LLVM"):
+        executable = tvm.compile(module, target.tvm(fixed), tir_pipeline=NETWORK_PIPELINE)
+        executable.mod.write_to_file(str(path))
+    if known is not None:
+        known.write(key, path.read_bytes())
 
 
 def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:

@@ -11,6 +11,7 @@ from ...lowering.cpu.passes import PIPELINE
 from ...lowering.cpu.rewrites.bf16_bits import broadcast_bits
 from ...lowering.cpu.rewrites.squares import by_squares
 from ...lowering.cpu.stack import keep_on_stack
+from ...support.timing import stage
 from ..kernels.build import LOWERED
 
 NETWORK_PIPELINE = "tvmconv_network"
@@ -27,7 +28,8 @@ class _LowerNetwork:
         lowered = tvm.IRModule({}, attrs=mod.attrs)
         for functions, passes in ((ours, tirx.get_tir_pipeline(PIPELINE)[0]), (others, _others())):
             if functions:
-                lowered.update(passes(tvm.IRModule(functions, attrs=mod.attrs)))
+                with stage("lower"):
+                    lowered.update(passes(tvm.IRModule(functions, attrs=mod.attrs)))
         return lowered
 
 

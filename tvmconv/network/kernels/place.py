@@ -7,6 +7,7 @@ from functools import partial
 import tvm
 from tvm import relax
 
+from ...support.timing import stage
 from ..ir.graph import Graph
 from ..ir.problem_of import NotCoveredError, is_convolution, is_product
 from ..operators.attention import products_of_attention
@@ -45,7 +46,8 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
     kernels = built([chain.problem for chain in fixed], room=room)
     replacing = KernelReplacing(mod, kernels, built(products, prepacked=False))
     for variable, found in chains.items():
-        replacing.replace(variable, found)
+        with stage("pack"):
+            replacing.replace(variable, found)
         rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
     return replacing.module(), rows
 
