@@ -66,7 +66,7 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: 
     sx, so, *_, c = sch.get_loops(part)[-3 - single :]
     step, unrolled = sch.split(c, [None, steps.choose(sch, *plan.unrolls)])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
-    sch.reorder(step, unrolled, *steps.held_first(sx, part_vector, plan.tiles[1] < vectors), part_lane)
+    sch.reorder(step, unrolled, *steps.held_first(window, sx, part_vector, plan.tiles[1] < vectors), part_lane)
     steps.stage_filter(sch, window, tap)
     steps.stage_data(sch, window, None, target)
     steps.store(sch, window, block, vectors)
@@ -128,7 +128,14 @@ def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target
         # cores of a Zen 5 with rows innermost, 220 in the order of memory.
         taps.reverse()
     sch.reorder(
-        *outer, *inner, *taps, step, unrolled, *tile_rows, *steps.held_first(x, vector, plan.tiles[1] < vectors), lane
+        *outer,
+        *inner,
+        *taps,
+        step,
+        unrolled,
+        *tile_rows,
+        *steps.held_first(window, x, vector, plan.tiles[1] < vectors),
+        lane,
     )
     task = sch.fuse(*outer)
     sch.parallel(task)

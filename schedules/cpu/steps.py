@@ -30,7 +30,7 @@ from tvmconv.algorithms.cpu.model.cost import imbalance
 from tvmconv.algorithms.cpu.windows.tile import pixel_stride
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.pairs import filter_in_pairs
+from tvmconv.algorithms.pairs import adds_products, filter_in_pairs
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.targets.cpus import L1_WAY_BYTES
@@ -140,9 +140,12 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
     transpose_filter(sch, window, c)
 
 
-def held_first(x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
-    """Return the loops of a tile's pixels and vectors: of `few` pixels, data stays in registers, and the filter passes through one."""
-    return [vector, x] if few else [x, vector]
+def held_first(window: Window, x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
+    """Return the loops of a tile's pixels and vectors: of `few` pixels, data stays in registers, and the filter passes through one.
+
+    Not where products take a register, too: of these LLVM orders sums anew, and spills them.
+    """
+    return [vector, x] if few and not adds_products(window.problem, window.vnni_factor) else [x, vector]
 
 
 def packed_filter(window: Window) -> str:

@@ -52,6 +52,7 @@ from tvmconv.algorithms.stage_names import (
     stage_name,
 )
 from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.target import CpuTarget
 
 # Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
@@ -93,22 +94,9 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
     sch.parallel(task)
     transformed_back(sch, tiles, vector, own)
 
-    # The sums stay in registers until they are whole.
-    acc = sch.get_sblock(stage_name(ACC, i))
-    sums = sch.cache_write(acc, 0, "local")
-    sch.compute_at(sums, block, preserve_unit_loops=True)
-    *_, rows, columns, o = sch.get_loops(sums)
-    tile, inner = _tile(sch, rows, columns, o, shape, tiles)
-    sch.reorder(*tile, *inner)
-    in_registers(sch, inner)
-    spread_points(sch, sums)
-    sch.compute_at(acc, tile[-1], preserve_unit_loops=True)
-    *_, rows, columns, o, kz, c = sch.get_loops(acc)
-    step, unrolled = sch.split(c, [None, steps.choose(sch, *plan.unrolls)])
-    _, inner = _tile(sch, rows, columns, o, shape, tiles)
-    sch.reorder(kz, step, unrolled, *inner)
-    in_registers(sch, [unrolled, *inner])
-    sch.decompose_reduction(acc, kz)
+    _sum_in_registers(sch, tiles, plan, block)
+    if tiles.vnni_factor > 1:
+        import_dot(sch, task, tiles, tiles.lanes, target)
 
     _data(sch, tiles, task, target)
     _filter(sch, tiles)
@@ -126,25 +114,59 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, targe
     sch.parallel(task)
     transformed_back(sch, tiles, vector, own)
 
-    acc = sch.get_sblock(stage_name(ACC, i))
-    sch.compute_at(acc, task, preserve_unit_loops=True)
-    a, b, n, g, *phases, z, rows, columns, o, kz, c = sch.get_loops(acc)[1:]
-    part, step, unrolled = sch.split(c, [steps.choose(sch, *plan.filter_parts), None, plan.unrolls[1]])
-    tile, inner = _tile(sch, rows, columns, o, shape, tiles)
-    sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
-    in_registers(sch, [unrolled, *inner])
-    spread_points(sch, acc)
+    if tiles.vnni_factor > 1:
+        # What multiplies pairs reads memory: sums that lie there would be stored for each.
+        part, b, kz = task, sch.get_loops(_sum_in_registers(sch, tiles, plan, task))[2], None
+        import_dot(sch, task, tiles, tiles.lanes, target)
+    else:
+        part, b, kz = _sum_by_parts(sch, tiles, plan, task)
     if tiles.prepacked:
         _filter(sch, tiles)
     else:
         block = sch.get_sblock(stage_name(FILTER_TILES, i))
         sch.compute_at(block, part, preserve_unit_loops=True)
         filter_by_vectors(sch, tiles, block)
-    sch.decompose_reduction(acc, kz)
+    if kz is not None:
+        sch.decompose_reduction(sch.get_sblock(stage_name(ACC, i)), kz)
     if plan.prefetches:
         sch.annotate(b, PREFETCH_NEXT, copy_of_filter(stage_name(FILTER_TILES, i), 2))
 
     _data(sch, tiles, None, target)
+
+
+def _sum_in_registers(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, at: LoopRV) -> SBlockRV:
+    """Keep sums in registers until they are whole; return the block that copies them, at the loop `at`."""
+    acc = sch.get_sblock(stage_name(ACC, tiles.index))
+    sums = sch.cache_write(acc, 0, "local")
+    sch.compute_at(sums, at, preserve_unit_loops=True)
+    *_, rows, columns, o = sch.get_loops(sums)
+    tile, inner = _tile(sch, rows, columns, o, plan.shape, tiles)
+    sch.reorder(*tile, *inner)
+    in_registers(sch, inner)
+    spread_points(sch, sums)
+    sch.compute_at(acc, tile[-1], preserve_unit_loops=True)
+    *_, rows, columns, o, kz, c = sch.get_loops(acc)
+    step, unrolled = sch.split(c, [None, steps.choose(sch, *plan.unrolls)])
+    _, inner = _tile(sch, rows, columns, o, plan.shape, tiles)
+    sch.reorder(kz, step, unrolled, *inner)
+    in_registers(sch, [unrolled, *inner])
+    sch.decompose_reduction(acc, kz)
+    return sums
+
+
+def _sum_by_parts(
+    sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, task: LoopRV
+) -> tuple[LoopRV, LoopRV, LoopRV]:
+    """Add to sums in memory part by part of the input channels; return the loops over parts, the last axis of points, and first taps."""
+    acc = sch.get_sblock(stage_name(ACC, tiles.index))
+    sch.compute_at(acc, task, preserve_unit_loops=True)
+    a, b, n, g, *phases, z, rows, columns, o, kz, c = sch.get_loops(acc)[1:]
+    part, step, unrolled = sch.split(c, [steps.choose(sch, *plan.filter_parts), None, plan.unrolls[1]])
+    tile, inner = _tile(sch, rows, columns, o, plan.shape, tiles)
+    sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
+    in_registers(sch, [unrolled, *inner])
+    spread_points(sch, acc)
+    return part, b, kz
 
 
 def _tile(

@@ -165,6 +165,7 @@ def test_smoke_has_every_exact_algorithm() -> None:
         "mmla",
         "amx_exact",
         "quads",
+        "winograd2_integers",
     }  # integers: test_integers.py; BFMMLA is of 64-bit ARM: test_aarch64.py; f32 by tiles: test_amx.py
     assert tested == exact - elsewhere, "SMOKE needs a problem of each"
 

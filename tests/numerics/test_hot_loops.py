@@ -41,6 +41,7 @@ SHUFFLED_DOT = "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g4-NXC-XIO-b
 DILATED_DOT = "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16"
 ROWS_OF_TAPS = "backprop2d-n1-i1024x4x4-o512x8x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NCX-OIX-f32"
 TOKENS = "conv1d-n1-i768x16-o3072x16-k1-s1-d1-p0_0-g1-NXC-OIX-bf16"
+INTEGERS = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-zx3-scale-q_0.1_3"
 DEEP_DOT = "conv2d-n1-i1024x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16"
 
 
@@ -109,6 +110,15 @@ def test_the_tile_is_in_registers(
     found = hot(algorithm, target, signature)
     assert (found.sums, found.multiply_adds) == (tile[0] * tile[1], tile[0] * tile[1] * steps)
     assert (found.spill_stores, found.spill_loads) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "target", "products"),
+    [("dot", "x86-64-v3", 12 * 4), ("dot", "x86-64-v4", 28 * 4), ("winograd2_integers", "x86-64-v3", 8 * 4)],
+)
+def test_sums_of_integers_leave_a_register_to_products(algorithm: str, target: str, products: int) -> None:
+    found = hot(algorithm, target, INTEGERS)
+    assert (found.multiply_adds, found.spill_stores, found.spill_loads) == (products, 0, 0)
 
 
 SPILLING = [

@@ -7,16 +7,19 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from campaign.check import Case
+from kernels import compile_and_call
 from toys import compile_bundle
 
-from tvmconv import load
+from tvmconv import load, reference
 from tvmconv.algorithms import table as algorithms
+from tvmconv.dtypes import ROWS
 from tvmconv.errors import BundleError, InputError, TvmconvError
 from tvmconv.exporting.plan import plan
 from tvmconv.fills import exact_case
@@ -50,6 +53,42 @@ PROBLEMS = [
     "conv2d-n1-i64x9x9-o40x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-relu-q_0.1_3",
     "conv2d-n1-i2048x2x2-o64x2x2-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8s32-bias",
 ]  # fmt: skip
+
+# Of Winograd's tiles: taps in pieces, dilated, of few channels in groups, along one axis; and the most channels.
+TILES = [
+    "conv2d-n1-i16x9x9-o24x9x9-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-XIO-u8s8s32-zx9",
+    "conv2d-n2-i12x12x13-o20x12x13-k3x2-s1x1-d2x3-p2x2_2x1-g2-NXC-XIO-s8u8s32-zx127-zw255",
+    "conv1d-n2-i6x30-o12x28-k3-s1-d1-p0_0-g1-NXC-XIO-s8s16s32-zx127",
+    "conv2d-n1-i1826x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8s32",
+]
+
+
+@pytest.mark.isa("avx2")
+@pytest.mark.parametrize("signature", TILES)
+def test_tiles_are_exact_at_both_ends(signature: str, tmp_path: Path) -> None:
+    """Numbers are the least and the greatest of their types, so that transformed ones and their sums are the largest that there are."""
+    problem, tiles = parse_signature(signature), algorithms.get("winograd2_integers")
+    assert tiles.covers(problem, HOST) is None
+    rng, arrays = np.random.default_rng(len(signature)), exact_case(problem)[0]
+
+    def ends(like: np.ndarray, dtype: str) -> np.ndarray:
+        drawn = np.array(ROWS[dtype].range)[rng.integers(0, 2, like.shape)]
+        drawn[..., : drawn.shape[-1] // 2] = ROWS[dtype].range[1]  # type: ignore[index]
+        return drawn.astype(like.dtype)
+
+    data, filter_ = ends(arrays.data, problem.types.data), ends(arrays.filter, problem.types.filter)
+    got = compile_and_call(problem, HOST, tmp_path, replace(arrays, data=data, filter=filter_), Choice(tiles.name))
+    np.testing.assert_array_equal(got, reference.compute(problem, data, filter_))
+
+
+def test_tiles_take_sums_that_a_shift_gives_back() -> None:
+    problem, tiles = parse_signature(TILES[-1]), algorithms.get("winograd2_integers")
+    for other, reason in (
+        (problem.with_(in_channels=1828), "four times its sums may pass 32 bits"),
+        (problem.with_(in_channels=9), "a group's channels are no whole pairs"),
+        (problem.with_(data_format="NCX"), "it takes convolutions of NXC and XIO"),
+    ):
+        assert tiles.covers(other, Target.parse("x86-64-v3")) == reason
 
 
 def covering(problem: Problem) -> list[str]:

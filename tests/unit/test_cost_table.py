@@ -63,7 +63,7 @@ REASONS = {
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT filter_pieces.FAR_APART_BYTES filter_pieces.FEW_ROWS mmla.FAR_APART",
     "a format, a transform or an instruction": """
         amx_window.PAIR_BYTES counts.ACROSS_LANES steps.LINE_FLOATS winograd_halves_window.HALVES winograd.LINE winograd.TWO_LINES
-        winograd_transforms.PAIRS""",
+        winograd_transforms.PAIRS winograd_integers.POINTS winograd_integers.PAIR winograd_integers._MOST_SUM""",
     "the fit of rows itself": "cold.OUTLIER fit.ALIKE fit.STAY fit.OUTLIER fit.LEAST fit.NEAR fit.ROUNDS",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tvmconv.dtypes import QUANTIZED, ROWS, numpy_dtype, types_of
 from tvmconv.epilogue import Step
 from tvmconv.errors import InvalidProblemError, SignatureError
 from tvmconv.fills import exact_case
+from tvmconv.lowering.common.quotient_by_products import reciprocal_of
 from tvmconv.signature import format_signature, parse_signature
 
 pytestmark = pytest.mark.smoke
@@ -160,3 +162,28 @@ def test_fills_reach_both_ends_and_what_lies_between() -> None:
         _, expected = exact_case(problem)
         assert expected.dtype == numpy_dtype(output)
         assert expected.min() == least and expected.max() == greatest and np.unique(expected).size > 50
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_quotient_by_two_products_rounds_as_the_division_does(seed: int) -> None:
+    """Of any number within the bounds, and at every tie; the sum of the fused product is of exact fractions."""
+    rng = np.random.default_rng(seed)
+    scale, zero = np.float32(np.exp(rng.uniform(-12, 6))), int(rng.integers(0, 256))
+    products = reciprocal_of(float(scale), -zero, 255 - zero)
+    assert products is not None, (seed, scale, zero)
+    ties = ((np.arange(-zero, 255 - zero) + 0.5) * np.float64(scale)).astype(np.float32)
+    near = (ties.view(np.int32)[rng.integers(0, 255, 3000)] + rng.integers(-3, 4, 3000).astype(np.int32)).view(
+        np.float32
+    )
+    drawn = rng.uniform(-zero * scale, (255 - zero) * scale, 3000).astype(np.float32)
+    for x in (*near, *drawn):
+        exact = Fraction(float(x)) * Fraction(products[0]) + Fraction(float(x * np.float32(products[1])))
+        assert round(Fraction(float(x / scale))) == round(_nearest(exact)), (seed, scale, x)
+
+
+def _nearest(number: Fraction) -> Fraction:
+    """Return the number of f32 that is nearest to a fraction, ties to even."""
+    if not number:
+        return number
+    unit = Fraction(2) ** (int(np.floor(np.log2(float(abs(number))))) - 23)
+    return round(number / unit) * unit

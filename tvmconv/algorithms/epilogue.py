@@ -13,11 +13,11 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir import Call, Op, PrimType
 
-from ..dtypes import DTYPE_BYTES, is_integer
-from ..epilogue import NUMBERS, OPERANDS, SHORT, Step
+from ..dtypes import DTYPE_BYTES, ROWS, is_integer
+from ..epilogue import NUMBERS, OPERANDS, QUANTIZERS, SHORT, Step
 from ..problem import Problem
 from .flatten import original_channel
-from .types import widen, zero_outside
+from .types import KERNEL_DTYPES, widen, zero_outside
 
 
 def register_operator(name: str) -> Op:
@@ -112,6 +112,8 @@ class Epilogue:
             if step.name == "add":
                 total = total + self._value("residual", offset)
             else:
+                if step.name in QUANTIZERS:
+                    return round_to_integer(step, total, problem.types.output)
                 operands = [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
                 short = number == len(steps) and DTYPE_BYTES[problem.types.output] == 2
                 total = apply_operator(step, total, *operands, short=short)
@@ -133,6 +135,14 @@ def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) 
     numbers = [tirx.const(number, "float32") for number in step.numbers]
     operator = _SHORT.get(step.name) if short else None
     return Call(operator or _STEPS[step.name], [value, *numbers, *operands], ret_ty=PrimType("float32"))
+
+
+def round_to_integer(step: Step, value: Any, dtype: str) -> Any:
+    """Return an f32 value as a step rounds it to a type of integers."""
+    bounds = [tirx.const(bound, "int32") for bound in ROWS[dtype].range or ()]
+    numbers = [tirx.const(number, "float32") for number in step.numbers]
+    whole = Call(_STEPS[step.name], [value, *numbers, *bounds], ret_ty=PrimType("int32"))
+    return whole.astype(KERNEL_DTYPES[dtype])
 
 
 def calls_operators(problem: Problem) -> bool:

@@ -52,6 +52,11 @@ def stored_type(problem: Problem, count: int) -> str:
     return f"uint{8 * count * DTYPE_BYTES[problem.types.data]}"
 
 
+def adds_products(problem: Problem, count: int) -> bool:
+    """Return whether an instruction of its own adds products of elements to sums: of pairs of integers."""
+    return problem.is_quantized and count == 2
+
+
 def reads_pairs(problem: Problem, count: int = 2) -> bool:
     """Return whether data consists of pairs already, or of `count` channels: neighbours, whole pairs in each group."""
     return problem.data_format == "NXC" and problem.in_channels // problem.groups % count == 0
@@ -108,6 +113,19 @@ def spread(value: Any, problem: Problem, count: int) -> Any:
     """Return neighbours of data, as they lie in memory, as a pair or quad: of integers, in a pair each less the zero point in 16 bits."""
     if not problem.is_quantized or count == 4:
         return value
+    first, second = _both(value, problem)
+    low, high = first & tirx.const(0xFFFF, "int32"), second << tirx.const(_BITS, "int32")
+    return (low | high).astype(_ELEMENT_TYPES[2])
+
+
+def spread_signed(value: Any, problem: Problem, count: int) -> Any:
+    """Return neighbours of data less the zero point as ``first + 65536 * second``, whose sums are those of both."""
+    first, second = _both(value, problem)
+    return (first + (second << tirx.const(_BITS, "int32"))).astype(_ELEMENT_TYPES[2])
+
+
+def _both(value: Any, problem: Problem) -> tuple[Any, Any]:
+    """Return two neighbours of data, each less the zero point."""
     both, zero = value.astype("int32"), tirx.const(problem.zero_point, "int32")
 
     def part(shift: int) -> Any:
@@ -115,8 +133,7 @@ def spread(value: Any, problem: Problem, count: int) -> Any:
             return ((both << tirx.const(24 - shift, "int32")) >> tirx.const(24, "int32")) - zero
         return ((both >> tirx.const(shift, "int32")) & tirx.const(0xFF, "int32")) - zero
 
-    low, high = part(0) & tirx.const(0xFFFF, "int32"), part(8) << tirx.const(_BITS, "int32")
-    return (low | high).astype(_ELEMENT_TYPES[2])
+    return part(0), part(8)
 
 
 _ROUND_TEXT = """

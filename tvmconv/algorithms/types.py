@@ -63,14 +63,11 @@ def widen(value: Any, dtype: str) -> Any:
 
 
 def narrow(value: Any, dtype: str) -> Any:
-    """Return f32 `value` rounded to a problem's type, to nearest even; a whole number as the nearest of an integer type."""
+    """Return f32 `value` rounded to a problem's type, to nearest even."""
     if dtype == "f32":
         return value
     if dtype == "f16":
         return value.astype("float16")
-    if bounds := ROWS[dtype].range:  # it was rounded by a step
-        least, greatest = (tirx.const(bound, value.ty.dtype) for bound in bounds)
-        return tirx.max(tirx.min(value, greatest), least).astype("int32").astype(KERNEL_DTYPES[dtype])
     lanes = value.ty.dtype.lanes
     uint32, uint16 = (f"{each}x{lanes}" if lanes > 1 else each for each in ("uint32", "uint16"))
     bits = tirx.reinterpret(uint32, value)

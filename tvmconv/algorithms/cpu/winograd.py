@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import mul
 from typing import Any
 
 from tvm import te
@@ -64,11 +65,14 @@ def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
 
 def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Definition | None:
     """Return the definition that keeps the transformed filter, if a cache does; None: it is made as it is used."""
-    definition = define(problem, target, points)
-    kept = planned_windows(problem, target, points, prepacked=True)
+    return keep_prepacked(define(problem, target, points), planned_windows(problem, target, points, prepacked=True))
+
+
+def keep_prepacked(definition: Definition, kept: Sequence[WinogradWindow]) -> Definition | None:
+    """Return a definition with windows that keep the transformed filter; None: it has them."""
     if [window.prepacked for window in kept] == [window.prepacked for window in definition.windows]:
         return None
-    return replace(definition, windows=kept)
+    return replace(definition, windows=list(kept))
 
 
 def _lanes_apart(tiles: WinogradWindow) -> bool:
@@ -89,7 +93,8 @@ def express_winograd(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor,
     InvalidProblemError
         If a stage has more elements than 32-bit indices reach.
     """
-    products = _product(tiles, transformed_data(tiles, data), transformed_filter(tiles, weights))
+    transformed = transformed_data(tiles, data_reader(tiles, data))
+    products = multiply_tiles(tiles, transformed, transformed_filter(tiles, weights))
     return transformed_back(tiles, products, epilogue)
 
 
@@ -98,14 +103,16 @@ def make_stage(tiles: WinogradWindow, shape: tuple[int, ...], value: Any, name: 
     return te.compute(within_reach(shape, name), value, name=stage_name(name, tiles.index))
 
 
-def transformed_data(tiles: WinogradWindow, data: te.Tensor) -> te.Tensor:
-    """Return `data_tiles`."""
+def transformed_data(
+    tiles: WinogradWindow, at: Callable[..., Expr], last: Callable[[Expr], Expr] | None = None
+) -> te.Tensor:
+    """Return `data_tiles` of what ``at(n, *x, channel)`` reads; `last` is done with each at the end."""
     along_z, *tiled = tiles.axes
     tilings, (rows, columns) = tiles.tilings, (tiling.points for tiling in tiles.tilings)
-    at = data_reader(tiles, data)
     phases = tuple(axis.phases if phases_shift(axis) else 1 for axis in tiled)
     images = tiles.pieces * along_z.extent
-    shape = (tiles.problem.batch, *phases, images, *tiles.numbered, tiles.problem.in_channels)
+    channels = tiles.problem.groups * tiles.channels
+    shape = (tiles.problem.batch, *phases, images, *tiles.numbered, channels)
 
     def read(a: int, b: Expr, n: Expr, py: Expr, px: Expr, z: Expr, first: Expr, second: Expr, c: Expr) -> Expr:
         z, *taps = tiles.pieced(z)
@@ -123,12 +130,12 @@ def transformed_data(tiles: WinogradWindow, data: te.Tensor) -> te.Tensor:
         lambda a, b, *at: select(data_transform([read(y, b, *at) for y in range(rows)]), a),
         DATA_ROWS,
     )
-    return make_stage(
-        tiles,
-        (rows, columns, *shape),
-        lambda a, b, *at: select(data_transform([by_rows(a, x, *at) for x in range(columns)]), b),
-        DATA_TILES,
-    )
+
+    def by_columns(a: Expr, b: Expr, *at: Expr) -> Expr:
+        value = select(data_transform([by_rows(a, x, *at) for x in range(columns)]), b)
+        return value if last is None else last(value)
+
+    return make_stage(tiles, (rows, columns, *shape), by_columns, DATA_TILES)
 
 
 def transformed_filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
@@ -172,14 +179,17 @@ def transformed_filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
     )
 
 
-def _product(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
+def multiply_tiles(
+    tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, multiply: Callable[[Expr, Expr], Expr] = mul
+) -> te.Tensor:
+    """Return `acc`, of products that `multiply` makes."""
     lanes, channels = tiles.lanes, tiles.channels
     kz, c = te.reduce_axis((0, tiles.depth), name="kz"), te.reduce_axis((0, channels), name="c")
 
     def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
         *phases, z, ty, tx, o = at
         value = data(a, b, n, *data_read(tiles, phases, z, kz), ty, tx, g * channels + c)
-        return te.sum(value * weights(a, b, *phases, kz, g, o // lanes, c, o % lanes), axis=[kz, c])
+        return te.sum(multiply(value, weights(a, b, *phases, kz, g, o // lanes, c, o % lanes)), axis=[kz, c])
 
     shape = (*output_shape(tiles), tiles.padded_outputs)
     return make_stage(tiles, (*(tiling.points for tiling in tiles.tilings), *shape), total, ACC)
@@ -196,8 +206,10 @@ def data_read(tiles: WinogradWindow, phases: Sequence[Expr], z: Expr, kz: Expr) 
     return [*read, image]
 
 
-def transformed_back(tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return `out`, of the sums of products: axes as `acc` has them."""
+def transformed_back(
+    tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue, last: Callable[[Expr], Expr] | None = None
+) -> te.Tensor:
+    """Return `out`, of the sums of products: axes as `acc` has them; `last` is done with each before the epilogue."""
     points, (m_y, m_x) = [tiling.points for tiling in tiles.tilings], (tiling.outputs for tiling in tiles.tilings)
     shape = output_shape(tiles)
     rows = make_stage(
@@ -214,6 +226,7 @@ def transformed_back(tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue) 
     def rounded(*indices: Expr) -> Expr:
         value = total(*indices) if tiles.stores_vectors else tile(*indices)
         channel = indices[1] * tiles.outputs + tiles.output(indices[-1])
+        value = value if last is None else last(value)
         return epilogue(value, channel, tiles.store_index(list(indices))[0])
 
     if not tiles.stores_vectors:

@@ -35,6 +35,7 @@ from .transforms import winograd_cost
 from .transforms.winograd_halves_cost import best_chunks, counts, cycles
 from .transforms.winograd_halves_window import HALVES, WinogradHalvesWindow, halves_window
 from .transforms.winograd_tiles import as_3d, tilings_of, windows_3d
+from .windows.data import data_reader
 from .winograd import data_read, make_stage, output_shape, transformed_back, transformed_data, transformed_filter
 
 # Outputs for which errors even out: of 64, of two channels, one in 3000 draws errs by 1.9e-5 of itself, of 256 by 1.2e-5.
@@ -93,7 +94,7 @@ def express(tiles: WinogradHalvesWindow, data: te.Tensor, weights: te.Tensor, ep
 
 
 def _data(tiles: WinogradHalvesWindow, data: te.Tensor) -> te.Tensor:
-    transformed = transformed_data(tiles, data)
+    transformed = transformed_data(tiles, data_reader(tiles, data))
     *outer, bands, count, _ = transformed.shape
 
     def halves(*indices: Expr) -> Expr:

@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ...epilogue import QUANTIZERS, Step
+from .quotient_by_products import reciprocal_of
 
 # log(2), its first bits so few that n * _LOG2_HIGH is exact.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
@@ -61,7 +62,7 @@ class Vector:
         self.x = self._named(value)
 
     def step(self, step: Step, *array: Any) -> Any:
-        """Return what a step makes of x; `array` is what it takes of scale's or prelu's."""
+        """Return what a step makes of x; `array` is what it takes of scale's or prelu's, of what rounds the bounds."""
         x, numbers = self.x, [self._const(number) for number in step.numbers]
         zero = self._const(0)
         name = step.name
@@ -88,18 +89,31 @@ class Vector:
             clipped = self._clip(x, LEAST_SILU, _MOST_SIGMOID)
             return self._gated(clipped, LEAST_SILU, clipped)
         if name in QUANTIZERS:
-            return self._quantized(name, *step.numbers)
+            return self._quantized(step, *array)
         return self._gelu() if name == "gelu" else self._gelu_tanh()
 
-    def _quantized(self, name: str, scale: float, zero_point: float) -> Any:
-        """Return x by a scale as a whole number, ties to even, and the zero point; of what is not a number that alone."""
-        reciprocal = float(np.float32(1) / np.float32(scale))
-        divided = self.x * self._const(reciprocal) if "reciprocal" in name else self.x / self._const(scale)
-        quotient = self._named(fence(divided))
-        quotient = self._named(tirx.Select(tirx.isnan(quotient), self._const(0), quotient))
-        if "before" in name:
-            return tirx.nearbyint(fence(quotient + self._const(zero_point)))
-        return tirx.nearbyint(quotient) + self._const(zero_point)
+    def _quantized(self, step: Step, least: Any, greatest: Any) -> Any:
+        """Return x by a scale as a whole number, ties to even, and the zero point, within bounds; of what is not a number that alone."""
+        scale, zero_point = step.numbers
+        low, high = (int(bound.value) - int(zero_point) for bound in (least, greatest))
+        products = None if step.name != "q" else reciprocal_of(scale, low, high)
+        before = zero_point if "before" in step.name else 0
+        if products is not None:
+            x = self._clip(self.x, low * scale, high * scale)
+            quotient = self._number_or_zero(fma(x, self._const(products[0]), x * self._const(products[1])))
+        else:
+            factor = self._const(float(np.float32(1) / np.float32(scale)))
+            divided = self.x * factor if "reciprocal" in step.name else self.x / self._const(scale)
+            quotient = self._clip(self._number_or_zero(fence(divided)), low, high)
+        added = fence(quotient + self._const(before)) if before else quotient
+        # The last bits of so large a sum are a whole number.
+        whole = self._bits(added + self._const(ROUND))
+        return whole + self._integer(int(zero_point - before) - int(np.float32(ROUND).view(np.int32)))
+
+    def _number_or_zero(self, x: Any) -> Any:
+        """Return x, and 0 for what is not a number."""
+        x = self._named(x)
+        return self._named(tirx.Select(tirx.isnan(x), self._const(0), x))
 
     def _hardswish(self) -> Any:
         """``x * clip(x / 6 + 1/2, 0, 1)``; what is clipped first needs no bounds.

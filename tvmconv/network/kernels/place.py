@@ -7,6 +7,7 @@ from functools import partial
 import tvm
 from tvm import relax
 
+from ...building.decision.rank import Room
 from ...support.timing import stage
 from ..ir.graph import Graph
 from ..ir.problem_of import NotCoveredError, is_convolution, is_product
@@ -35,14 +36,13 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
         build_kernels,
         target=options.target,
         records=options.records,
-        math="strict"
-        if options.is_small and not reproducible
-        else options.math,  # transforms are what enlarges filters
+        # Transforms are what enlarges filters.
+        math="strict" if options.is_small and not reproducible else options.math,
         progress=options.progress,
         trials=options.trials,
         seconds=options.seconds,
     )
-    room = None if options.is_small else room_for(fixed, mod, weights)
+    room = Room(0) if options.is_small else room_for(fixed, mod, weights)
     kernels = built([chain.problem for chain in fixed], room=room)
     replacing = KernelReplacing(mod, kernels, built(products, prepacked=False))
     for variable, found in chains.items():

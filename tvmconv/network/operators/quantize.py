@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
-from ...algorithms.epilogue import apply_operator
-from ...algorithms.types import narrow
+from ...algorithms.epilogue import round_to_integer
 from ...dtypes import ROWS
 from ...epilogue import Step
 from ..ir.constants import constant
@@ -36,16 +35,19 @@ def quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     def rounded(x: Any, scale: Any, zero: Any) -> Any:
         quotient = x / scale
         quotient = tirx.if_then_else(tirx.isnan(quotient), tirx.const(0, "float32"), quotient)
-        return narrow(tirx.nearbyint(quotient) + zero.astype("float32"), QUANTIZED[out])
+        least, greatest = (tirx.const(bound, "float32") for bound in ROWS[QUANTIZED[out]].range or ())
+        whole = tirx.nearbyint(quotient) + zero.astype("float32")
+        return tirx.max(tirx.min(whole, greatest), least).astype("int32").astype(out)
 
     def by_step(data: te.Tensor) -> te.Tensor:
         assert step is not None
         given = step
-
-        def element(*at: Any) -> Any:
-            return narrow(apply_operator(given, data(*at)), QUANTIZED[out])
-
-        return te.compute(data.shape, element, "quantize", tag=topi.tag.ELEMWISE)
+        return te.compute(
+            data.shape,
+            lambda *at: round_to_integer(given, data(*at), QUANTIZED[out]),
+            "quantize",
+            tag=topi.tag.ELEMWISE,
+        )
 
     def by_tensors(data: te.Tensor, scale: te.Tensor, zero: te.Tensor) -> te.Tensor:
         def of(tensor: te.Tensor, at: tuple[Any, ...]) -> Any:

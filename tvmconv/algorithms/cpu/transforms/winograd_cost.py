@@ -92,6 +92,8 @@ def _window_estimate(tiles: WinogradWindow, target: CpuTarget, points: int, kept
     # tile.
     products *= 1 + 1 / (tiles.rows * tiles.columns)
     slots = products * multiply_add(tiles.lanes, target)
+    if tiles.vnni_factor > 1:
+        slots *= tiles.vnni_factor / target.product_rate(tiles.problem.is_quantized, tiles.vnni_factor)
     one_axis = any(tiling.points == 1 for tiling in tiles.tilings)
     counted: list[Counts] = [
         {f"points.product{points}": slots},

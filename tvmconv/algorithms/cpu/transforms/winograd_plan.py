@@ -8,11 +8,12 @@ from itertools import islice, product
 
 from ....problem import Problem
 from ....targets.target import CpuTarget
+from ...pairs import adds_products
 from ...shapes import F32_BITS, accumulators, divisors
 from ..model.cost import MANY, imbalance, lines, tile_step, weigh
 from ..windows.filter_pieces import FAR_APART_BYTES
 from ..windows.plan import Options, Shape, TaskPart, WinogradPlan
-from ..windows.tile import spills_alone
+from ..windows.tile import count_spills, spills_alone
 from . import winograd_structures
 from .winograd_tiles import WinogradWindow, tiles_of
 
@@ -88,13 +89,14 @@ def shape_cycles(shape: Shape, target: CpuTarget) -> float:
 
 def register_tiles(tiles: WinogradWindow, target: CpuTarget) -> list[Shape]:
     """Return the tiles of registers whose sums fit, that divide a window."""
-    most = accumulators(target)
-    return [
+    most, adds = accumulators(target), adds_products(tiles.problem, tiles.vnni_factor)
+    shapes = [
         Shape(vectors, rows, columns)
         for vectors in divisors(tiles.padded_outputs // tiles.lanes, 8)
         for columns in divisors(tiles.columns, most // vectors)
         for rows in divisors(tiles.rows, most // (vectors * columns))
     ]
+    return [each for each in shapes if not (adds and count_spills(each.tiles, each.vectors, target, adds))]
 
 
 def image_counts(tiles: WinogradWindow) -> list[int]:

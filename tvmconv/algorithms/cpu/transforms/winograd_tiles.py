@@ -176,8 +176,9 @@ def tiles_of(problem: Problem, target: CpuTarget, points: int) -> list[WinogradW
 
 
 def windows_3d(problem: Problem, target: CpuTarget) -> list[Window]:
-    """Return the windows that are cut into tiles, of three axes each."""
-    return windows_of(as_3d(flatten(problem)), target)
+    """Return the windows that are cut into tiles, of three axes each; of integers by pairs of channels."""
+    windows = windows_of(as_3d(flatten(problem)), target)
+    return [replace(window, vnni_factor=2) for window in windows] if problem.is_quantized else windows
 
 
 def tiled_window(window: Window, points: int, target: CpuTarget) -> WinogradWindow:

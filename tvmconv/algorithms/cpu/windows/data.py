@@ -15,8 +15,13 @@ from ...types import load_data, zero_outside
 from .window import Window
 
 
-def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr], Expr], Any]:
-    """Return ``element(n, x, source)``: channel, or pair of them, `source` of data as the arithmetic takes it."""
+def data_element(
+    window: Window, data: te.Tensor, pairs: Callable[..., Any] = spread
+) -> Callable[[Expr, list[Expr], Expr], Any]:
+    """Return ``element(n, x, source)``: channel, or pair of them, `source` of data as the arithmetic takes it.
+
+    Of integers that lie in pairs `pairs` makes those.
+    """
     problem = window.problem
 
     def element(n: Expr, x: list[Expr], source: Expr) -> Expr:
@@ -24,7 +29,7 @@ def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr],
             at, c = window.in_data(x, c)
             value = data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
             if problem.is_quantized:  # padding is the zero point
-                paired = spread if window.data_in_pairs else data_bits
+                paired = pairs if window.data_in_pairs else data_bits
                 many = window.vnni_factor > 1
                 value = paired(value, problem, window.vnni_factor) if many else load_data(value, problem)
             return zero_outside(window.data_bounds(at), value, str(value.ty.dtype))
@@ -75,12 +80,12 @@ def _copy_bounds(window: Window) -> tuple[list[int], list[int]]:
     return [axis.lowest for axis in window.axes], [*(axis.extent for axis in window.axes[:-1]), window.row_extent]
 
 
-def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+def data_reader(window: Window, data: te.Tensor, pairs: Callable[..., Any] = spread) -> Callable[..., Expr]:
     """Return ``at(n, *x, channel)``: data at coordinates x, from its copy where the window stages it.
 
-    A copy that `expands` takes a channel of a group and an output channel.
+    A copy that `expands` takes a channel of a group and an output channel. `pairs` is that of :func:`data_element`.
     """
-    problem, axes, element = window.problem, window.axes, data_element(window, data)
+    problem, axes, element = window.problem, window.axes, data_element(window, data, pairs)
     if not window.stages_data:
 
         def in_place(n: Expr, *at: Expr) -> Expr:

@@ -11,6 +11,7 @@ from math import gcd, prod
 
 from ....targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ....targets.target import CpuTarget
+from ...pairs import adds_products
 from ...shapes import F32_BITS, accumulators, divisors, row_extent, tile_widths
 from ..model.cost import tile_step
 from .window import FEW_PIXELS, Window
@@ -161,18 +162,21 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
             stream=beyond if passed > target.l1_share else 0.0,
             # Pixels in a set of L1, and the passing filter, evict each other.
             crowded=sets > 0 and width * sets + vectors > L1_WAYS + 1,
-            spilled=count_spills(width, vectors, target),
+            spilled=count_spills(width, vectors, target, adds_products(window.problem, window.vnni_factor)),
             single=single,
         ) / (width * vectors)
 
     return cycles
 
 
-def count_spills(width: int, vectors: int, target: CpuTarget) -> int:
+def count_spills(width: int, vectors: int, target: CpuTarget, adds: bool = False) -> int:
     """Return how many sums have no register beside a tile's operands.
 
-    Either the filter's vectors stay in registers and broadcasts pass through one, or the other way round.
+    Either the filter's vectors stay in registers and broadcasts pass through one, or the other way round. Where an instruction of its own
+    `adds` products, these take one more, and the filter's vectors stay.
     """
+    if adds:
+        return max(0, width * vectors + vectors + min(vectors, 2) - target.vector_registers)
     return max(0, width * vectors + min(width, vectors) + 1 - target.vector_registers)
 
 
