@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from ..checks import MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
+from ..family import Extent
 from ..support.timing import stage
 from .network_sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
 from .parsing import add_budget, add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
-from .sources import parse_dim, parse_shape
+from .sources import parse_dim, parse_free_shape
 
 if TYPE_CHECKING:
     from ..exporting.network_part import NetworkPart
@@ -26,6 +27,7 @@ FORMATS = ("plan", "c")
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
+  tvmconv compile detector.onnx --shape x=1x3x?x? --output detector.so
   tvmconv compile resnet50.pt2 --output resnet50.so
   tvmconv compile detector.onnx --cut boxes --cut scores --output detector.so
   tvmconv compile resnet50.onnx --batch 8 --target x86-64-v3 --output resnet50.so
@@ -59,10 +61,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--shape",
         action="append",
-        type=parse_shape,
+        type=parse_free_shape,
         default=[],
         metavar="NAME=1x3x640x640",
-        help="the shape of an input; NAME= may be left out where there is one",
+        help="the shape of an input; NAME= may be left out where there is one. 1x3x?x?: of any height and width, which each call"
+        " gives; ?%%32 is a multiple of 32, ?[32:4096] a range, h an extent that is the same wherever it stands",
     )
     parser.add_argument(
         "--dim", action="append", type=parse_dim, default=[], metavar="NAME=N", help="the size of a named dimension"
@@ -154,10 +157,10 @@ def run(arguments: argparse.Namespace) -> int:
         bytes_ = read_file(Path(arguments.output)).footprint
         classes = {get(row.algorithm).numerical_class for row in rows if row.algorithm}
         is_enlarged = "transform" in classes or bool(rewrites(module))
+        call = f", {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call"
         print(
             f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights"
-            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''},"
-            f" {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call",
+            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''}{call if bytes_.peak else ''}",
             file=sys.stderr,
         )
     if arguments.json:
@@ -180,6 +183,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
     check_extra("compile", "tvm")
+    if arguments.format == "c" and any(isinstance(each, Extent) for _, shape in arguments.shape for each in shape):
+        raise InputError("--format c is for fixed extents: give --shape numbers, or leave --format c out")
     if arguments.format == "c":
         from ..exporting.network_exporter import check_export
         from ..network.lower import check_target

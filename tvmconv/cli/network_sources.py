@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import InputError, SourceError, check_extra, last_line
+from ..family import Extent
 from ..frontends.shapes import Bucket
 
 if TYPE_CHECKING:
@@ -76,16 +77,34 @@ class _OnnxModel:
         from ..network.read.onnx.compare import as_it_came
         from ..network.read.onnx.reader import as_relax, fix_shapes
 
-        bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
-        self._model = fix_shapes(arguments.model, bucket, arguments.cut)
-        self._came = as_it_came(arguments.model, self._model, bucket, arguments.cut)
-        self.module = as_relax(self._model, arguments.model)
+        free = _free_shapes(arguments)
+        fixed = {name: shape for name, shape in arguments.shape if name not in free and "" not in free}
+        bucket = Bucket(fixed, dict(arguments.dim), arguments.batch)
+        self._model = fix_shapes(arguments.model, bucket, arguments.cut, free=free)
+        self._came = as_it_came(arguments.model, self._model, bucket, arguments.cut) if not free else self._model
+        self.module = as_relax(self._model, arguments.model, free)
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
         """Return onnxruntime's outputs, or the reference evaluator's."""
         from ..network.read.onnx.compare import answers
 
         return answers(self._model, arrays, self._came)
+
+
+def _free_shapes(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]:
+    """Return the shapes that were given with free extents, by the names of their inputs."""
+    given = {
+        name: tuple(map(Extent.of, shape))
+        for name, shape in arguments.shape
+        if any(isinstance(each, Extent) for each in shape)
+    }
+    if not given:
+        return {}
+    from ..frontends.onnx.graph import declared_inputs
+    from ..network.read.onnx.free import free_dims
+    from ..network.read.onnx.reader import load_file
+
+    return free_dims(declared_inputs(load_file(arguments.model).graph), given, arguments.model)
 
 
 class _SavedProgram:

@@ -88,7 +88,12 @@ def _read(source: str, shapes: Mapping[str, tuple[int, ...]], options: Mapping[s
 
 def any_size(problem: Problem) -> ProblemFamily:
     """Return the family of problems that are like one but for batch, spatial extents and pads."""
-    return _family([problem], Extent(), (Extent(),) * problem.rank)
+    return family_like(problem, Extent(), (Extent(),) * problem.rank)
+
+
+def family_like(problem: Problem, batch: Extent, spatial: tuple[Extent, ...]) -> ProblemFamily:
+    """Return the family of problems of some extents that are like one but for these and pads."""
+    return _family([problem], batch, spatial)
 
 
 def _unite(where: str, one: Problem, other: Problem) -> ProblemFamily | None:

@@ -19,6 +19,8 @@ from ..targets.target import CpuTarget
 from .emit.library import part, write
 from .emit.memory_plan import OWN, NetworkPlan, needs_runtime, plan
 from .emit.prefetch_filters import prefetch_next
+from .free_operators import check_operators
+from .ir.extents import has_extents
 from .ir.graph import MAIN
 from .kernels.build import WORKSPACE
 from .kernels.replace import ConvolutionRow
@@ -67,7 +69,9 @@ def _plan(module: tvm.IRModule, target: str) -> tuple[NetworkPlan, dict[str, tir
     """Return the plan, the functions that it calls, and what a network's library says of itself."""
     known = check_target(target)
     find_compiler(known.isa)
-    report(module)  # or say that there is none
+    rows = report(module)  # or say that there is none
+    if has_extents(module):
+        check_operators(module, rows)
     description = describe(module, known)
     with tvm_errors():
         with stage("lower"):

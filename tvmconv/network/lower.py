@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
@@ -16,12 +16,14 @@ from ..errors import BuildError, SourceError, TargetError, TvmconvError, last_li
 from ..targets.target import CpuTarget, Target
 from ..version import __version__
 from .ir.constants import static_shape
+from .ir.extents import extents_of, input_shape, output_shape
 from .ir.graph import MAIN, OUTPUT_NAMES
 from .kernels.fix_others import fix_others
 from .operators.attention import with_attention
 from .operators.block_sums import by_blocks
 from .operators.bound_fusion import bound_fusion
 from .operators.elementwise import FUNCTIONS
+from .operators.free_sums import mean_of, sum_of, variance_of
 from .operators.gather import take
 from .operators.matmul import matmul_of
 from .operators.max_pool import max_pool
@@ -84,6 +86,7 @@ _LEGALIZATIONS = (
     | EXTREMES
     | SCANS
     | SORTS
+    | {"relax.mean": mean_of, "relax.sum": sum_of, "relax.variance": variance_of}
     | {f"relax.nn.max_pool{rank}d": max_pool for rank in (1, 2, 3)}
     | {f"relax.nn.avg_pool{rank}d": mean_pool for rank in (1, 2, 3)}
     | {
@@ -112,18 +115,23 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
     if MAIN not in [variable.name_hint for variable in mod.get_global_vars()]:
         raise SourceError(f"the module has no function {MAIN!r}, which a network is called by")
     main = mod[MAIN]
-    result = main.ret_ty
+    result = main.body.body.ty  # of multiples of symbols the function's own type knows no extents
     outputs = list(result.fields) if isinstance(result, TupleType) else [result]
     names = [str(name) for name in main.attrs[OUTPUT_NAMES]] if OUTPUT_NAMES in (main.attrs or {}) else []
     if len(set(names)) != len(outputs):
         names = [f"output{number}" for number in range(len(outputs))]
+    free = extents_of(mod)
     return {
         "tvmconv": __version__,
         "tvm": version("apache-tvm"),
         "target": target.name,
         "features": list(target.features),
-        "inputs": [_tensor(str(each.name), each.ty) for each in main.params],
-        "outputs": [_tensor(name, each) for name, each in zip(names, outputs, strict=True)],
+        "inputs": [_tensor(str(each.name), each.ty, input_shape if free else static_shape) for each in main.params],
+        "outputs": [
+            _tensor(name, each, output_shape if free else static_shape)
+            for name, each in zip(names, outputs, strict=True)
+        ],
+        **({"extents": [asdict(each) for each in free]} if free else {}),
         "report": [asdict(row) for row in report(mod)],
         "rewrites": rewrites(mod),
         "math": math_of(mod),
@@ -144,8 +152,8 @@ def tvm_errors() -> Iterator[None]:
         ) from error
 
 
-def _tensor(name: str, type_: Any) -> dict[str, Any]:
-    shape = static_shape(type_)
+def _tensor(name: str, type_: Any, shape_of: Callable[[Any], Any]) -> dict[str, Any]:
+    shape = shape_of(type_)
     if shape is None:
         raise SourceError(
             f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes, or, if the inputs' numbers decide"

@@ -33,6 +33,8 @@ def _on_stack(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.Pas
 
     def keep(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
         nonlocal left
+        if not all(isinstance(extent, tirx.IntImm) for extent in node.buffer.shape):
+            return node  # as large as a call's arrays make it
         size, most = nbytes(node.buffer), VECTORS_BYTES if node.buffer.dtype.lanes > 1 else SCALARS_BYTES
         if node.buffer.scope() != "local" and size > min(most, left):
             return node

@@ -40,8 +40,11 @@ from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..operators.attention import FUNCTION as ATTENTION
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
+from ..operators.resize import BEFORE, NEAREST, SHARE
 from ..operators.separable import FUNCTION as WINDOWS
-from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, item_bytes
+from .families import family_source, is_family
+from .free_table import FreeTable
+from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, item_bytes
 from .tir_pipeline import NETWORK_PIPELINE
 
 _NATIVE = Path(__file__).parent / "native"
@@ -119,12 +122,20 @@ def _objects(
     for file, names in _OPERATORS.items():
         if any(_calls(function, name) for function in functions.values() for name in names):
             objects.append(operator_object(work, file, target, _is_fixed(functions)))
+    if any(_calls(function, name) for function in functions.values() for name in (NEAREST, BEFORE, SHARE)):
+        (work / "resizing.o").write_bytes(_resizing(target.isa))
+        objects.append("resizing.o")
     (work / "network.o").write_bytes(_executor(target.isa))
     (work / "sorting.o").write_bytes(_sorting(target.isa))
     plan_object = compile_text(_table(plan, identity), _INCLUDE, name="plan.c", isa=target.isa)
     (work / "plan.o").write_bytes(plan_object)
     # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
     renames = has_tool("objcopy", target.isa)
+    if free := {name: each for name, each in functions.items() if is_family(each)}:
+        text, kernels = family_source(free)
+        (work / "families.o").write_bytes(compile_text(text, isa=target.isa))
+        objects += ["families.o", *(_rename_code(each, name, target.isa, work) for name, each in kernels.items())]
+        functions = {name: each for name, each in functions.items() if name not in free}
     built = [name for name, each in functions.items() if renames and CODE in (each.attrs or {})]
     objects += [_rename_code(functions[name], name, target.isa, work) for name in built]
     if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
@@ -185,8 +196,16 @@ def _sorting(isa: Isa) -> bytes:
     return compile_runtime("sorting.c", isa=isa)
 
 
+@cache
+def _resizing(isa: Isa) -> bytes:
+    return compile_runtime("resizing.c", "-ffp-contract=off", isa=isa)
+
+
 def _measures(plan: NetworkPlan) -> dict[str, Any]:
-    """Return what each step reads and writes, how much memory a call takes, and that with all weights, inputs and outputs."""
+    """Return what each step reads and writes, how much memory a call takes, and that with all weights, inputs and outputs; 0 where extents are free."""
+    if plan.is_free:
+        steps = [{"function": each.function, "bytes": 0} for each in plan.steps]
+        return {"steps": steps, "arena_bytes": 0, "peak_bytes": 0}
     sizes = [sum(array.size for array in each.arguments) for each in plan.steps]
     steps = [{"function": each.function, "bytes": size} for each, size in zip(plan.steps, sizes, strict=True)]
     ends = sum(each.size for each in (*plan.inputs, *plan.outputs))
@@ -197,23 +216,28 @@ def _measures(plan: NetworkPlan) -> dict[str, Any]:
 def _table(plan: NetworkPlan, identity: str) -> str:
     """Return the plan in C."""
     called = sorted({step.symbol for step in plan.steps} - OWN)
-    shapes = sorted({array.shape for step in plan.steps for array in step.given if array.shape})
+    free = FreeTable(plan) if plan.is_free else None
+    arrays = [array for step in plan.steps for array in step.given]
+    shapes = sorted({array.shape for array in arrays if array.shape and (free is None or not free.has(array))})
     shape_names = {shape: f"shape{number}" for number, shape in enumerate(shapes)} | {(): "NULL"}
     lines = ['#include "executor.h"', "#include <stddef.h>"]
     lines += [f"int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);" for name in called]
     lines += [f"static const int64_t {shape_names[shape]}[] = {{{', '.join(map(str, shape))}}};" for shape in shapes]
     for number, step in enumerate(plan.steps):
-        arguments = ", ".join(_argument(each, shape_names[each.shape]) for each in step.given)
-        lines.append(f"static const Argument arguments{number}[] = {{{arguments or '{0}'}}};")
+        given = [_argument(each, shape_names.get(each.shape, "NULL"), free) for each in step.given]
+        lines.append(f"static const Argument arguments{number}[] = {{{', '.join(given) or '{0}'}}};")
     steps = ", ".join(
         f"{{{_symbol(step)}, arguments{at}, {len(step.given)}, {step.free[0]}, {step.free[1]}, {step.passed}}}"
         for at, step in enumerate(plan.steps)
     )
     lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0, 0, 0, 0}'}}};")
-    sizes = ", ".join(str(each.size) for each in (*plan.inputs, *plan.outputs))
+    sizes = ", ".join("0" if free else str(each.size) for each in (*plan.inputs, *plan.outputs))
     lines.append(f"static const uint64_t bytes[] = {{{sizes or 0}}};")
+    lines += free.lines() if free else []
     counts = f"{len(plan.steps)}, {len(plan.inputs)}, {len(plan.outputs)}"
-    lines.append(f'const Plan tvmconv_plan = {{steps, {counts}, bytes, {plan.arena_bytes}, "{identity}"}};')
+    lines.append(
+        f'const Plan tvmconv_plan = {{steps, {counts}, bytes, {plan.arena_bytes}, "{identity}", {"&extents" if free else "NULL"}}};'
+    )
     return "\n".join((*lines, ""))
 
 
@@ -221,12 +245,15 @@ def _symbol(step: PlanStep) -> str:
     return {COPY: COPY, IF: "NULL"}.get(step.function, f"__tvm_ffi_{step.symbol}")
 
 
-def _argument(array: Array, shape: str) -> str:
+def _argument(array: Array, shape: str, free: FreeTable | None) -> str:
     storage = array.storage
     offset = storage.offset + array.offset
+    number, at = (free.number(storage), free.at(array.shape)) if free and free.has(array) else (storage.number, 0)
+    if free and storage.region is Region.ARENA:
+        number = free.number(storage)
     dtype = tvm.DataType(array.dtype)
     kind = next((name for name in _CODES if array.dtype.startswith(name)), None)
     if kind is None:
         raise SourceError(f"the network has a tensor of {array.dtype}; allowed: {', '.join(_CODES)}, each of some bits")
     code = f"{{{_CODES[kind]}, {8 * item_bytes(array.dtype) if kind == 'bool' else int(dtype.bits)}, 1}}"
-    return f"{{{int(storage.region)}, {storage.number}, {offset}, {code}, {len(array.shape)}, {shape}}}"
+    return f"{{{int(storage.region)}, {number}, {offset}, {code}, {len(array.shape)}, {shape}, {at}}}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ...errors import SourceError
-from ...runtime.networks.placing import Lifetime, largest_gap, place, whole_lines
+from ...runtime.networks.placing import Lifetime, largest_gap, place, slots_of, whole_lines
 from ..ir.branches import branches_of
-from ..ir.constants import constant, content, static_shape
+from ..ir.constants import constant, content
+from ..ir.free import Dims, dims_of, equal, product
 
 COPY = "tvmconv_copy"
 # Name of a step that passes over others: it calls none of the module's functions.
@@ -36,6 +36,7 @@ class Region(IntEnum):
     OUTPUT = 1
     WEIGHTS = 2
     ARENA = 3
+    NUMBER = 4
 
 
 @dataclass(eq=False)
@@ -47,13 +48,13 @@ class Storage:
     region, number, offset
         Where they are: the number of an input or output, or the offset in the weights or the arena.
     size
-        How many they are.
+        How many they are; where extents are free an expression of these.
     array
         Of weights.
     """
 
     region: Region
-    size: int
+    size: Any
     number: int = 0
     offset: int = 0
     array: Any = None
@@ -61,17 +62,17 @@ class Storage:
 
 @dataclass(frozen=True)
 class Array:
-    """A value: a storage, seen as an array."""
+    """A value: a storage, seen as an array; or one number, by which a function knows extents that are free."""
 
     storage: Storage
     offset: int
-    shape: tuple[int, ...]
+    shape: Dims
     dtype: str
 
     @property
-    def size(self) -> int:
+    def size(self) -> Any:
         """Number of its bytes."""
-        return prod(self.shape) * item_bytes(self.dtype)
+        return _bytes(self.shape, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,11 @@ class NetworkPlan:
     weights
         The storages in the file, each with its offset.
     arena_bytes
-        How much memory a call needs.
+        How much memory a call needs, where no extent is free.
+    slots
+        Where extents are free, of each storage of the arena, whose number is its place here, the slot whose bytes it shares.
+    workspace_bytes
+        Where extents are free, what a step allocates at most.
     """
 
     steps: list[PlanStep] = field(default_factory=list)
@@ -126,6 +131,19 @@ class NetworkPlan:
     outputs: list[Array] = field(default_factory=list)
     weights: list[Storage] = field(default_factory=list)
     arena_bytes: int = 0
+    slots: dict[Storage, int] = field(default_factory=dict)
+    workspace_bytes: int = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether extents are free."""
+        ends = (*self.inputs, *self.outputs)
+        arrays = (*ends, *(each for step in self.steps for each in step.arguments))
+        return any(not isinstance(size, int) for each in arrays for size in each.shape)
+
+
+def _bytes(shape: Dims, dtype: str) -> Any:
+    return product((*shape, item_bytes(dtype)))
 
 
 def item_bytes(dtype: str) -> int:
@@ -168,7 +186,7 @@ class _Planner:
         """Return the network's inputs."""
         for number, each in enumerate(function.params):
             shape, dtype = _fixed_shape(each)
-            storage = Storage(Region.INPUT, prod(shape) * item_bytes(dtype), number)
+            storage = Storage(Region.INPUT, _bytes(shape, dtype), number)
             self.plan.inputs.append(Array(storage, 0, shape, dtype))
         return self.plan.inputs
 
@@ -203,6 +221,8 @@ class _Planner:
     def _array(self, expr: Any) -> Any:
         if isinstance(expr, GenericConst):
             return self._constant(expr)
+        if not isinstance(expr.ty, (relax.TensorType, tvm.ir.TupleType)):  # a number, of extents that are free
+            return Array(Storage(Region.NUMBER, 0), 0, (expr,), "int64")
         if isinstance(expr, (relax.Tuple, relax.TupleGetItem)):
             return self._bound(expr)
         return self._values[expr]
@@ -269,7 +289,7 @@ class _Planner:
         made = []
         for type_ in call.ty_args[0].fields if _gives_several(call) else call.ty_args:
             shape, dtype = _fixed_type(type_, call)
-            made.append(Array(Storage(Region.ARENA, prod(shape) * item_bytes(dtype)), 0, shape, dtype))
+            made.append(Array(Storage(Region.ARENA, _bytes(shape, dtype)), 0, shape, dtype))
         self._written.update(each.storage for each in made)
         return made
 
@@ -277,7 +297,7 @@ class _Planner:
         """Let steps write to the outputs; what is no step's alone is copied there."""
         for number, each in enumerate(result if isinstance(result, tuple) else (result,)):
             storage = each.storage
-            if storage.region is Region.ARENA and each.offset == 0 and each.size == storage.size:
+            if storage.region is Region.ARENA and each.offset == 0 and equal(each.size, storage.size):
                 storage.region, storage.number = Region.OUTPUT, number
                 self.plan.outputs.append(each)
                 continue
@@ -302,6 +322,10 @@ class _Planner:
         # As if both branches of an If ran, one after the other.
         lifetimes = [Lifetime(storage.size, numbers[0], numbers[-1]) for storage, numbers in used.items()]
         needs = {number: workspaces.get(step.function, 0) for number, step in enumerate(self.plan.steps)}
+        if self.plan.is_free:
+            self.plan.slots = dict(zip(used, slots_of(lifetimes), strict=True))
+            self.plan.workspace_bytes = max(needs.values(), default=0)
+            return
         offsets, self.plan.arena_bytes = place(lifetimes, {step: need for step, need in needs.items() if need})
         for storage, offset in zip(used, offsets, strict=True):
             storage.offset = offset
@@ -323,13 +347,13 @@ def needs_runtime(what: str) -> SourceError:
     )
 
 
-def _fixed_shape(expr: Any) -> tuple[tuple[int, ...], str]:
+def _fixed_shape(expr: Any) -> tuple[Dims, str]:
     return _fixed_type(expr.ty, expr)
 
 
-def _fixed_type(type_: Any, expr: Any) -> tuple[tuple[int, ...], str]:
-    shape = static_shape(type_)
+def _fixed_type(type_: Any, expr: Any) -> tuple[Dims, str]:
+    shape = dims_of(type_)
     if shape is None:
         name = getattr(expr, "name", "a value")
         raise SourceError(f"{name} has no fixed shape: {type_}; give the inputs' shapes")
-    return tuple(shape), str(type_.dtype)
+    return shape, str(type_.dtype)

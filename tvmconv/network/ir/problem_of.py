@@ -12,9 +12,11 @@ from tvm import relax
 
 from ...dtypes import FLOATS, ROWS, numpy_dtype
 from ...errors import InvalidProblemError
+from ...family import Extent
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from .constants import static_shape
+from .free import dims_of
 
 DTYPES = {ROWS[name].numpy: name for name in FLOATS}
 # Types of data, less its zero point, and of sums, where integers of 8 bits are multiplied; and filters of integers.
@@ -22,6 +24,8 @@ CENTRED = ("int16", "int32")
 _FILTERS = {ROWS[name].numpy: name for name in ("s8", "u8", "s16")}
 CONVOLUTION = re.compile(r"relax\.nn\.conv([123])d(_transpose)?")
 _SPATIAL = "DHW"
+# Extent in the place of a free one.
+_FEW = 64
 Shape = tuple[int, ...]
 
 
@@ -43,6 +47,7 @@ def problem_of(call: relax.Call) -> Problem:
     """Return the Problem of a convolution or product, without bias and epilogue.
 
     That of a product has the shapes of one with all rows side by side. That of integers is of data of u8, whose zero point the graph has.
+    Where extents are free, it is one of the many, of few pixels (`free_extents`).
 
     Raises
     ------
@@ -51,7 +56,7 @@ def problem_of(call: relax.Call) -> Problem:
     """
     shapes = [static_shape(each.ty) for each in (*call.args, call)]
     if any(shape is None for shape in shapes):
-        raise NotCoveredError("its shapes are not fixed")
+        shapes = _some_of_many(call)
     types = [str(each.ty.dtype) for each in (*call.args, call)]
     if types[0] in DTYPES and len(set(types)) == 1:
         dtype = DTYPES[types[0]]
@@ -64,6 +69,45 @@ def problem_of(call: relax.Call) -> Problem:
         return build(call, dtype, *(shape or () for shape in shapes))
     except InvalidProblemError as error:
         raise NotCoveredError(str(error)) from error
+
+
+def free_extents(call: relax.Call) -> tuple[Extent, ...]:
+    """Return what the batch and the spatial extents may be of a convolution or product, where some are free; nothing if none is."""
+    dims = dims_of(call.args[0].ty) or ()
+    if all(isinstance(size, int) for size in dims):
+        return ()
+    extents = [Extent.of(size) if isinstance(size, int) else Extent() for size in dims]
+    if is_product(call):
+        return Extent.of(1), Extent()
+    rank = len(dims) - 2
+    return (extents[0], *(extents[1:-1] if _channels_last(call.attrs.data_layout, rank) else extents[2:]))
+
+
+def _some_of_many(call: relax.Call) -> list[Shape | None]:
+    """Return shapes of the data, the filter and the output, fixed ones in the place of those that are free."""
+    given, weights, made = dims_of(call.args[0].ty), static_shape(call.args[1].ty), dims_of(call.ty)
+    if given is None or weights is None or made is None:
+        raise NotCoveredError("its shapes are not known")
+    if is_product(call):
+        data = [size if isinstance(size, int) else _FEW for size in given]
+        return [tuple(data), weights, (*data[:-1], weights[1])]
+    attrs, rank = call.attrs, len(given) - 2
+    channel, first = (-1, 1) if _channels_last(attrs.data_layout, rank) else (1, 2)
+    if not isinstance(given[channel], int) or not isinstance(made[channel], int):
+        raise NotCoveredError("its channels are not fixed")
+    data, output = list(given), list(made)
+    data[0] = output[0] = given[0] if isinstance(given[0], int) else 1
+    transposed, pads = "transpose" in call.op.name, [int(pad) for pad in attrs.padding]
+    for axis, size in enumerate(weights[each] for each in to_oix(call)[2:]):
+        stride, span = int(attrs.strides[axis]), int(attrs.dilation[axis]) * (size - 1) + 1
+        at, padded = first + axis, pads[axis] + pads[rank + axis]
+        if not isinstance(data[at], int):
+            data[at] = max(_FEW, span)
+        if transposed:
+            output[at] = (data[at] - 1) * stride + span - padded + int(attrs.output_padding[axis])
+        else:
+            output[at] = (data[at] + padded - span) // stride + 1
+    return [tuple(data), weights, tuple(output)]
 
 
 def _convolution(call: relax.Call, dtype: str, data: Shape, weights: Shape, output: Shape) -> Problem:

@@ -39,7 +39,7 @@ from ..operators.elementwise import OPAQUE
 Array = npt.NDArray[Any]
 # Marks the functions that our passes lower (see `tvmconv.network.emit.tir_pipeline`).
 LOWERED = "tvmconv"
-_OURS = {LOWERED: 1, "op_pattern": OPAQUE, "tirx.is_scheduled": 1}
+OURS = {LOWERED: 1, "op_pattern": OPAQUE, "tirx.is_scheduled": 1}
 # The object file that such a function was compiled to, and what it is called there.
 CODE, SYMBOL_OF_CODE = "tvmconv_code", "tvmconv_code_symbol"
 # The bytes that it allocates for a call, at most.
@@ -90,7 +90,7 @@ class NetworkKernel:
         read = tirx.Evaluate(tirx.address_of(tirx.BufferLoad(again, [0] * len(again.shape))))
         body = tirx.SeqStmt([read, self._pack.body])
         function = tirx.PrimFunc([plain, again, packed], body, self._pack.ret_type, self._pack.attrs)
-        return function.without_attr("global_symbol").with_attrs(_OURS)
+        return function.without_attr("global_symbol").with_attrs(OURS)
 
     @property
     def packed_type(self) -> relax.TensorType:
@@ -150,7 +150,7 @@ def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
     code = read_object(bundle_of(outcome.job), built.entry)
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
-    function = function.without_attr("global_symbol").with_attrs({**_OURS, **kept})
+    function = function.without_attr("global_symbol").with_attrs({**OURS, **kept})
     if not packs:
         return NetworkKernel(problem, built.entry.algorithm, built.entry.origin, function, None, None)
     bundle = bundle_of(outcome.job)

@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from ...family import Extent, ProblemFamily
+from ...frontends.families import family_like
 from ...frontends.following import Effect, FollowedGraph, Following, Linear, Slopes, Sum, affine
 from ...frontends.following import follow as walk
 from ...problem import Problem
-from ..ir.constants import static_shape
 from ..ir.elementwise import RelaxOperators
+from ..ir.free import same_shape
 from ..ir.graph import Graph, by_channel, channel_axis
-from ..ir.problem_of import NotCoveredError, filter_of, problem_of
+from ..ir.problem_of import NotCoveredError, filter_of, free_extents, is_product, problem_of
 from .follow_integers import follow_integers
 
 Vector = npt.NDArray[np.float64]
@@ -43,6 +45,10 @@ class Followed:
         The bias, and what the steps take for each channel, by the names of the kernel's operands.
     residual
         What ``add`` adds.
+    free
+        What batch and spatial extents may be, where some are free; the problem is then one of many.
+    is_product
+        Whether it multiplies rows by a matrix.
     """
 
     name: str
@@ -51,6 +57,13 @@ class Followed:
     output: relax.Var
     vectors: dict[str, Vector] = field(default_factory=dict)
     residual: Any = None
+    free: tuple[Extent, ...] = ()
+    is_product: bool = False
+
+    @property
+    def family(self) -> ProblemFamily | None:
+        """The problems that the kernel computes, where extents are free."""
+        return family_like(self.problem, self.free[0], self.free[1:]) if self.free else None
 
 
 @dataclass(kw_only=True)
@@ -98,6 +111,8 @@ def follow(variable: relax.Var, graph: Graph, taken: Taken) -> EpilogueChain:
         output=variable,
         filter=filter_of(call, array),
         constant=array,
+        free=free_extents(call),
+        is_product=is_product(call),
     )
     if problem.is_quantized:
         follow_integers(chain, _RelaxOperations(graph, problem), graph, taken)
@@ -155,9 +170,9 @@ class _RelaxOperations(RelaxOperators, FollowedGraph):
         vector = by_channel(self._graph.array(other), self._problem, channels)
         if vector is not None:
             return affine(call.op.name.removeprefix("relax."), lambda: vector, is_first)
-        shape = static_shape(read.ty)
-        same = shape is not None and static_shape(other.ty) == shape and other.ty.dtype == call.ty.dtype
-        return Sum(other) if call.op.name == "relax.add" and same and isinstance(other, relax.Var) else None
+        if call.op.name != "relax.add" or not isinstance(other, relax.Var) or other.ty.dtype != call.ty.dtype:
+            return None
+        return Sum(other) if same_shape(read.ty, other.ty) else None
 
     def _normalization(self, op: relax.Var, call: relax.Call) -> Effect | None:
         """Return what a batch normalization by fixed numbers does, of which one answer is read."""

@@ -10,14 +10,17 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from ...family import ProblemFamily
+from ...family_text import format_family
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from ...signature import format_signature
-from ..ir.constants import static_shape
+from ..ir.free import dims_of, equal, product
 from ..ir.mutator import Rebinding
 from ..ir.problem_of import elements
 from .build import NetworkKernel
 from .data_matmul import DataProduct
+from .families import FreeKernel
 from .fuse_epilogue import EpilogueChain, Followed
 
 
@@ -54,13 +57,14 @@ class KernelReplacing(Rebinding):
         mod: tvm.IRModule,
         kernels: Mapping[Problem, NetworkKernel],
         of_data: Mapping[Problem, NetworkKernel],
+        free: Mapping[ProblemFamily, FreeKernel],
     ) -> None:
         super().__init__(mod)
-        self._mod, self._kernels, self._of_data = mod, kernels, of_data
+        self._mod, self._kernels, self._of_data, self._free = mod, kernels, of_data, free
         self._chains: Mapping[Any, Followed] = {}
         self._filters: Mapping[Any, Any] = {}
-        # By their problems and names.
-        self._functions: dict[tuple[Problem, str], Any] = {}
+        # By their problems, or families and pads, and names.
+        self._functions: dict[tuple[Any, str], Any] = {}
         # Outputs of kernels, by the variables whose values they are in the module.
         self._outputs: dict[Any, relax.Var] = {}
 
@@ -69,13 +73,15 @@ class KernelReplacing(Rebinding):
         self._chains = {output: chain for output, chain in chains.items() if self._kernel(chain)}
         # Here, not where they are used: TVM's visitors make RuntimeErrors of all errors.
         self._filters = {
-            output: self._kernels[chain.problem].packed(chain.filter)
+            output: self._kernel(chain).packed(chain.filter)  # type: ignore[union-attr]
             for output, chain in self._chains.items()
             if isinstance(chain, EpilogueChain)
         }
         self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
 
-    def _kernel(self, chain: Followed) -> NetworkKernel | None:
+    def _kernel(self, chain: Followed) -> NetworkKernel | FreeKernel | None:
+        if chain.family is not None:
+            return self._free.get(chain.family)
         return (self._of_data if isinstance(chain, DataProduct) else self._kernels).get(chain.problem)
 
     def module(self) -> tvm.IRModule:
@@ -84,12 +90,12 @@ class KernelReplacing(Rebinding):
 
     def row(self, function: str, chain: Followed) -> ConvolutionRow:
         """Return what became of a chain of a function."""
-        name, signature = f"{function}.{chain.name}", format_signature(chain.problem)
-        kernel = self._kernel(chain)
+        name, kernel, family = f"{function}.{chain.name}", self._kernel(chain), chain.family
+        signature = format_signature(chain.problem) if family is None else format_family(family)
         if kernel is None:
             return ConvolutionRow(name, signature, why="no algorithm gives a right kernel")
         return ConvolutionRow(
-            name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem, _name(chain)].name_hint
+            name, signature, kernel.algorithm, kernel.origin, self._functions[_key(chain), _name(chain)].name_hint
         )
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
@@ -100,23 +106,23 @@ class KernelReplacing(Rebinding):
         filter_ = self._packed(chain) if isinstance(chain, DataProduct) else relax.const(self._filters[binding.var])
         output = self.builder_.emit(self._call(chain, filter_))
         self._outputs[binding.var] = output
-        return _view(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
+        return _view(output, dims_of(binding.var.ty), str(binding.var.ty.dtype))
 
     def _packed(self, chain: DataProduct) -> relax.Expr:
         """Return the filter of a product of data as its kernel takes it."""
-        kernel, tensor = self._of_data[chain.problem], self._given(chain.filter, chain.problem, "filter")
+        kernel, tensor = self._of_data[chain.problem], self._given(chain.filter, chain, "filter")
         if kernel.pack is None:
             return tensor
-        function = self._function(chain.problem, "tvmconv_pack", kernel.pack)
+        function = self._function((chain.problem, "tvmconv_pack"), kernel.pack)
         return self.builder_.emit(relax.call_tir(function, [tensor, tensor], kernel.packed_type))
 
-    def _given(self, given: Any, problem: Problem, name: str) -> relax.Expr:
+    def _given(self, given: Any, chain: Followed, name: str) -> relax.Expr:
         """Return a tensor as a kernel takes the operand of this name; what another kernel computed is taken as it left it."""
         tensor = self._outputs.get(given, self.visit_expr(given))
         if not isinstance(tensor, relax.Var):  # moved anew
             tensor = self.builder_.emit(tensor)
-        shape, dtype = problem.operands[name]
-        return self.builder_.emit(_view(tensor, shape, KERNEL_TYPES[dtype].name))
+        shape, dtype = chain.problem.operands[name]
+        return self.builder_.emit(_view(tensor, _shape(chain, shape, given.ty), KERNEL_TYPES[dtype].name))
 
     def _call(self, chain: Followed, filter_: relax.Expr) -> relax.Call:
         kernel, dtype = self._kernel(chain), KERNEL_TYPES[chain.problem.types.output].name
@@ -124,26 +130,45 @@ class KernelReplacing(Rebinding):
         arrays: dict[str, Any] = {"filter": filter_}
         for name, given in (("data", chain.data), ("residual", chain.residual)):
             if given is not None:
-                arrays[name] = self._given(given, chain.problem, name)
+                arrays[name] = self._given(given, chain, name)
         arrays |= {name: relax.const(elements(vector, operands[name][1])) for name, vector in chain.vectors.items()}
         args = [arrays[name] for name in operands]
-        made = relax.TensorType(chain.problem.output_shape, dtype)
+        made = relax.TensorType(_shape(chain, chain.problem.output_shape, chain.output.ty), dtype)
         assert kernel is not None
-        return relax.call_tir(self._function(chain.problem, _name(chain), kernel.function), args, made)
+        if isinstance(kernel, FreeKernel):
+            ranks = [each.ty.ndim for each in (*args, chain.output)]
+            function = kernel.function(chain.problem.pads_begin, [*ranks[:-1], len(made.shape.values)])
+        else:
+            function = kernel.function
+        return relax.call_tir(self._function((_key(chain), _name(chain)), function), args, made)
 
-    def _function(self, problem: Problem, name: str, function: Any) -> Any:
-        """Return the module's function of a problem and a name, which is this one."""
-        if (problem, name) not in self._functions:
-            self._functions[problem, name] = self.builder_.add_func(function, name)
-        return self._functions[problem, name]
+    def _function(self, key: tuple[Any, str], function: Any) -> Any:
+        """Return the module's function of a key, which ends with its name: this one."""
+        if key not in self._functions:
+            self._functions[key] = self.builder_.add_func(function, key[1])
+        return self._functions[key]
 
 
 def _name(chain: Followed) -> str:
     return "tvmconv_product" if isinstance(chain, DataProduct) else f"tvmconv_{chain.problem.op}"
 
 
+def _key(chain: Followed) -> Any:
+    return chain.problem if chain.family is None else (chain.family, chain.problem.pads_begin)
+
+
+def _shape(chain: Followed, fixed: tuple[int, ...], type_: Any) -> tuple[Any, ...]:
+    """Return the shape in which a kernel takes or gives a tensor of a type: `fixed`, unless extents are free."""
+    dims = dims_of(type_)
+    if not chain.free or dims is None or len(fixed) == 1:
+        return fixed
+    return (1, product(dims[:-1]), dims[-1]) if len(fixed) == 3 and chain.is_product else dims
+
+
 def _view(tensor: relax.Var, shape: Any, dtype: str) -> relax.Expr:
     """Return a tensor in another shape, as the rows of a product are, or bf16 as its bits, which kernels take."""
     if str(tensor.ty.dtype) != dtype:
         return relax.op.memory.view(tensor, shape, dtype)
-    return tensor if static_shape(tensor.ty) == tuple(shape) else relax.op.reshape(tensor, shape)
+    same = dims_of(tensor.ty)
+    is_same = same is not None and len(same) == len(shape) and all(map(equal, same, shape))
+    return tensor if is_same else relax.op.reshape(tensor, shape)

@@ -7,13 +7,17 @@ tensor expressions.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ...errors import SourceError
 from ..ir.constants import static_shape
+from ..ir.free import dims_of, is_free
+from ..ir.operators import AVERAGE_POOLS, MAX_POOLS
 from .elementwise import Legalize
 from .minmax import TYPES, greatest
 from .separable import TYPES as FUNCTION_TYPES
@@ -28,6 +32,10 @@ MOST_TAPS = 1024
 def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
     attrs, shape, channels = call.attrs, static_shape(call.ty), channels_of(call)
+    if is_free(call.ty) or is_free(call.args[0].ty):
+        if channels_first(call):
+            return in_channels_last(max_pool, builder, call)
+        return by_function(builder, call, free_axes(call), FUNCTION, "max_pool")
     if axes := axes_for_function(call):
         return by_function(builder, call, axes, FUNCTION, "max_pool")
     if channels == 1 and str(call.ty.dtype) in FUNCTION_TYPES:
@@ -50,6 +58,31 @@ def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) ->
     wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
     pooled = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
     return builder.call_te(topi.cast, pooled, HALF)
+
+
+def channels_first(call: relax.Call) -> bool:
+    """Return whether a pool's channels come before what it goes along."""
+    return str(call.attrs.layout)[1:2] == "C"
+
+
+def in_channels_last(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a pool, channels first, as one with channels last, between transpositions."""
+    attrs, rank = call.attrs, call.ty.ndim - 2
+    layout = f"N{str(attrs.layout)[2:]}C"
+    data = builder.emit(builder.call_te(topi.transpose, call.args[0], [0, *range(2, rank + 2), 1]))
+    made = (AVERAGE_POOLS if ".avg_" in call.op.name else MAX_POOLS)[rank](
+        data,
+        attrs.pool_size,
+        attrs.strides,
+        attrs.padding,
+        attrs.dilation,
+        attrs.ceil_mode,
+        attrs.count_include_pad,
+        layout,
+        layout,
+    )
+    pooled = builder.emit(legalize(builder, builder.normalize(made)))
+    return builder.call_te(topi.transpose, pooled, [0, rank + 1, *range(1, rank + 1)])
 
 
 def channels_of(call: relax.Call) -> int | None:
@@ -85,11 +118,42 @@ def all_meet(axes: Sequence[Axis]) -> bool:
     )
 
 
+def free_axes(call: relax.Call) -> list[Axis]:
+    """Return the same of each axis of a pool some of whose extents are free, channels last.
+
+    Raises
+    ------
+    SourceError
+        If the function does not have it, or a window may meet no input.
+    """
+    attrs, given, made = call.attrs, dims_of(call.args[0].ty), dims_of(call.ty)
+    sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
+    lacks = [
+        (
+            str(attrs.layout)[-1] != "C" or str(call.ty.dtype) not in FUNCTION_TYPES,
+            "is not of f32 or bf16, channels last",
+        ),
+        (prod(sizes) > MOST_TAPS, f"takes more than {MOST_TAPS} elements"),
+        (set(dilations) != {1}, "is dilated"),
+        (bool(attrs.ceil_mode), "rounds its size up"),
+        (max(map(operator.sub, pads, sizes * 2)) >= 0, "has pads as large as its windows"),
+    ]
+    for lack, what in lacks:
+        if lack:
+            raise SourceError(f"a pool of free extents {what}; give its input's extents as numbers")
+    rank = len(sizes)
+    return list(
+        zip(
+            (given or ())[1 : 1 + rank], (made or ())[1 : 1 + rank], sizes, strides, pads[:rank], dilations, strict=True
+        )
+    )
+
+
 def by_function(
     builder: relax.BlockBuilder, call: relax.Call, axes: Sequence[Axis], function: str, name: str, *given: int
 ) -> relax.Expr:
     """Return the pool by a function in C, channels last, whose first numbers are `given`."""
-    data, shape = call.args[0], static_shape(call.ty) or ()
+    data, shape = call.args[0], dims_of(call.ty) or ()
     numbers = [*[(1, 1, 1, 1, 0, 1)] * (3 - len(axes)), *axes]
     sizes = [_integer(number) for number in (shape[0], shape[-1], *(each for axis in numbers for each in axis))]
     first = [*map(_integer, given), _integer(FUNCTION_TYPES.index(str(data.ty.dtype)))]
@@ -139,5 +203,5 @@ def _numbers(values: Any) -> list[int]:
     return [int(each) for each in values]
 
 
-def _integer(value: int) -> Any:
-    return tirx.const(value, "int64")
+def _integer(value: Any) -> Any:
+    return tirx.const(value, "int64") if isinstance(value, int) else value

@@ -10,7 +10,19 @@ from math import prod
 from tvm import relax
 
 from ..ir.constants import static_shape
-from .max_pool import HALF, all_meet, axes_for_function, axes_of, by_function, channels_of, in_f32
+from ..ir.free import is_free
+from .max_pool import (
+    HALF,
+    all_meet,
+    axes_for_function,
+    axes_of,
+    by_function,
+    channels_first,
+    channels_of,
+    free_axes,
+    in_channels_last,
+    in_f32,
+)
 from .separable import TYPES, Axis, WindowKind, Windows, call_windows
 
 FUNCTION = "tvmconv_network_mean_pool"
@@ -18,6 +30,8 @@ FUNCTION = "tvmconv_network_mean_pool"
 
 def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return an average pool in f32 or bf16; else TVM's."""
+    if (is_free(call.ty) or is_free(call.args[0].ty)) and channels_first(call):
+        return in_channels_last(mean_pool, builder, call)
     for by_function_of in (_channels_last, _channels_first):
         pooled = by_function_of(builder, call)
         if pooled is not None:
@@ -28,10 +42,13 @@ def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def _channels_last(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """Return an average pool, channels last; None: it is none that the function has."""
-    axes, divisor = axes_for_function(call), 0
+    free = is_free(call.ty) or is_free(call.args[0].ty)
+    axes, divisor = free_axes(call) if free else axes_for_function(call), 0
     if not axes:
         return None
-    if call.attrs.count_include_pad:
+    if free:
+        divisor = prod(axis[2] for axis in axes) if call.attrs.count_include_pad else 0
+    elif call.attrs.count_include_pad:
         ends = [int(pad) for pad in call.attrs.padding][len(axes) :]
         if any(map(_goes_beyond, axes, ends)):  # of which it is asked what counts: TVM says
             return None

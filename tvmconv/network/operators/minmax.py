@@ -12,7 +12,8 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ..ir.constants import constant, static_shape
+from ..ir.constants import constant
+from ..ir.free import dims_of, has_elements, is_one, same_shape
 from ..ir.graph import scalar
 from ..ir.ordering import greater, less
 from .elementwise import Legalize
@@ -35,11 +36,10 @@ _least = te.comm_reducer(less, lambda dtype: _start(dtype, inf), "least")
 
 
 def _of_floats(make: Callable[[relax.BlockBuilder, relax.Call], relax.Expr], types: Sequence[str] = TYPES) -> Legalize:
-    """Return how an operator is legalized: of other types, and of shapes that are not fixed, it is TVM's."""
+    """Return how an operator is legalized: of other types, and of shapes that are not known, it is TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        shapes = (static_shape(each.ty) for each in (*call.args, call))
-        if str(call.args[0].ty.dtype) not in types or any(shape is None or 0 in shape for shape in shapes):
+        if str(call.args[0].ty.dtype) not in types or not all(has_elements(each.ty) for each in (*call.args, call)):
             return call.op.get_attr("FLegalize")(builder, call)
         return make(builder, call)
 
@@ -78,10 +78,9 @@ def _leaky(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a product; TVM's, but by a constant that is 0 everywhere."""
-    shape = static_shape(call.ty)
     for data, factor in (call.args, call.args[::-1]):
-        array, ours = constant(factor), str(data.ty.dtype) in TYPES and static_shape(data.ty) == shape
-        if ours and shape is not None and 0 not in shape and array is not None and array.size and not array.any():
+        array, ours = constant(factor), str(data.ty.dtype) in TYPES and same_shape(data.ty, call.ty)
+        if ours and has_elements(call.ty) and array is not None and array.size and not array.any():
             return _alone(builder, data, _times_zero, "times_zero")
     return call.op.get_attr("FLegalize")(builder, call)
 
@@ -98,9 +97,9 @@ def _sign(x: Any) -> Any:
 
 def _of_two(choose: Callable[[Any, Any], Any], name: str) -> Legalize:
     def make(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        shape, (data, bound) = static_shape(call.ty) or (), call.args
+        shape, (data, bound) = dims_of(call.ty) or (), call.args
         number = scalar(constant(bound))
-        if number is not None and number == number and static_shape(data.ty) == shape:
+        if number is not None and number == number and same_shape(data.ty, call.ty):
             return builder.call_te(of_number, data, number, primfunc_name_hint=name)
         return builder.call_te(of_tensors, *call.args, shape, primfunc_name_hint=name)
 
@@ -125,7 +124,7 @@ def _of_two(choose: Callable[[Any, Any], Any], name: str) -> Legalize:
 def broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
     """Return the element of a tensor that is broadcast to the shape that an index is of."""
     own = at[len(at) - len(tensor.shape) :]
-    return tensor(*(0 if int(size) == 1 else each for size, each in zip(tensor.shape, own, strict=True)))
+    return tensor(*(0 if is_one(size) else each for size, each in zip(tensor.shape, own, strict=True)))
 
 
 def _along(
@@ -134,7 +133,7 @@ def _along(
     """Return what combines elements along axes: `combine` takes their indices, and the axes of the sum."""
     rank = len(shape)
     along = sorted({int(axis) % rank for axis in (range(rank) if axes is None else axes)})
-    steps = {axis: te.reduce_axis((0, int(shape[axis])), f"k{axis}") for axis in along}
+    steps = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in along}
 
     def element(*at: Any) -> Any:
         left = [each for axis, each in enumerate(at) if axis not in along] if keepdims else list(at)
@@ -145,7 +144,7 @@ def _along(
 
 def _reduce(reducer: Callable[..., Any], name: str) -> Legalize:
     def make(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        shape = static_shape(call.ty) or ()
+        shape = dims_of(call.ty) or ()
         if call.attrs.axis is not None and len(call.attrs.axis) == 0:
             return call.args[0]
         return builder.call_te(computed, call.args[0], call.attrs.axis, bool(call.attrs.keepdims), shape,
@@ -160,7 +159,7 @@ def _reduce(reducer: Callable[..., Any], name: str) -> Legalize:
 
 def _index(reducer: Callable[..., Any], name: str) -> Legalize:
     def make(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        axis, shape = call.attrs.axis, static_shape(call.ty) or ()
+        axis, shape = call.attrs.axis, dims_of(call.ty) or ()
         return builder.call_te(
             computed, call.args[0], axis, bool(call.attrs.keepdims), shape, str(call.ty.dtype), primfunc_name_hint=name
         )
@@ -199,7 +198,7 @@ def _unequal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
         return te.compute(shape, element, "not_equal", tag=topi.tag.BROADCAST)
 
-    return builder.call_te(computed, *call.args, static_shape(call.ty) or (), primfunc_name_hint="not_equal")
+    return builder.call_te(computed, *call.args, dims_of(call.ty) or (), primfunc_name_hint="not_equal")
 
 
 # Functions by the operators' names.

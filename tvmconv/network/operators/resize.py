@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import relax, te
+from tvm import relax, sym, te, tirx
 
 from ..ir.constants import static_shape
+from ..ir.free import dims_of, is_free
 from ..schedule.stages import KEPT
 from .elementwise import FLOATS, OUT_FUSABLE
 from .separable import TYPES, WindowKind, Windows, call_windows
@@ -28,6 +29,8 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "floor": lambda x: np.floor(x + _EPSILON),
     "ceil": lambda x: np.ceil(x - _EPSILON),
 }
+# The functions of C that make tables; both lists are in the order of their numbers there.
+NEAREST, BEFORE, SHARE = "tvmconv_network_nearest", "tvmconv_network_before", "tvmconv_network_share"
 _MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -40,6 +43,8 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     method, mode, layout = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.layout)
     known = mode in _MODES and layout in ("NCHW", "NHWC") and method in ("linear", "nearest_neighbor")
     given, shape = shapes
+    if known and (is_free(call.ty) or is_free(call.args[0].ty)):
+        return _resized_freely(builder, call)
     if (
         not known
         or given is None
@@ -63,6 +68,20 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if resized is not None:
             return resized
 
+    fixed = [relax.const(table, str(table.dtype)) for table in tables]
+    return _by_tables(builder, call, fixed, shape, first, given[first] <= shape[first])
+
+
+def _by_tables(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    tables: Sequence[Any],
+    shape: Sequence[Any],
+    first: int,
+    enlarges: bool,
+) -> relax.Expr:
+    """Return the resize of axes from `first` on by its tables, of more rows than it is given."""
+
     def nearest(data: te.Tensor, rows: te.Tensor, columns: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
             return data(*at[:first], rows(at[first]), columns(at[first + 1]), *at[first + 2 :])
@@ -83,20 +102,42 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
         # Each row is resized once, if the output has as many: then it is a sum of two whole rows, whatever its channels.
         rows: Any = across
-        if given[first] <= shape[first]:
-            resized = (*shape[:first], given[first], *shape[first + 1 :])
+        if enlarges:
+            resized = (*shape[:first], data.shape[first], *shape[first + 1 :])
             rows = te.compute(resized, across, "rows", attrs={KEPT: 1})
         return te.compute(shape, element, "resized")
 
     fusable = {"op_pattern": OUT_FUSABLE}
-    fixed = [relax.const(table, str(table.dtype)) for table in tables]
-    return builder.call_te(
-        linear if method == "linear" else nearest,
-        call.args[0],
-        *fixed,
-        primfunc_name_hint="resize2d",
-        primfunc_attrs=fusable,
-    )
+    function = linear if len(tables) > 2 else nearest
+    return builder.call_te(function, call.args[0], *tables, primfunc_name_hint="resize2d", primfunc_attrs=fusable)
+
+
+def _resized_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a resize of extents that calls give, whose tables a C function makes (`lowering/native/resizing.c`)."""
+    attrs, given, shape = call.attrs, dims_of(call.args[0].ty) or (), dims_of(call.ty) or ()
+    first, mode = str(attrs.layout).index("H"), str(attrs.coordinate_transformation_mode)
+    rounding = str(attrs.rounding_method) or ("round" if mode == "align_corners" else "floor")
+
+    def table(axis: int, function: str, dtype: str, *numbers: int) -> Any:
+        def made(extent: Any, size: Any) -> te.Tensor:
+            last = [tirx.const(each, "int64") for each in (_MODES.index(mode), *numbers)]
+
+            def body(_: Any, written: Any) -> Any:
+                return tirx.Evaluate(tirx.call_extern("void", function, written[0].data, extent, size, *last))
+
+            return te.extern([[size]], [], body, dtype=dtype, name="table")
+
+        sizes = (tirx.const(each, "int64") if isinstance(each, int) else each for each in (given[axis], shape[axis]))
+        return builder.emit(builder.call_te(made, *sizes, primfunc_name_hint="table"))
+
+    tables = []
+    for axis in (first, first + 1):
+        if str(attrs.method) == "linear":
+            tables += [table(axis, BEFORE, "int32", 0), table(axis, BEFORE, "int32", 1), table(axis, SHARE, "float32")]
+        else:
+            tables.append(table(axis, NEAREST, "int32", list(_ROUNDINGS).index(rounding)))
+    enlarges = bool(sym.Analyzer().can_prove(given[first] <= shape[first]))
+    return _by_tables(builder, call, tables, shape, first, enlarges)
 
 
 def _kind(tables: Sequence[Array]) -> WindowKind:

@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 
 from ...lowering.common.elementary_arithmetic import elementary
 from ..ir.constants import static_shape
+from ..ir.free import dims_of, number_of
 from ..schedule.rules import ROWS
 from .elementwise import OPAQUE
 
@@ -23,10 +24,10 @@ _LANES = 16
 
 def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a softmax of f32; TVM's of other types."""
-    axis, shape = int(call.attrs.axis) % call.ty.ndim, static_shape(call.ty)
+    axis, shape = int(call.attrs.axis) % call.ty.ndim, dims_of(call.ty)
     if str(call.ty.dtype) != "float32":
         return call.op.get_attr("FLegalize")(builder, call)
-    if shape is None or axis != len(shape) - 1 or shape[-1] < _LANES:
+    if shape is None or axis != len(shape) - 1 or not isinstance(shape[-1], int) or shape[-1] < _LANES:
         return builder.call_te(_across, call.args[0], axis, primfunc_name_hint="softmax")
     opaque = {ROWS: 1, "op_pattern": OPAQUE}
     return builder.call_te(_of_rows, call.args[0], primfunc_name_hint="softmax", primfunc_attrs=opaque)
@@ -42,7 +43,7 @@ def log_softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
-    *rows, size = (int(extent) for extent in data.shape)
+    *rows, size = map(number_of, data.shape)
     vectors = -(-size // _LANES)
 
     def combined(value: te.Tensor, reduce: Callable[..., Any], by: Callable[..., Any], name: str) -> te.Tensor:
@@ -70,7 +71,7 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
 
 def _across(data: te.Tensor, axis: int) -> te.Tensor:
     """Return the softmax along short rows, or along another axis than the last."""
-    shape = [int(extent) for extent in data.shape]
+    shape = [number_of(extent) for extent in data.shape]
 
     def along(value: Callable[..., Any], reduce: Callable[..., Any], name: str) -> te.Tensor:
         step = te.reduce_axis((0, shape[axis]), "k")

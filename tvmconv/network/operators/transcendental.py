@@ -13,7 +13,8 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...lowering.common.elementary_arithmetic import elementary
-from ..ir.constants import constant, static_shape
+from ..ir.constants import constant
+from ..ir.free import dims_of
 from ..ir.graph import scalar
 from .elementwise import FLOATS, Legalize, by_element
 from .minmax import broadcast
@@ -50,10 +51,10 @@ def _f32(value: float) -> Any:
 
 
 def _of_two(name: str) -> Legalize:
-    """Return how a function of two tensors that are broadcast is legalized; of other types, and of shapes that are not fixed, it is TVM's."""
+    """Return how a function of two tensors that are broadcast is legalized; of other types, and of shapes that are not known, it is TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        shapes = [static_shape(each.ty) for each in (*call.args, call)]
+        shapes = [dims_of(each.ty) for each in (*call.args, call)]
         if str(call.ty.dtype) not in FLOATS or any(each is None for each in shapes):
             return call.op.get_attr("FLegalize")(builder, call)
         return builder.call_te(computed, *call.args, shapes[-1], primfunc_name_hint=name)

@@ -37,6 +37,7 @@ def schedule_others(target: CpuTarget) -> tvm.transform.Pass:
     """Return the pass that schedules every function of a module that has no schedule, for a target's vectors."""
     return dlight.ApplyDefaultSchedule(
         _Rows(),
+        _Free(),
         _Tiles(),
         Transposes(target.vector_bits // 32),
         Segments(),
@@ -46,6 +47,21 @@ def schedule_others(target: CpuTarget) -> tvm.transform.Pass:
         _Reduction(),
         _RowByRow(across=False),
     )
+
+
+class _Free(dlight.ScheduleRule):  # type: ignore[misc]
+    """Schedule functions of extents that calls give: outer loops in parallel, the innermost by vectors where its extent is fixed."""
+
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
+        """Return the schedule of a function; None if all extents are fixed."""
+        sch = s_tir.Schedule(func)
+        stages = normalize_prim_func(sch)
+        if stages is None or all(map(is_fixed, stages)) or any("O" in stage.dom_kind() for stage in stages):
+            return None
+        for stage in stages:
+            if stage is stages[-1] or not (stage.is_injective() and inline(sch, stage)):
+                schedule(sch, stage, vectors=not _sums_along_rows(sch, stage))
+        return sch
 
 
 class _Rows(dlight.ScheduleRule):  # type: ignore[misc]
@@ -64,10 +80,10 @@ class _Rows(dlight.ScheduleRule):  # type: ignore[misc]
             return None
         *before, last = stages
         *outer, row = [each.loop_rv for each in last.iters]
-        extents = [int(each.dom) for each in last.iters]
+        extents = [each.dom for each in last.iters]
         rows = sch.fuse(*outer) if len(outer) > 1 else outer[0] if outer else sch.add_unit_loop(row)
         cut_to_vectors(sch, [(row, extents[-1])])
-        if prod(extents) >= LEAST_PARALLEL:
+        if not is_fixed(last) or prod(extents) >= LEAST_PARALLEL:
             sch.parallel(rows)
         for stage in reversed(before):
             sch.compute_at(stage.block_rv, rows, preserve_unit_loops=True)

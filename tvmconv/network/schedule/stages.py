@@ -41,15 +41,21 @@ def inline(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
 def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
     """Run the outer loops of a stage in parallel, and the innermost by vectors, if it is to have them."""
     extents = stage.dom()
-    if not extents or not is_fixed(stage):
+    if not extents:
         return
     spatial = [(each.loop_rv, each.dom) for each in stage.iters if each.kind == "S"]
     summed = [each.loop_rv for each in stage.iters if each.kind == "R"]
     if not spatial:
         return
-    loops, inner = cut_to_vectors(sch, _join_loops(sch, stage, spatial)) if vectors else (spatial, [])
+    free = not is_fixed(stage)
+    if free and not isinstance(spatial[-1][1], int):
+        vectors = False
+    joined = spatial if free else _join_loops(sch, stage, spatial)
+    loops, inner = cut_to_vectors(sch, joined) if vectors else (spatial, [])
     sch.reorder(*(loop for loop, _ in loops), *summed, *inner)
-    if prod(extents) >= LEAST_PARALLEL:
+    if free and loops:
+        sch.parallel(_fuse_free(sch, loops))
+    elif not free and prod(extents) >= LEAST_PARALLEL:
         outer = _fuse(sch, loops)
         sch.parallel(outer)
     if summed:
@@ -100,6 +106,13 @@ def cut_to_vectors(sch: s_tir.Schedule, spatial: Sequence[tuple[Any, int]]) -> t
     across, vector = sch.split(row, [None, lanes])
     sch.vectorize(vector)
     return [*outer, (across, extent // lanes)], [vector]
+
+
+def _fuse_free(sch: s_tir.Schedule, loops: Sequence[tuple[Any, Any]]) -> Any:
+    """Fuse the outer loops down to the first whose extent is free, of a batch that is free also the next: few divisions for each row."""
+    free = [number for number, (_, extent) in enumerate(loops) if not isinstance(extent, int)]
+    count = (free[1] if len(free) > 2 else free[0] if free else len(loops) - 1) + 1
+    return sch.fuse(*(loop for loop, _ in loops[:count])) if count > 1 else loops[0][0]
 
 
 def _fuse(sch: s_tir.Schedule, loops: Sequence[tuple[Any, int]]) -> Any:

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...errors import BundleError, UnsupportedMachineError
+from ...errors import BundleError, InputError, UnsupportedMachineError
 from ...isa.machine import missing_features
 from ..arrays import address, aligned_empty
 from ..processors import kernel_threads
+from .extents import FreeExtents, check_shapes
 from .file import library_path, read_file
 from .library import NativeLibrary
 from .tensors import Array, check_arrays, random_arrays, tensors_of
@@ -26,6 +27,8 @@ from .tensors import Array, check_arrays, random_arrays, tensors_of
 # Times that an operator is timed at the least.
 _LEAST_CALLS = 5
 
+# Extents that a network knows the shapes of its outputs for.
+_KNOWN = 64
 # An output of so many bytes is copied from where the network writes it in less time than one that begins at a cache line is made.
 _COPIED = 4096
 
@@ -62,11 +65,16 @@ class Network:
     ----------
     path
         The library.
+    arena_limit
+        Bytes for arrays between kernels that are kept from call to call, at most, where extents are free; a larger one is given back after
+        each call. Absent: all that the largest call took.
 
     Attributes
     ----------
     inputs, outputs
-        What it takes and gives.
+        What it takes and gives; of extents that calls give their shapes have the names, or what they make of them.
+    extents
+        These extents, each with its range; none: all are fixed.
     description
         All that the library says of itself: versions, target, steps, and what became of each convolution.
 
@@ -78,7 +86,7 @@ class Network:
         If this machine lacks a CPU feature that its code uses.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], arena_limit: int | None = None) -> None:
         path = library_path(path)
         self.file = read_file(path)
         self.description = self.file.description
@@ -87,22 +95,29 @@ class Network:
                 f"{path} is for {self.description['target']}; this machine's CPU lacks {', '.join(missing)}"
             )
         self.inputs, self.outputs = (tensors_of(self.description, which) for which in ("inputs", "outputs"))
+        self._free = FreeExtents(self.description, self.inputs)
+        self.extents = self._free.extents
+        self._known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         self._signatures = {row["function"]: row["signature"] for row in self.description["report"] if row["function"]}
         self._steps = self.description["steps"]
         try:
             library = NativeLibrary(path)
             self._run = library["tvmconv_network"]
             self._run_with = {which: library[f"tvmconv_network_with_{which}"] for which in ("threads", "openmp")}
+            self._measure = library["tvmconv_network_measure"]
             self._handle = library["tvmconv_network_open"]()
+            self._arena_limit = arena_limit
+            if arena_limit and self.extents:
+                library["tvmconv_network_limit"](self._handle, arena_limit)
             close = library["tvmconv_network_close"]
         except (OSError, RuntimeError, AttributeError) as error:
             raise BundleError(f"{path} cannot be loaded: {str(error).strip()}") from None
         # Not when the process ends, for threads may still be calling it.
         weakref.finalize(self, close, self._handle).atexit = False
 
-    def __reduce__(self) -> tuple[type[Network], tuple[str]]:
+    def __reduce__(self) -> tuple[type[Network], tuple[str, int | None]]:
         """Copies in other processes load the file."""
-        return type(self), (str(self.file.path),)
+        return type(self), (str(self.file.path), self._arena_limit)
 
     def __copy__(self) -> Network:
         """Nothing of it changes, so it is its own copy."""
@@ -126,11 +141,18 @@ class Network:
             If an input is missing, too many, of another shape or type, or no array that kernels take.
         """
         given = self._given(arrays)
-        made = self._made()
-        self._run(self._handle, 0, *map(address, given), *map(address, made))
+        extents, made = self._made(given)
+        self._run(self._handle, 0, *extents, *map(address, given), *map(address, made))
         return dict(zip(self._output_names, made))  # noqa: B905 - as many: it would take as long again to look
 
-    def run(self, inputs: Sequence[int], outputs: Sequence[int], threads: int = 0, openmp: bool = False) -> None:
+    def run(
+        self,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        threads: int = 0,
+        openmp: bool = False,
+        extents: Sequence[int] = (),
+    ) -> None:
         """Compute from addresses to addresses, of arrays that are as :attr:`inputs` and :attr:`outputs` say, C-contiguous.
 
         Parameters
@@ -141,21 +163,24 @@ class Network:
             How many threads; 0: as bundles have them.
         openmp
             Whether threads are GNU OpenMP's, which PyTorch's are.
+        extents
+            Those of :attr:`extents`, each divided by its multiple, where some are free.
         """
         if openmp or threads:
             run = self._run_with["openmp" if openmp else "threads"]
-            run(threads or kernel_threads(), self._handle, 0, *inputs, *outputs)
+            run(threads or kernel_threads(), self._handle, 0, *extents, *inputs, *outputs)
         else:
-            self._run(self._handle, 0, *inputs, *outputs)
+            self._run(self._handle, 0, *extents, *inputs, *outputs)
 
     def random_inputs(self) -> dict[str, Array]:
-        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
-        return random_arrays(self.inputs)
+        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers; extents that are free are about 64."""
+        return random_arrays([replace(each, shape=self._free.typical(each)) for each in self.inputs])
 
     def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
-        given, made = self._given(arrays), self._made()
-        addresses = [*map(address, given), *map(address, made)]
+        given = self._given(arrays)
+        extents, made = self._made(given)
+        addresses = [*extents, *map(address, given), *map(address, made)]
 
         def compute() -> list[Array]:
             self._run(self._handle, 0, *addresses)
@@ -167,7 +192,7 @@ class Network:
     def _given(self, arrays: Mapping[str, Any]) -> list[Array]:
         """Return the inputs in their order, C-contiguous: arrays of NumPy's in their types after a short look."""
         found: list[Array] = []
-        if len(arrays) == len(self._usual):
+        if len(arrays) == len(self._usual) and not self.extents:
             for name, shape, dtype in self._usual:
                 value: Any = arrays.get(name)
                 usual = type(value) is ndarray and value.dtype == dtype and value.shape == shape
@@ -181,9 +206,53 @@ class Network:
     def _usual(self) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
         return [(each.name, each.shape, each.numpy) for each in self.inputs]
 
-    def _made(self) -> list[Array]:
-        """Return arrays for the outputs."""
-        return [make(shape, dtype) for make, shape, dtype in self._makers]
+    def _made(self, given: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:
+        """Return the extents of inputs that are free, and arrays for the outputs."""
+        if not self.extents:
+            return (), [make(shape, dtype) for make, shape, dtype in self._makers]
+        extents = self._free.of([each.shape for each in given])
+        kinds = zip(self._shapes(extents), self.outputs, strict=True)
+        return extents, [aligned_empty(shape, each.numpy) for shape, each in kinds]
+
+    def _shapes(self, extents: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Return the shapes of the outputs."""
+        shapes = self._known.get(extents)
+        if shapes is None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            shapes = self._known[extents] = self._plan(extents)[1]
+        return shapes
+
+    def _plan(self, extents: tuple[int, ...]) -> tuple[int, list[tuple[int, ...]]]:
+        """Let the library plan a call; return the bytes of arrays between kernels, and the shapes of the outputs."""
+        ranks = [len(each.shape) for each in self.outputs]
+        numbers = np.zeros(max(sum(ranks), 1), np.int64)
+        try:
+            size = self._measure(self._handle, *extents, numbers.ctypes.data, sum(ranks))
+        except ValueError as error:
+            sizes = (f"{each.name} of {size * each.multiple}" for each, size in zip(self.extents, extents, strict=True))
+            raise InputError(f"the network does not take {', '.join(sizes)}: {error}; give other extents") from None
+        rest = iter(numbers.tolist())
+        return size, [tuple(next(rest) for _ in range(rank)) for rank in ranks]
+
+    def prepare(self, **shapes: Sequence[int]) -> int:
+        """Plan a call with inputs of these shapes, and take memory for it; return the bytes of arrays between kernels.
+
+        A call of new extents does the same, in some microseconds; the last eight are kept.
+
+        Parameters
+        ----------
+        **shapes
+            The inputs' shapes by name.
+
+        Raises
+        ------
+        InputError
+            If the network does not take these shapes.
+        """
+        if not self.extents:
+            return int(self.description["arena_bytes"])
+        return self._plan(self._free.of(check_shapes(shapes, self.inputs)))[0]
 
     @cached_property
     def _makers(self) -> list[tuple[Any, tuple[int, ...], np.dtype[Any]]]:
@@ -199,8 +268,9 @@ class Network:
 
     def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
-        given, made = self._given(arrays), self._made()
-        addresses = [*map(address, given), *map(address, made)]
+        given = self._given(arrays)
+        extents, made = self._made(given)
+        addresses = [*extents, *map(address, given), *map(address, made)]
         times = np.zeros(max(len(self._steps), 1))
         least = np.full_like(times, np.inf)
         calls, end = 0, time.perf_counter() + seconds
@@ -222,6 +292,6 @@ class Network:
         return sorted(found, key=lambda each: -each.seconds)
 
 
-def load_network(path: str | os.PathLike[str]) -> Network:
+def load_network(path: str | os.PathLike[str], arena_limit: int | None = None) -> Network:
     """Return the network in a library; parameters and errors are those of :class:`Network`."""
-    return Network(path)
+    return Network(path, arena_limit)

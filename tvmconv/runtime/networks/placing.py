@@ -32,16 +32,10 @@ def place(lifetimes: Sequence[Lifetime], needs: Mapping[int, int]) -> tuple[list
     needs
         Of steps, how many bytes in a row they need besides. Where there are as many, but apart, arrays lie at an end of their slot.
     """
-    slots: list[list[Lifetime]] = []
-    taken: list[int] = []
-    for each in lifetimes:
-        apart = (all(other.last < each.first or each.last < other.first for other in slot) for slot in slots)
-        number = next((number for number, free in enumerate(apart) if free), len(slots))
-        if number == len(slots):
-            slots.append([])
-        slots[number].append(each)
-        taken.append(number)
-    sizes = [whole_lines(max(each.size for each in slot)) for slot in slots]
+    taken = slots_of(lifetimes)
+    sizes = [0] * (max(taken, default=-1) + 1)
+    for number, each in zip(taken, lifetimes, strict=True):
+        sizes[number] = max(sizes[number], whole_lines(each.size))
     *begins, end = accumulate(sizes, initial=0)
     rooms = [sizes[number] - whole_lines(each.size) for number, each in zip(taken, lifetimes, strict=True)]
     middle = [begins[number] + room // 2 // LINE_BYTES * LINE_BYTES for number, room in zip(taken, rooms, strict=True)]
@@ -51,13 +45,27 @@ def place(lifetimes: Sequence[Lifetime], needs: Mapping[int, int]) -> tuple[list
 
     lacking = needs.keys() - served(middle)
     best: tuple[set[int], list[int]] = (set(), middle)
-    for cut in range(1, len(slots)) if lacking else ():
+    for cut in range(1, len(sizes)) if lacking else ():
         ends = [begins[number] + (room if number >= cut else 0) for number, room in zip(taken, rooms, strict=True)]
         if len(found := lacking & served(ends)) > len(best[0]):
             best = found, ends
     steps, ends = best
     moved = [any(each.first <= step <= each.last for step in steps) for each in lifetimes]
     return [there if is_moved else here for is_moved, there, here in zip(moved, ends, middle, strict=True)], end
+
+
+def slots_of(lifetimes: Sequence[Lifetime]) -> list[int]:
+    """Return the number of each one's slot: the first that is free while it lives."""
+    slots: list[list[Lifetime]] = []
+    taken: list[int] = []
+    for each in lifetimes:
+        apart = (all(other.last < each.first or each.last < other.first for other in slot) for slot in slots)
+        number = next((number for number, free in enumerate(apart) if free), len(slots))
+        if number == len(slots):
+            slots.append([])
+        slots[number].append(each)
+        taken.append(number)
+    return taken
 
 
 def largest_gap(lifetimes: Sequence[Lifetime], offsets: Sequence[int], end: int, step: int) -> tuple[int, int]:

@@ -17,10 +17,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of a network."""
+    """An input or output of a network; of extents that calls give its shape has the names, or what they make of them."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: str
 
     def __str__(self) -> str:
@@ -52,6 +52,13 @@ def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
     }
 
 
+def fits(tensor: Tensor, shape: Sequence[int]) -> bool:
+    """Return whether a shape is a tensor's, whatever its extents that are free."""
+    return len(shape) == len(tensor.shape) and all(
+        isinstance(wanted, str) or wanted == size for wanted, size in zip(tensor.shape, shape, strict=True)
+    )
+
+
 def check_arrays(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[Array]:
     """Return arrays in the order of the tensors that they are, C-contiguous, of bf16 the bits; raise InputError if they are others."""
     wanted = ", ".join(map(str, tensors))
@@ -61,7 +68,7 @@ def check_arrays(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[A
     for each in tensors:
         value = arrays[each.name]
         array, dtype = any_view(each.name, np.asarray(value) if isinstance(value, np.generic) else value)
-        if array.shape != each.shape or dtype != each.dtype:
+        if not fits(each, array.shape) or dtype != each.dtype:
             raise InputError(f"given is {Tensor(each.name, array.shape, dtype)}; the network takes {wanted}")
-        found.append(np.ascontiguousarray(array).reshape(each.shape))  # a number has become an array of one
+        found.append(np.ascontiguousarray(array).reshape(array.shape))  # a number has become an array of one
     return found

@@ -357,7 +357,7 @@ def runs(access: Any, variable: Any, extent: int) -> bool:
     """
     shape = (access.source if isinstance(access, TensorLoad) else access.buffer).shape
     pairs = zip(access.indices, shape, strict=True)
-    indices = [index for index, elements in pairs if int(elements) > 1 or uses(index, variable)]
+    indices = [at for at, size in pairs if not isinstance(size, tirx.IntImm) or int(size) > 1 or uses(at, variable)]
     analyzer = sym.Analyzer()
     analyzer.bind(variable, Range(0, extent))
     firsts = [substitute(index, {variable: 0}) for index in indices]

@@ -6,7 +6,7 @@
  *
  * Calls are safe from several threads: each takes an instance, which has an arena and the arrays of all steps.
  */
-#include "executor.h"
+#include "sizes.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define LINE_BYTES 64u
 #define HUGE_PAGE_BYTES (2u << 20)
 #define IDENTITY_BYTES 32u
 static const char MAGIC[16] = "tvmconv network";
@@ -33,7 +32,12 @@ typedef struct { /* the last bytes of the file */
 typedef struct Instance {
   struct Instance* next;
   unsigned char* arena; /* of its own, NULL: callers give theirs */
+  uint64_t arena_bytes; /* of its own */
   unsigned char* base;  /* where the arena of this call is */
+  Sizes kept[KEPT];
+  Sizes* sizes; /* of this call */
+  uint64_t calls;
+  uint64_t* staged_bytes;
   unsigned char** staged; /* of each input and output that did not begin at a cache line, memory that does */
   unsigned char** places; /* of each input and output in this call */
   DLTensor* tensors;
@@ -46,6 +50,7 @@ typedef struct {
   uint64_t space_bytes;
   const unsigned char* weights;
   int32_t argument_count;
+  uint64_t arena_limit; /* of what instances that no call uses keep; 0: none */
 } Network;
 
 /* Lock of the free instances of all networks of this library. A fork takes it, so that no child finds it taken. */
@@ -53,13 +58,6 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void lock(void) { pthread_mutex_lock(&mutex); }
 static void unlock(void) { pthread_mutex_unlock(&mutex); }
 __attribute__((constructor)) static void prepare_forks(void) { pthread_atfork(lock, unlock, unlock); }
-
-static int failed(const char* kind, const char* message) {
-  TVMFFIErrorSetRaisedFromCStr(kind, message);
-  return -1;
-}
-
-static int no_memory(void) { return failed("MemoryError", "there is no memory for the network"); }
 
 int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)num_args, (void)result;
@@ -124,11 +122,24 @@ static int map_weights(Network* network) {
   return mapped == 0 ? 0 : no_memory();
 }
 
+/* Gives an instance the sizes of some extents, if the plan has such; returns 0, or raises. */
+static int set_extents(Instance* instance, const TVMFFIAny* extents) {
+  if (tvmconv_plan.free == NULL) return 0;
+  instance->sizes = sizes_of(instance->kept, extents, ++instance->calls);
+  return instance->sizes != NULL ? 0 : -1;
+}
+
+static uint64_t end_bytes(const Instance* instance, int32_t end) {
+  return tvmconv_plan.free ? instance->sizes->bytes[end] : tvmconv_plan.bytes[end];
+}
+
 static void free_instance(Instance* instance) {
   if (instance == NULL) return;
   if (instance->staged)
     for (int i = 0; i < tvmconv_plan.input_count + tvmconv_plan.output_count; ++i) free(instance->staged[i]);
+  for (int each = 0; each < KEPT; ++each) free_sizes(&instance->kept[each]);
   free(instance->staged);
+  free(instance->staged_bytes);
   free(instance->places);
   free(instance->tensors);
   free(instance->arguments);
@@ -142,10 +153,11 @@ static Instance* new_instance(const Network* network) {
   if (instance == NULL) return NULL;
   const size_t ends = (size_t)(tvmconv_plan.input_count + tvmconv_plan.output_count) + 1;
   instance->staged = calloc(ends, sizeof *instance->staged);
+  instance->staged_bytes = calloc(ends, sizeof *instance->staged_bytes);
   instance->places = calloc(ends, sizeof *instance->places);
   instance->tensors = calloc((size_t)network->argument_count + 1, sizeof *instance->tensors);
   instance->arguments = calloc((size_t)network->argument_count + 1, sizeof *instance->arguments);
-  if (!instance->staged || !instance->places || !instance->tensors || !instance->arguments) {
+  if (!instance->staged || !instance->staged_bytes || !instance->places || !instance->tensors || !instance->arguments) {
     free_instance(instance);
     return NULL;
   }
@@ -159,17 +171,27 @@ static Instance* new_instance(const Network* network) {
       tensor->ndim = argument->rank;
       tensor->dtype = argument->dtype;
       tensor->shape = (int64_t*)argument->shape;
-      instance->arguments[at].type_index = kTVMFFIDLTensorPtr;
-      instance->arguments[at].v_ptr = tensor;
+      instance->arguments[at].type_index = argument->region == NUMBER ? kTVMFFIInt : kTVMFFIDLTensorPtr;
+      if (argument->region != NUMBER) instance->arguments[at].v_ptr = tensor;
     }
   return instance;
 }
 
+static void free_arena(Instance* instance) {
+  free(instance->arena);
+  instance->arena = NULL;
+  instance->arena_bytes = 0;
+}
+
 /* Returns an instance's own arena; NULL: there is no memory. */
 static unsigned char* own_arena(Instance* instance) {
-  const size_t bytes = (tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
-  if (instance->arena == NULL && (instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) != NULL)
-    madvise(instance->arena, tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* not the rest of a page */
+  const uint64_t needed = tvmconv_plan.free ? instance->sizes->arena_bytes : tvmconv_plan.arena_bytes;
+  const size_t bytes = (needed / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
+  if (bytes <= instance->arena_bytes) return instance->arena;
+  free_arena(instance);
+  if ((instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) == NULL) return NULL;
+  instance->arena_bytes = bytes;
+  madvise(instance->arena, needed / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* not the rest of a page */
   return instance->arena;
 }
 
@@ -182,6 +204,7 @@ static Instance* take(Network* network) {
 }
 
 static void give(Network* network, Instance* instance) {
+  if (network->arena_limit && instance->arena_bytes > network->arena_limit) free_arena(instance);
   lock();
   instance->next = network->free;
   network->free = instance;
@@ -195,8 +218,12 @@ static int bind(Instance* instance, const TVMFFIAny* addresses, unsigned char* b
   for (int32_t i = 0; i < all; ++i) {
     places[i] = (unsigned char*)(uintptr_t)addresses[i].v_int64;
     if ((uintptr_t)places[i] % LINE_BYTES == 0) continue;
-    uint64_t bytes = tvmconv_plan.bytes[i];
-    if (instance->staged[i] == NULL) instance->staged[i] = aligned_alloc(LINE_BYTES, (bytes / LINE_BYTES + 1) * LINE_BYTES);
+    uint64_t bytes = end_bytes(instance, i), whole = (bytes / LINE_BYTES + 1) * LINE_BYTES;
+    if (instance->staged_bytes[i] < whole) {
+      free(instance->staged[i]);
+      instance->staged[i] = aligned_alloc(LINE_BYTES, whole);
+      instance->staged_bytes[i] = instance->staged[i] ? whole : 0;
+    }
     if (instance->staged[i] == NULL) return no_memory();
     if (i < inputs) memcpy(instance->staged[i], places[i], bytes);
     places[i] = instance->staged[i];
@@ -206,7 +233,11 @@ static int bind(Instance* instance, const TVMFFIAny* addresses, unsigned char* b
   for (int32_t i = 0; i < tvmconv_plan.step_count; ++i)
     for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
       const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
-      if (argument->region == ARENA) instance->tensors[at].data = base + argument->offset;
+      const Sizes* sizes = tvmconv_plan.free ? instance->sizes : NULL;
+      if (argument->region == NUMBER) instance->arguments[at].v_int64 = sizes->measures[argument->at];
+      if (sizes != NULL && argument->shape == NULL) instance->tensors[at].shape = sizes->measures + argument->at;
+      if (argument->region == ARENA)
+        instance->tensors[at].data = base + argument->offset + (sizes ? sizes->offsets[argument->number] : 0);
       if (argument->region > OUTPUT) continue;
       int32_t place = (int32_t)argument->number + (argument->region == OUTPUT ? inputs : 0);
       instance->tensors[at].data = places[place] + argument->offset;
@@ -233,7 +264,10 @@ static int walk(const Instance* instance, double* seconds) {
     const Step* step = &tvmconv_plan.steps[i];
     TVMFFIAny result = {.type_index = kTVMFFINone};
     double begun = seconds ? now() : 0;
-    tvmconv_lend(instance->base + step->free, step->free_bytes);
+    if (tvmconv_plan.free)
+      tvmconv_lend(instance->base + instance->sizes->workspace, tvmconv_plan.free->workspace_bytes);
+    else
+      tvmconv_lend(instance->base + step->free, step->free_bytes);
     const int32_t last = step->function != NULL || (step->count && is_true(arguments)) ? i : i + step->passed;
     if (step->function != NULL) status = step->function(NULL, arguments, step->count, &result);
     if (seconds) seconds[i] = now() - begun;
@@ -248,16 +282,17 @@ static int walk(const Instance* instance, double* seconds) {
 }
 
 /* `arena`: what the caller gives, from a cache line on; NULL: nothing. */
-static int run(Network* network, double* seconds, const TVMFFIAny* addresses, unsigned char* arena) {
+static int run(Network* network, double* seconds, const TVMFFIAny* extents, const TVMFFIAny* addresses, unsigned char* arena) {
   Instance* instance = take(network);
   if (instance == NULL) return no_memory();
-  if (arena == NULL) arena = own_arena(instance);
-  int status = arena != NULL ? bind(instance, addresses, arena) : no_memory();
+  int status = set_extents(instance, extents);
+  if (status == 0 && arena == NULL && (arena = own_arena(instance)) == NULL) status = no_memory();
+  if (status == 0) status = bind(instance, addresses, arena);
   if (status == 0) status = walk(instance, seconds);
   int32_t inputs = tvmconv_plan.input_count;
   for (int32_t i = 0; status == 0 && i < tvmconv_plan.output_count; ++i) {
     void* out = (void*)(uintptr_t)addresses[inputs + i].v_int64;
-    if ((uintptr_t)out % LINE_BYTES) memcpy(out, instance->staged[inputs + i], tvmconv_plan.bytes[inputs + i]);
+    if ((uintptr_t)out % LINE_BYTES) memcpy(out, instance->staged[inputs + i], end_bytes(instance, inputs + i));
   }
   give(network, instance);
   return status;
@@ -292,13 +327,43 @@ EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, in
   return 0;
 }
 
-/* handle, address of as many doubles as there are steps or 0, address of each input, of each output; and of an arena, if the caller has
- * one for this call. */
+static int32_t extent_count(void) { return tvmconv_plan.free ? tvmconv_plan.free->extent_count : 0; }
+
+/* handle, bytes: what arenas keep of these between calls at most. */
+EXPORT int __tvm_ffi_tvmconv_network_limit(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)num_args, (void)result;
+  ((Network*)(uintptr_t)args[0].v_int64)->arena_limit = (uint64_t)args[1].v_int64;
+  return 0;
+}
+
+/* handle, extents, address of numbers, how many -> bytes of the arena; the shapes of outputs are written there, one behind the other, and
+ * the sizes kept for a call. */
+EXPORT int __tvm_ffi_tvmconv_network_measure(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self;
+  const int32_t extents = extent_count();
+  if (num_args != 3 + extents) return failed("ValueError", "the network was given another number of extents than it has");
+  Network* network = (Network*)(uintptr_t)args[0].v_int64;
+  Instance* instance = take(network);
+  if (instance == NULL) return no_memory();
+  int status = set_extents(instance, args + 1);
+  if (status == 0 && own_arena(instance) == NULL) status = no_memory();
+  if (status == 0 && tvmconv_plan.free) {
+    memcpy((void*)(uintptr_t)args[1 + extents].v_int64, instance->sizes->measures, (size_t)args[2 + extents].v_int64 * sizeof(int64_t));
+    result->type_index = kTVMFFIInt;
+    result->v_int64 = (int64_t)instance->sizes->arena_bytes;
+  }
+  give(network, instance);
+  return status;
+}
+
+/* handle, address of as many doubles as there are steps or 0, extents that are free, address of each input, of each output; and of an
+ * arena, if the caller has one for this call. */
 EXPORT int __tvm_ffi_tvmconv_network(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)result;
-  const int32_t count = 2 + tvmconv_plan.input_count + tvmconv_plan.output_count;
+  const int32_t extents = extent_count();
+  const int32_t count = 2 + extents + tvmconv_plan.input_count + tvmconv_plan.output_count;
   if (num_args != count && num_args != count + 1)
     return failed("ValueError", "the network was given another number of inputs and outputs than it has");
   unsigned char* arena = num_args > count ? (unsigned char*)(uintptr_t)args[count].v_int64 : NULL;
-  return run((Network*)(uintptr_t)args[0].v_int64, (double*)(uintptr_t)args[1].v_int64, args + 2, arena);
+  return run((Network*)(uintptr_t)args[0].v_int64, (double*)(uintptr_t)args[1].v_int64, args + 2, args + 2 + extents, arena);
 }

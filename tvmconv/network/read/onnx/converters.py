@@ -7,7 +7,7 @@ earlier ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, nan
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
+from .free import resize
 from .quantized_operators import CONVERTERS, convert_quantized
 
 if TYPE_CHECKING:
@@ -34,15 +35,25 @@ Emit = Callable[[relax.Expr], relax.Expr]
 _FLOATS = ("float32", "float16", "float64")
 
 
-def read(model: ModelProto, prepare: Callable[[ModelProto], ModelProto]) -> tvm.IRModule:
-    """Return an ONNX model as the frontend reads it, which takes no branch of an If that was not prepared, as a model."""
-    importer = _OnnxImporter(model, prepare)
+def read(
+    model: ModelProto, prepare: Callable[[ModelProto], ModelProto], shapes: Mapping[str, Sequence[Any]]
+) -> tvm.IRModule:
+    """Return an ONNX model as the frontend reads it, which takes no branch of an If that was not prepared, as a model.
+
+    `shapes` are those of inputs that have symbols.
+    """
+    importer = _OnnxImporter(model, prepare, dict(shapes))
     return importer.from_onnx(model.graph, importer.opset)
 
 
 class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
-    def __init__(self, model: ModelProto, prepare: Callable[[ModelProto], ModelProto]) -> None:
-        super().__init__(None, "float32", sanitize=False)
+    def __init__(
+        self,
+        model: ModelProto,
+        prepare: Callable[[ModelProto], ModelProto],
+        shapes: dict[str, Sequence[Any]] | None = None,
+    ) -> None:
+        super().__init__(shapes, "float32", sanitize=False)
         self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
         self._model, self._prepare = model, prepare
 
@@ -211,6 +222,7 @@ _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Exp
     "IsInf": _infinite,
     "OneHot": _one_hot,
     "ReduceLogSumExp": _log_sum_exp,
+    "Resize": resize,
     "Slice": _slice,
     "ThresholdedRelu": _threshold,
 }

@@ -28,9 +28,11 @@ from ....frontends.onnx.session import open_session
 from ....frontends.onnx.versions import with_known_versions
 from ....frontends.onnx.weights import fill, hollow, load_weights
 from ....frontends.shapes import Bucket, bind, left_free
+from ...ir.extents import with_extents
 from ...ir.graph import OUTPUT_NAMES
 from .expand_functions import drop_empty, expand_functions
 from .fold_constants import fold_constants
+from .free import Free, check_nodes, symbolic
 from .join_pads import join_pads
 from .repair import repair
 
@@ -69,16 +71,19 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
     return as_relax(fix_shapes(source, bucket), source)
 
 
-def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
-    """Return what :func:`read_onnx` does, of what :func:`fix_shapes` returned for the same file."""
+def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IRModule:
+    """Return what :func:`read_onnx` does, of what :func:`fix_shapes` returned for the same file and free extents."""
     simple = prepare(model, source)
+    shapes, extents = symbolic(free or {})
+    if extents:
+        check_nodes(simple, source)
     from .converters import read
 
     try:
         # The frontend prints its troubles; the error says them again.
         with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = read(simple, lambda branch: prepare(branch, source))
+            module = read(simple, lambda branch: prepare(branch, source), shapes)
     except SourceError:
         raise
     except tvm.error.OpNotImplemented as error:
@@ -95,7 +100,7 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
         ) from error
     # Names of outputs, which the frontend forgets.
     module["main"] = module["main"].with_attr(OUTPUT_NAMES, [each.name for each in simple.graph.output])
-    return module
+    return with_extents(module, extents) if extents else module
 
 
 def prepare(model: ModelProto, source: str) -> ModelProto:
@@ -118,7 +123,9 @@ def is_foreign(node: NodeProto) -> bool:
     return node.domain not in OURS and not (node.domain == "com.microsoft" and node.op_type in MICROSOFT)
 
 
-def fix_shapes(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True) -> ModelProto:
+def fix_shapes(
+    source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True, free: Free | None = None
+) -> ModelProto:
     """Return an ONNX model with the shapes of its inputs fixed, its weights within, unless they are too many for protobuf.
 
     An input that has a default, an initializer of its name, is that constant and no input: files of IR 3 list all of their weights
@@ -132,21 +139,20 @@ def fix_shapes(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (
         Tensors that are the outputs in place of the model's; what only the model's own outputs need is left out.
     inline
         Whether the model's own functions are inlined here, or by onnxruntime, which gives tensors within other names.
+    free
+        The extents of inputs that have free ones, as :func:`tvmconv.network.read.onnx.free.free_dims` returns them.
 
     Raises
     ------
     SourceError
         If the file cannot be read, a shape stays free, or the model has no such tensor.
     """
-    path = Path(source)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{source} cannot be read: {error.strerror or error}") from None
-    model = load(content, source, inline)
+    model = load_file(source, inline)
     bound = bind(declared_inputs(model.graph), bucket or Bucket(), source)
-    if free := left_free(bound):
-        raise SourceError(f"{source}: {free}")
+    fixed = {name: dims for name, dims in bound.items() if name not in (free or {})}
+    bound |= {name: tuple(each.name or each.low for each in extents) for name, extents in (free or {}).items()}
+    if left := left_free(fixed):
+        raise SourceError(f"{source}: {left}")
     for name, dims in bound.items():
         if dims and 0 in dims:  # TVM's frontend would take it for free
             given = "x".join(map(str, dims))
@@ -157,10 +163,19 @@ def fix_shapes(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (
     if cut:
         _cut_outputs(model, cut, source)
     try:
-        load_weights(model, path.parent)
+        load_weights(model, Path(source).parent)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
     return model
+
+
+def load_file(source: str, inline: bool = True) -> ModelProto:
+    """Return the model in a file; raise SourceError if it cannot be read."""
+    try:
+        content = Path(source).read_bytes()
+    except OSError as error:
+        raise SourceError(f"{source} cannot be read: {error.strerror or error}") from None
+    return load(content, source, inline)
 
 
 def _without_weights_as_inputs(model: ModelProto) -> ModelProto:

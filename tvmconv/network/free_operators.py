@@ -1,0 +1,123 @@
+"""Operators that networks of free extents have: all others are refused by name, before anything is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..errors import SourceError
+from .ir.branches import branches_of
+from .ir.free import is_free
+from .ir.graph import MAIN
+from .kernels.replace import ConvolutionRow
+
+_MOVES = (
+    "reshape",
+    "expand_dims",
+    "squeeze",
+    "flatten",
+    "permute_dims",
+    "concat",
+    "split",
+    "strided_slice",
+    "memory.view",
+)
+_ELEMENTS = [
+    "abs",
+    "add",
+    "astype",
+    "ceil",
+    "clip",
+    "cos",
+    "divide",
+    "equal",
+    "erf",
+    "exp",
+    "floor",
+    "floor_divide",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "log",
+    "log1p",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
+    "not_equal",
+    "power",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sqrt",
+    "square",
+    "subtract",
+    "tanh",
+    "where",
+    "nn.gelu",
+    "nn.gelu_tanh",
+    "nn.leakyrelu",
+    "nn.prelu",
+    "nn.relu",
+    "nn.silu",
+    "nn.softplus",
+]
+_REDUCED = ("max", "mean", "min", "sum")
+_POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("avg", "max") for rank in (1, 2, 3))
+_OTHERS = ("broadcast_to", "call_tir", "image.resize2d", "nn.layer_norm", "nn.rms_norm", "nn.softmax", "variance")
+_KNOWN = {f"relax.{name}" for name in (*_MOVES, *_ELEMENTS, *_REDUCED, *_POOLS, *_OTHERS)}
+# Types of tensors.
+_DTYPES = ("float32", "bool", "int32", "int64")
+
+
+def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
+    """Raise SourceError if a network of free extents has an operator on such that it may not have; it names the operator.
+
+    Parameters
+    ----------
+    rows
+        What became of convolutions and products.
+    """
+    reasons = {row.name.partition(".")[2]: row.why for row in rows if row.why}
+    for block in mod[MAIN].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if not isinstance(value, relax.Call):
+                continue
+            given = [field for arg in value.args for field in getattr(arg, "fields", [arg])]
+            types = [each.ty for each in (binding.var, *given)]
+            types = [field for each in types for field in getattr(each, "fields", [each])]
+            if not any(map(is_free, types)) and all(map(_is_known, types)):
+                continue
+            name = getattr(value.op, "name", str(value.op))
+            if branches_of(value) is not None or name not in _KNOWN:
+                raise _lacking(name.removeprefix("relax."), binding.var, reasons.get(binding.var.name, ""))
+            if not all(map(_is_known, types)):
+                raise SourceError(
+                    f"the extents of {name.removeprefix('relax.')} ({binding.var.name}: {binding.var.ty}) do not follow from those of the"
+                    " inputs, or those of its arguments may differ: say what the model needs of them, such as a multiple (?%32), or"
+                    " give them as numbers"
+                )
+            for each in types:
+                if isinstance(each, relax.TensorType) and str(each.dtype) not in _DTYPES:
+                    raise _lacking(f"{name.removeprefix('relax.')} of {each.dtype}", binding.var, "")
+
+
+def _is_known(type_: Any) -> bool:
+    """Return whether a value is no tensor, or one whose extents follow from the inputs'."""
+    return not isinstance(type_, relax.TensorType) or isinstance(type_.shape, relax.ShapeExpr)
+
+
+def _lacking(what: str, variable: relax.Var, why: str) -> SourceError:
+    return SourceError(
+        f"the network has {what} ({variable.name}: {variable.ty}), which networks of free extents lack{f': {why}' if why else ''}; give"
+        " the extents that it needs as numbers (--shape x=1x3x224x224), or cut the network before it (--cut TENSOR)"
+    )

@@ -1,0 +1,65 @@
+"""Extents that are known only when a network is called: symbols in the shapes of a module's values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tvm import relax, sym, tirx
+
+from .constants import static_shape
+
+Dims = tuple[Any, ...]
+
+
+def dims_of(type_: Any) -> Dims | None:
+    """Return a tensor's extents, numbers or expressions of symbols; None: its type does not have them."""
+    shape = getattr(type_, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    return tuple(number_of(size) for size in shape.values)
+
+
+def number_of(extent: Any) -> Any:
+    """Return the number that an extent is, or the expression."""
+    return int(extent) if isinstance(extent, (int, tirx.IntImm)) else extent
+
+
+def has_elements(type_: Any) -> bool:
+    """Return whether a tensor's extents are known, and none is the number 0."""
+    dims = dims_of(type_)
+    return dims is not None and not any(isinstance(size, int) and size == 0 for size in dims)
+
+
+def is_one(extent: Any) -> bool:
+    """Return whether an extent is the number 1."""
+    return isinstance(extent, (int, tirx.IntImm)) and int(extent) == 1
+
+
+def is_free(type_: Any) -> bool:
+    """Return whether an extent of a tensor is an expression of symbols."""
+    return static_shape(type_) is None and dims_of(type_) is not None
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Return whether two extents are equal whatever the symbols."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one == other
+    return bool(sym.Analyzer().can_prove_equal(one, other))
+
+
+def same_shape(one: Any, other: Any) -> bool:
+    """Return whether two tensors' types have the same extents whatever the symbols."""
+    left, right = dims_of(one), dims_of(other)
+    return left is not None and right is not None and len(left) == len(right) and all(map(equal, left, right))
+
+
+def product(extents: Sequence[Any]) -> Any:
+    """Return a product of extents, simplified."""
+    return number_of(sym.Analyzer().simplify(made)) if not isinstance(made := prod(extents), int) else made
+
+
+def symbols_in(extent: Any) -> list[tirx.Var]:
+    """Return the symbols of an expression."""
+    return [] if isinstance(extent, int) else list(tirx.analysis.undefined_vars(tirx.Evaluate(extent), []))

@@ -1,0 +1,117 @@
+"""The kernels of a network for convolutions of free extents: libraries of families, and functions that stand for them in a Relax module."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import tirx
+
+from ...building.builder import build_kernels as build_in
+from ...building.fallbacks import Outcome, bundle_of
+from ...building.options import BuildOptions, complete
+from ...errors import TargetError
+from ...family import ProblemFamily
+from ...lowering.common.entry_points import SYMBOL
+from ...runtime.arrays import KERNEL_TYPES
+from ...runtime.kernel_object import read_object
+from ...runtime.library import load_function
+from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
+from ...runtime.selection import obstacle
+from ...support.progress import Progress
+from ...targets.target import Target
+from ..ir.problem_of import plain_filter
+from .build import CODE, OURS, SYMBOL_OF_CODE, WORKSPACE
+
+# Numbers that a function that stands for a family's kernel is called with behind its arrays.
+PADS = "tvmconv_pads"
+
+
+@dataclass(frozen=True)
+class FreeKernel:
+    """A family's kernel.
+
+    Attributes
+    ----------
+    family
+        What it computes.
+    algorithm, origin
+        As a manifest says.
+    code, symbol, workspace
+        Its object file, its function there, and the bytes that this allocates.
+    """
+
+    family: ProblemFamily
+    algorithm: str
+    origin: str
+    code: npt.NDArray[np.uint8]
+    symbol: str
+    workspace: int
+    _packed: tuple[int, str] | None
+    _pack: Callable[..., object] | None
+
+    def packed(self, filter_: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        """Return a filter, whose axes are OIX, as the kernel takes it."""
+        plain = plain_filter(filter_, self.family.typical)
+        if self._packed is None or self._pack is None:
+            return plain
+        packed = tvm.runtime.tensor(np.zeros(*self._packed))
+        self._pack(tvm.runtime.tensor(plain), packed)
+        return np.asarray(packed.numpy())
+
+    def function(self, pads: Sequence[int], ranks: Sequence[int]) -> tirx.PrimFunc:
+        """Return a function that stands for the kernel where it is called with some pads, and with arrays of some ranks."""
+        dtype = KERNEL_TYPES[self.family.dtype].name
+        params = [
+            tirx.decl_buffer([tirx.Var(f"s{number}_{axis}", "int64") for axis in range(rank)], dtype, f"array{number}")
+            for number, rank in enumerate(ranks)
+        ]
+        attrs = {CODE: tvm.runtime.tensor(self.code), SYMBOL_OF_CODE: self.symbol, WORKSPACE: self.workspace}
+        function = tirx.PrimFunc(params, tirx.Evaluate(tirx.const(0, "int32")))
+        return function.with_attrs({**OURS, **attrs, PADS: list(pads)})
+
+
+def build_families(
+    families: Iterable[ProblemFamily], target: str, math: str, progress: Progress | None
+) -> dict[ProblemFamily, FreeKernel]:
+    """Return the kernels of some families, for prepacked filters; those that no algorithm gives a right kernel for are left out.
+
+    Raises
+    ------
+    TargetError
+        If this machine cannot run them: filters are packed by a kernel's own function.
+    """
+    wanted = list(dict.fromkeys(families))
+    if not wanted:
+        return {}
+    options = BuildOptions(math=math, prepacked=True, progress=progress)
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        outcomes = build_in([], [Target.parse(target)], Path(folder), complete(options), families=wanted)
+        return {each.job.problem: _kernel(each) for each in outcomes if each.built is not None}  # type: ignore[misc]
+
+
+def _kernel(outcome: Outcome) -> FreeKernel:
+    built, family, bundle = outcome.built, outcome.job.problem, bundle_of(outcome.job)
+    assert built is not None and isinstance(family, ProblemFamily)
+    if reason := obstacle(bundle.targets[outcome.job.target.name]):
+        raise TargetError(f"a network of free extents is compiled where it can run, which packs its filters: {reason}")
+    entry, code = built.entry, read_object(bundle, built.entry)
+    layout = entry.packed_filter
+    symbol = PACKED_SYMBOL if layout else SYMBOL
+    shape = (layout["bytes"] // np.dtype(layout["dtype"]).itemsize, layout["dtype"]) if layout else None
+    return FreeKernel(
+        family,
+        entry.algorithm,
+        entry.origin,
+        np.frombuffer(code.content, np.uint8),
+        symbol,
+        code.workspaces[symbol].shared,
+        shape,
+        load_function(bundle, entry, PACK_SYMBOL) if layout else None,
+    )

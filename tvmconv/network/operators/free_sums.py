@@ -1,0 +1,86 @@
+"""Sums and means along axes whose extents calls give, axis by axis, each in blocks: an accumulator takes few numbers.
+
+Of fixed extents these are operators (`block_sums.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from ..ir.free import is_free
+from ..schedule.stages import KEPT
+from .block_sums import BLOCK
+
+
+def sum_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a sum; TVM's of fixed extents."""
+    return _reduce(builder, call, divide=False)
+
+
+def mean_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a mean; TVM's of fixed extents."""
+    return _reduce(builder, call, divide=True)
+
+
+def variance_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a variance, the mean of squares of what is left without the mean; TVM's of fixed extents."""
+    if not is_free(call.args[0].ty):
+        return call.op.get_attr("FLegalize")(builder, call)
+    return builder.call_te(
+        _variance, call.args[0], _axes_of(call), bool(call.attrs.keepdims), primfunc_name_hint="variance"
+    )
+
+
+def _reduce(builder: relax.BlockBuilder, call: relax.Call, divide: bool) -> relax.Expr:
+    if not is_free(call.args[0].ty):
+        return call.op.get_attr("FLegalize")(builder, call)
+    return builder.call_te(
+        _sum_in_turn, call.args[0], _axes_of(call), bool(call.attrs.keepdims), divide, primfunc_name_hint="sum"
+    )
+
+
+def _axes_of(call: relax.Call) -> list[int]:
+    rank, given = call.args[0].ty.ndim, call.attrs.axis
+    return sorted({int(axis) % rank for axis in (range(rank) if given is None else given)})
+
+
+def _variance(data: te.Tensor, axes: Sequence[int], keep: bool) -> te.Tensor:
+    mean = _sum_in_turn(data, axes, keep=True, divide=True)
+
+    def square(*at: Any) -> Any:
+        left = data(*at) - mean(*(0 if axis in axes else each for axis, each in enumerate(at)))
+        return left * left
+
+    return _sum_in_turn(te.compute(data.shape, square, "squares"), axes, keep, divide=True)
+
+
+def _sum_in_turn(data: te.Tensor, axes: Sequence[int], keep: bool, divide: bool) -> te.Tensor:
+    total, number = data, tirx.const(1, "int64")
+    for axis in reversed(axes):
+        extent = total.shape[axis]
+        number, blocks = number * extent, (extent + (BLOCK - 1)) // BLOCK
+        total = _along(_along(total, axis, blocks, (extent + blocks - 1) // blocks), axis, 1, blocks)
+    kept = [size for axis, size in enumerate(total.shape) if keep or axis not in axes]
+
+    def element(*at: Any) -> Any:
+        rest = iter(at)
+        index = [next(rest) if keep or axis not in axes else 0 for axis in range(len(total.shape))]
+        return total(*index) / number.astype(data.dtype) if divide else total(*index)
+
+    return te.compute(kept, element, "reduced")
+
+
+def _along(data: te.Tensor, axis: int, blocks: Any, size: Any) -> te.Tensor:
+    """Return the sums of so many blocks along an axis, each of `size` numbers but the last."""
+    extent, step = data.shape[axis], te.reduce_axis((0, size), "k")
+
+    def element(*at: Any) -> Any:
+        place = at[axis] * size + step
+        value = data(*at[:axis], place, *at[axis + 1 :])
+        return te.sum(tirx.if_then_else(place < extent, value, tirx.const(0, data.dtype)), axis=step)
+
+    shape = [blocks if at == axis else each for at, each in enumerate(data.shape)]
+    return te.compute(shape, element, "sums", attrs={KEPT: 1})

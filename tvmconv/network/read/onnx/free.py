@@ -1,0 +1,160 @@
+"""ONNX models whose inputs have extents that calls give: the dimensions by names, and what the frontend would misread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tvm import relax, tirx
+
+from ....errors import SourceError
+from ....family import Extent
+from ....frontends.onnx.graph import attributes_of
+from ....frontends.shapes import Dims, Input
+from ...ir.constants import constant
+from ...ir.free import dims_of, equal, is_free, number_of
+from .expand_functions import types_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+Free = Mapping[str, Sequence[Extent]]
+_POOLS = ("AveragePool", "LpPool", "MaxPool")
+# Operators that are read by the shapes of their data.
+_FIXED = ("GRU", "LSTM", "RNN", "Upsample", "RoiAlign", "If", "Loop", "Scan")
+_WHOLE = 1e-6
+
+
+def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tuple[Extent, ...]]:
+    """Return the extents of inputs that have free ones, each with a name: its own, the model's, or the input's and its axis.
+
+    Raises
+    ------
+    SourceError
+        If the model has no such input, fixes an extent that is free, or two of one name differ.
+    """
+    by_name = {each.name: each for each in inputs}
+    found, known = dict[str, tuple[Extent, ...]](), dict[str, Extent]()
+    for name, extents in given.items():
+        own = inputs[0].name if name == "" and len(inputs) == 1 else name
+        if own not in by_name:
+            listed = ", ".join(map(str, inputs))
+            raise SourceError(f"{source} has no input {name!r}; write --shape NAME=1x3x?x?: {listed}")
+        known_dims = by_name[own].dims
+        dims: Dims = known_dims if known_dims is not None else ("",) * len(extents)
+        if len(dims) != len(extents):
+            raise SourceError(
+                f"{source}: the shape of {own} has {len(extents)} extents; the model's input is {by_name[own]}"
+            )
+        made = []
+        for axis, (dim, extent) in enumerate(zip(dims, extents, strict=True)):
+            if isinstance(dim, int) and (extent.is_free or extent.low != dim):
+                raise SourceError(
+                    f"{source}: extent {axis} of {own} was given as {extent}, and the model fixes {dim}; export it with that axis dynamic"
+                )
+            if extent.is_free:
+                label = extent.name or (dim if isinstance(dim, str) else "") or f"{own}[{axis}]"
+                extent = Extent(extent.low, extent.high, extent.multiple, label)
+                if known.setdefault(label, extent) != extent:
+                    raise SourceError(
+                        f"{source}: {label} is {known[label]} and {extent}; extents of one name are one: give it once"
+                    )
+            made.append(extent)
+        found[own] = tuple(made)
+    return found
+
+
+def symbolic(free: Mapping[str, Sequence[Extent]]) -> tuple[dict[str, list[Any]], list[Extent]]:
+    """Return the shapes of inputs with symbols, or multiples of symbols, in the place of free extents, and these."""
+    symbols = {
+        each.name: (tirx.Var(each.name, "int64"), each) for extents in free.values() for each in extents if each.is_free
+    }
+    shapes = {
+        name: [
+            (symbols[each.name][0] * each.multiple if each.multiple > 1 else symbols[each.name][0])
+            if each.is_free
+            else each.low
+            for each in extents
+        ]
+        for name, extents in free.items()
+    }
+    return shapes, [extent for _, extent in symbols.values()]
+
+
+def check_nodes(model: ModelProto, source: str) -> None:
+    """Raise SourceError for a node whose extents are free, and that TVM's frontend (0.27) then reads as another."""
+    types = types_of(model)
+    fixed = {
+        name: all(axis.HasField("dim_value") for axis in each.tensor_type.shape.dim)
+        and each.tensor_type.HasField("shape")
+        for name, each in types.items()
+    }
+    for node in model.graph.node:
+        if all(fixed.get(name, False) for name in (*node.input, *node.output) if name):
+            continue
+        if reason := _obstacle(node, attributes_of(node), model):
+            raise SourceError(
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {reason}, which networks of free extents lack;"
+                " give its extents as numbers (--shape NAME=1x3x224x224), or cut the network before it (--cut TENSOR)"
+            )
+
+
+def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> str | None:
+    if node.op_type in _FIXED:
+        return "is read by the shape of its data"
+    same = str(given.get("auto_pad", "NOTSET"))
+    if same not in ("NOTSET", "VALID", ""):
+        return f"pads by {same}"
+    if node.op_type in _POOLS and given.get("ceil_mode"):
+        return "rounds its size up"
+    if node.op_type == "ConvTranspose" and "output_shape" in given:
+        return "is given the shape of its output"
+    if node.op_type == "Pad" and given.get("mode", "constant") != "constant":
+        return f"pads by {given['mode']}"
+    if node.op_type == "Resize":
+        if given.get("mode", "nearest") not in ("nearest", "linear"):
+            return f"is {given['mode']}"
+        if len(node.input) < 3 or given.get("antialias") or given.get("axes"):
+            return "is of opset 10, antialiased, or of some axes"
+        if given.get("coordinate_transformation_mode", "half_pixel") not in _COORDINATES:
+            return f"has coordinates by {given['coordinate_transformation_mode']}"
+        if given.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+            return "keeps the aspect ratio"
+    return None
+
+
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+def resize(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a Resize of free extents, by whole factors or to a shape; None: its extents are fixed."""
+    data, *rest = inputs
+    if not is_free(data.ty):
+        return None
+    dims, scales, sizes = dims_of(data.ty) or (), *([None, *rest, None, None, None][2:4])
+    factors = None if scales is None else constant(scales)
+    if factors is not None and factors.size:
+        if len(factors) != len(dims) or any(abs(each - round(each)) > _WHOLE or each < 1 for each in factors.tolist()):
+            raise ValueError(f"a Resize by {factors.tolist()}, which are no whole factors, is for fixed extents alone")
+        made = [size * round(factor) for size, factor in zip(dims, factors.tolist(), strict=True)]
+    elif isinstance(sizes, relax.ShapeExpr):
+        made = [number_of(size) for size in sizes.values]
+    else:
+        raise ValueError("a Resize to sizes that are numbers of a tensor is for fixed extents alone")
+    if len(dims) != 4 or not all(map(equal, made[:2], dims[:2])):
+        raise ValueError("a Resize of other than two spatial axes is for fixed extents alone")
+    method = {"nearest": "nearest_neighbor", "linear": "linear"}[_word(given, "mode", "nearest")]
+    return relax.op.image.resize2d(
+        data,
+        relax.ShapeExpr(made[2:]),
+        roi=[0.0] * 4,
+        layout="NCHW",
+        method=method,
+        coordinate_transformation_mode=_word(given, "coordinate_transformation_mode", "half_pixel"),
+        rounding_method=_word(given, "nearest_mode", "round_prefer_floor"),
+    )
+
+
+def _word(given: Mapping[str, Any], name: str, default: str) -> str:
+    value = given.get(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
