@@ -8,6 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..platforms.linux import PLATFORM as LINUX
+from ..platforms.platform import Platform
+
 if TYPE_CHECKING:
     from .hot_loop import HotLoop
     from .instructions import AssemblyReader
@@ -158,6 +161,8 @@ class Isa:
         For which vectors a provider's operations are compiled, and the C compiler's flags for each; its ``levels.h`` takes one.
     aliases
         CPU names that LLVM takes and does not list.
+    platform
+        The system that its libraries are for.
     emulators
         Programs that run code for it on machines of another instruction set.
     emulated_cpus
@@ -196,6 +201,7 @@ class Isa:
     quads_by_evex: str = ""
     matrices: Matrices | None = None
     tiles: Tiles | None = None
+    platform: Platform = LINUX
     emulators: tuple[str, ...] = ()
     emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()
 

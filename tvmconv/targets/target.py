@@ -52,6 +52,11 @@ class Target:
         return folder_of(self.name)
 
     @property
+    def library_suffix(self) -> str:
+        """Ending of a library's file."""
+        return ".so"
+
+    @property
     def cost_source(self) -> str:
         """Source of its coefficients, in words; empty: it has none, and algorithms count cycles."""
         return ""
@@ -133,6 +138,11 @@ class CpuTarget(Target):
     def kind(self) -> str:
         """``"cpu"``."""
         return "cpu"
+
+    @property
+    def library_suffix(self) -> str:
+        """Ending of its platform's libraries."""
+        return self.isa.platform.library_suffix
 
     @cached_property  # asked for each tile that is compared
     def vector_bits(self) -> int:
