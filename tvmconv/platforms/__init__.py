@@ -1,17 +1,1 @@
-"""Systems that libraries are for, a folder each with its `Platform`: object format, linker, threads, file mapping, what runs its code.
-
-Whatever folder is here is one; an instruction set names it (`Isa.platform`).
-"""
-
-from __future__ import annotations
-
-import pkgutil
-from importlib import import_module
-
-from .platform import Platform
-
-__all__ = ["PLATFORMS", "Platform"]
-
-PLATFORMS: tuple[Platform, ...] = tuple(
-    import_module(f"{__name__}.{folder.name}").PLATFORM for folder in pkgutil.iter_modules(__path__) if folder.ispkg
-)
+"""Systems that libraries are for, a folder each with its `Platform`, which an instruction set names (`Isa.platform`)."""

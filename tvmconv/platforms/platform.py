@@ -9,14 +9,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, eq=False)
 class Platform:
-    """A system that libraries are compiled for. There is one object of each, `PLATFORM` of its folder, in `tvmconv.platforms.PLATFORMS`.
+    """A system that libraries are compiled for. There is one object of each, `PLATFORM` of its folder.
 
     Attributes
     ----------
     name
         What messages call it.
-    object_format
-        Of what the linker reads and writes: ``"ELF"``.
     library_suffix
         Ending of a library's file.
     compile_flags
@@ -29,20 +27,17 @@ class Platform:
         Assembly of a section that is not loaded, with the ``{section}`` of a name, and the content of a ``{file}``.
     services
         C files of `tvmconv/lowering/native` and of `native` that every library has: what TVM's code calls, and threads.
-    install
-        What gets a compiler for it, beside what an instruction set says.
     zig_suffix
         What follows an instruction set's triple in the name by which `zig cc` knows it.
     native
         Folder of its C files and headers: ``system.h`` has memory, ``host.h`` a lock and the weights of a network.
+    has_parts
+        Whether a program links a network as an object, without threads and errors; else it is a library that lacks nothing.
     runner
         Name of the module that runs its code where this machine does not: `tvmconv.runtime.emulation` imports it.
-    seen
-        What was run of it, for the table of platforms.
     """
 
     name: str
-    object_format: str
     library_suffix: str
     compile_flags: tuple[str, ...]
     link_flags: tuple[str, ...]
@@ -51,8 +46,8 @@ class Platform:
     services: tuple[str, ...]
     zig_suffix: str
     native: Path
+    has_parts: bool
     runner: str
-    seen: str
 
     def service(self, name: str, folder: Path) -> Path:
         """Return the C file of a service: its own, else that of a folder."""

@@ -32,6 +32,10 @@ def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
             return (found,)
     if foreign and find_spec(ZIG) is not None:
         return sys.executable, "-m", ZIG, "cc", "-target", f"{foreign.triple}{foreign.platform.zig_suffix}"
+    if foreign and not names:
+        raise ToolchainError(
+            f"there is no C compiler for {foreign.name}: there is no Python package {ZIG}; install it (pip install {ZIG})"
+        )
     if foreign:
         raise ToolchainError(
             f"there is no C compiler for {foreign.name}: {', '.join(names)} is not on the PATH, and there is no Python package {ZIG}; "

@@ -36,7 +36,6 @@ def _exports(names: Sequence[str]) -> str:
 
 PLATFORM = Platform(
     name="Linux",
-    object_format="ELF",
     library_suffix=".so",
     compile_flags=("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror"),
     link_flags=_LINK_FLAGS,
@@ -45,6 +44,6 @@ PLATFORM = Platform(
     services=("launcher", "shared", "pool", "openmp", "processors"),
     zig_suffix=f".{OLDEST_GLIBC}",
     native=Path(__file__).with_name("native"),
+    has_parts=True,
     runner="tvmconv.runtime.emulation.qemu",
-    seen="the test suite on x86-64 (AVX2, AVX-512, AMX); aarch64's kernels, networks and programs in C under QEMU",
 )

@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "system.h"
 
@@ -137,12 +136,6 @@ static int bind(Instance* instance, const TVMFFIAny* addresses, unsigned char* b
       instance->tensors[at].data = places[place] + argument->offset;
     }
   return 0;
-}
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 static int is_true(const TVMFFIAny* condition) {

@@ -1,4 +1,4 @@
-/* Weights of a network, and a lock, for its executor (tvmconv/network/emit/native/executor.c), which has `failed` and `no_memory`.
+/* Weights of a network, a lock, and a clock, for its executor (tvmconv/network/emit/native/executor.c), which has `failed` and `no_memory`.
  *
  * The library's file goes on behind what the loader maps of it: weights, from the beginning of a page, a description, and an end
  * that says where they are (tvmconv/runtime/networks/file.py); if it has several networks, the same for each. Weights are mapped
@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define IDENTITY_BYTES 32u
@@ -87,4 +88,10 @@ static int map_weights(Weights* weights) {
 
 static void unmap_weights(Weights* weights) {
   if (weights->space) munmap(weights->space, weights->space_bytes);
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
