@@ -11,6 +11,7 @@ from tvmconv.isa import native
 from tvmconv.isa.x86 import ISA as X86
 from tvmconv.runtime.bundle import BundleTarget
 from tvmconv.runtime.emulation import Emulator, find_emulator
+from tvmconv.runtime.emulation.qemu import QemuCpu
 from tvmconv.targets.target import CpuTarget, Target
 
 N1, V1 = "neoverse-n1", "neoverse-v1"
@@ -39,7 +40,7 @@ needs_emulator = pytest.mark.skipif(
 def haswell() -> Emulator | None:
     """Return what runs programs of this machine's as a CPU that has x86-64-v3's instructions and no more; None: nothing does."""
     program = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
-    return Emulator(X86, program, "Haswell", "qemu-x86_64 -cpu Haswell") if program and native() is X86 else None
+    return QemuCpu(X86, program, "Haswell", "qemu-x86_64 -cpu Haswell") if program and native() is X86 else None
 
 
 needs_haswell = pytest.mark.skipif(

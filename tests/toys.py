@@ -100,8 +100,8 @@ def compile_bundle(
 
     optimized = CpuTarget.tvm
 
-    def unoptimized(target: CpuTarget) -> tvm.target.Target:
-        return tvm.target.Target({**optimized(target).export(), "opt-level": 0})
+    def unoptimized(target: CpuTarget, keep_zeros: bool = False) -> tvm.target.Target:
+        return tvm.target.Target({**optimized(target, keep_zeros).export(), "opt-level": 0})
 
     parsed = Target.parse(target)
     (path / parsed.name).mkdir(parents=True)

@@ -37,13 +37,13 @@ LIBRARY_PATH = os.environ.get("LD_LIBRARY_PATH", "")
 HAS_TVM = find_spec("tvm") is not None
 
 
-def unoptimized(full: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def unoptimized(full: Callable[..., Any]) -> Callable[..., Any]:
     """Return what stands in for a target's method `tvm`: LLVM optimizes nothing."""
 
-    def tvm_target(target: Any) -> Any:
+    def tvm_target(target: Any, keep_zeros: bool = False) -> Any:
         import tvm
 
-        return tvm.target.Target({**full(target).export(), "opt-level": 0})
+        return tvm.target.Target({**full(target, keep_zeros).export(), "opt-level": 0})
 
     return tvm_target
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tvmconv.support import timing
 from tvmconv.support.workers import Worker
 
+ROOT = str(Path(__file__).parents[2])
 PROGRAM = """
 import time
 from tvmconv.support.timing import stage
@@ -51,7 +53,7 @@ def test_a_stage_within_another_is_counted_once(monkeypatch: pytest.MonkeyPatch)
 def test_any_program_prints_the_table_with_its_workers() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, timing.VARIABLE: "1"},
+        env={**os.environ, "PYTHONPATH": ROOT, timing.VARIABLE: "1"},
         capture_output=True,
         text=True,
         check=True,
@@ -65,7 +67,7 @@ def test_any_program_prints_the_table_with_its_workers() -> None:
 
 
 def test_nothing_is_printed_unasked() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != timing.VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name != timing.VARIABLE} | {"PYTHONPATH": ROOT}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == ""
 

@@ -136,10 +136,10 @@ def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
     skipped: list[dict[str, str]] = []
     errors: list[TvmconvError] = []
     folder = Path(job.folder)
-    file = file_of(job)
+    file, suffix = file_of(job), job.target.library_suffix
     for count, way in enumerate(job.decision.ways):
         # A process that loaded a library would take another of the same name for it.
-        trial = Attempt(job, way, f"{file.removesuffix('.so')}.{count}.so")
+        trial = Attempt(job, way, f"{file.removesuffix(suffix)}.{count}{suffix}")
         try:
             built = call(trial, ATTEMPT_SECONDS + job.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
@@ -159,7 +159,7 @@ def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
 
 def file_of(job: Job) -> str:
     """Return the library of a job's kernel, within its folder."""
-    return f"{job.target.folder}/{_file_name(job.decision.signature)}.so"
+    return f"{job.target.folder}/{_file_name(job.decision.signature)}{job.target.library_suffix}"
 
 
 def _file_name(signature: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +21,13 @@ from .sources import parse_dim, parse_free_shape
 
 if TYPE_CHECKING:
     from ..exporting.network_part import NetworkPart
+    from ..runtime.networks.tensors import Array
     from .network_sources import Source
     from .parsing import Subparsers
 
-FORMATS = ("plan", "c")
+FORMATS = ("plan", "c", "web")
+# Target of a format that has one, if none is named.
+_TARGETS = {"web": "wasm32"}
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
@@ -32,6 +36,7 @@ EXAMPLE = """\
   tvmconv compile detector.onnx --cut boxes --cut scores --output detector.so
   tvmconv compile resnet50.onnx --batch 8 --target x86-64-v3 --output resnet50.so
   tvmconv compile resnet50.onnx --format c --target neoverse-n1 --output resnet50
+  tvmconv compile resnet50.onnx --format web --output resnet50
 """
 
 
@@ -53,10 +58,13 @@ def add_parser(subparsers: Subparsers) -> None:
         "--output",
         required=True,
         metavar="LIBRARY.so",
-        help="the library, or with --format c the folder; replaced whole",
+        help="the library, or with --format c and web the folder; replaced whole",
     )
     parser.add_argument(
-        "--target", default="host", metavar="TARGET", help="host (default), or an LLVM CPU name such as x86-64-v3"
+        "--target",
+        default="host",
+        metavar="TARGET",
+        help="host (default; with --format web: wasm32), or an LLVM CPU name such as x86-64-v3",
     )
     parser.add_argument(
         "--shape",
@@ -88,7 +96,7 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=FORMATS,
         default=FORMATS[0],
         help="plan (default): a library that needs tvm-ffi alone; c: a folder with a header, an archive and a shared library for C,"
-        " which need libc alone",
+        " which need libc alone; web: a folder with a module of WebAssembly and the JavaScript that calls it",
     )
     parser.add_argument(
         "--name", help="what a library for C and its functions are called (default: as the folder); with --format c"
@@ -116,10 +124,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile; print the library's path, or what became of each convolution."""
+    if arguments.target == "host":
+        arguments.target = _TARGETS.get(arguments.format, arguments.target)
     _check(arguments)
     with stage("import"):
         from ..algorithms.table import get
-        from ..network.compile import export, export_part
+        from ..exporting.web_exporter import export_web
+        from ..network.compile import export, export_part, export_parts
         from ..network.passes import use_kernels
         from ..network.report import report, rewrites
         from ..runtime.networks.file import read_file
@@ -143,6 +154,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.format == "c":
         lacking = _export_c(arguments, source, export_part(module, arguments.target))
+    elif arguments.format == "web":
+        parts = export_parts(module, arguments.target)
+        export_web(parts, Path(arguments.model).name, arguments.output)
     else:
         export(module, arguments.output, arguments.target)
     rows = report(module)
@@ -167,8 +181,10 @@ def run(arguments: argparse.Namespace) -> int:
         print_json([asdict(row) for row in rows])
     else:
         print(arguments.output)
-    if arguments.format != "c":  # whose test does it
-        with stage("compare"):
+    with stage("compare"):
+        if arguments.format == "web":
+            lacking = "; ".join(filter(None, (_compare_web(arguments, source, part) for part in parts.values())))
+        elif arguments.format == "plan":  # C's test does it
             lacking = _compare(arguments, source)
     if lacking and arguments.require_comparison:
         raise VerificationError(f"{lacking}; --require-comparison asks for it")
@@ -183,11 +199,24 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
     check_extra("compile", "tvm")
-    if arguments.format == "c" and any(isinstance(each, Extent) for _, shape in arguments.shape for each in shape):
-        raise InputError("--format c is for fixed extents: give --shape numbers, or leave --format c out")
-    if arguments.format == "c":
+    if arguments.format != "plan" and any(isinstance(each, Extent) for _, shape in arguments.shape for each in shape):
+        raise InputError(
+            f"--format {arguments.format} is for fixed extents: give --shape numbers, or leave --format {arguments.format} out"
+        )
+    from ..network.lower import check_target
+
+    platform = check_target(arguments.target).isa.platform
+    if (arguments.format == "web") == platform.has_parts:
+        raise InputError(
+            f"--format is {arguments.format}, and {arguments.target} is for {platform.name}: --format web is for wasm32 and"
+            " wasm32-relaxed, which are for nothing else"
+        )
+    if arguments.format == "web":
+        from ..exporting.web_exporter import check_web
+
+        check_web(arguments.output)
+    elif arguments.format == "c":
         from ..exporting.network_exporter import check_export
-        from ..network.lower import check_target
 
         check_export(Path(arguments.output).absolute(), arguments.name, check_target(arguments.target).isa)
     else:
@@ -214,13 +243,35 @@ def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) 
 
 def _compare(arguments: argparse.Namespace, source: Source) -> str:
     """Compare the library's answers with those of the model's library; return why that cannot be."""
-    from ..accuracy import differing
     from ..runtime.networks.network import load_network
 
-    try:
+    def answers() -> tuple[dict[str, Array], list[Array]]:
         network = load_network(arguments.output)
         arrays = network.random_inputs()
-        found = differing(network(**arrays), source.answers(arrays))
+        return network(**arrays), source.answers(arrays)
+
+    return _differ(arguments, source, answers)
+
+
+def _compare_web(arguments: argparse.Namespace, source: Source, part: NetworkPart) -> str:
+    """Compare a module's answers, in Node, with those of the model's library; return why that cannot be."""
+    from ..runtime.networks.tensors import random_arrays, tensors_of
+    from ..runtime.networks.web import run_web
+
+    def answers() -> tuple[dict[str, Array], list[Array]]:
+        arrays = random_arrays(tensors_of(part.description, "inputs"))
+        return run_web(Path(arguments.output), arrays, part.description["features"]), source.answers(arrays)
+
+    return _differ(arguments, source, answers)
+
+
+def _differ(
+    arguments: argparse.Namespace, source: Source, answers: Callable[[], tuple[dict[str, Array], list[Array]]]
+) -> str:
+    from ..accuracy import differing
+
+    try:
+        found = differing(*answers())
     except (UnsupportedMachineError, InputError) as error:
         return f"{arguments.output} was written, but its answers were not compared with {source.by}'s: {error}"
     if found:

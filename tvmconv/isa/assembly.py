@@ -47,7 +47,7 @@ def functions_of(asm: str) -> dict[str, list[str]]:
     for line in asm.splitlines():
         if start := _TYPE.match(line):
             name, body = start[1], []
-        elif name and line.startswith("\t.size"):
+        elif name and line.startswith(("\t.size", "\tend_function")):
             functions[name] = body
             name = ""
         elif name and not _NO_CODE.match(line):

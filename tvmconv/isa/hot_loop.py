@@ -92,8 +92,9 @@ def hot_loop(asm: str, reader: AssemblyReader) -> HotLoop | None:
 def listing(asm: str, reader: AssemblyReader) -> str:
     """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
     loop = hot_loop(asm, reader)
-    top = [f"# {loop}", *loop.lines] if loop else ["# no loop has a multiply-add"]
     code = [line for _, lines in functions_of(asm).items() for line in lines]
+    none = "the loops of multiply-adds are not found" if reader.multiply_adds(code) else "no loop has a multiply-add"
+    top = [f"# {loop}", *loop.lines] if loop else [f"# {none}"]
     return "\n".join([*top, "# all functions", *code])
 
 

@@ -8,6 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..platforms.linux import PLATFORM as LINUX
+from ..platforms.platform import Platform
+
 if TYPE_CHECKING:
     from .hot_loop import HotLoop
     from .instructions import AssemblyReader
@@ -116,6 +119,8 @@ class Isa:
         Width in bits and number of vector registers, by the Linux feature that makes them so, the widest first.
     working_registers
         Vector registers that a tile's sums leave to the filter's vectors and data.
+    steps_together
+        Channels of a direct sum that stand unrolled in a step, at most.
     dot
         Linux's name of the feature that has a dot product of bf16.
     dot_intrinsic
@@ -134,6 +139,8 @@ class Isa:
         Instructions for tiles of bf16; None: it has none.
     known_cpus
         CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
+    models
+        Names of its CPUs, and by each what LLVM's ``generic`` has with it; none: they are LLVM's.
     detect
         Returns Linux's names of the features that this machine has and programs may use.
     cross_compilers
@@ -158,6 +165,8 @@ class Isa:
         For which vectors a provider's operations are compiled, and the C compiler's flags for each; its ``levels.h`` takes one.
     aliases
         CPU names that LLVM takes and does not list.
+    platform
+        The system that its libraries are for.
     emulators
         Programs that run code for it on machines of another instruction set.
     emulated_cpus
@@ -185,17 +194,20 @@ class Isa:
     detect: Callable[[], frozenset[str]]
     assembly: str
     native: Path
+    steps_together: int = 4
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     c_flags: tuple[str, ...] = ()
     cpu_flag: str = "-march="
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"base": ()})
     aliases: frozenset[str] = frozenset()
-    options: Mapping[str, bool] = field(default_factory=dict)
+    options: Mapping[str, int] = field(default_factory=dict)
     pairs: Mapping[int, str] = field(default_factory=dict)
     quads: frozenset[str] = frozenset()
     quads_by_evex: str = ""
     matrices: Matrices | None = None
     tiles: Tiles | None = None
+    platform: Platform = LINUX
     emulators: tuple[str, ...] = ()
     emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()
 

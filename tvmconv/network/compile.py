@@ -65,6 +65,18 @@ def export_part(module: tvm.IRModule, target: str = "host") -> NetworkPart:
         return part(planned, functions, description, known)
 
 
+def export_parts(module: tvm.IRModule, target: str) -> dict[str, NetworkPart]:
+    """Return the same for a target and its instruction set's CPUs with more features, the best first: their plan and weights are one."""
+    planned, functions, description, known = _plan(module, target)
+    names = [name for name, has in known.isa.models.items() if set(known.features) <= set(has)]
+    with tvm_errors():
+        parts = {}
+        for each in map(check_target, reversed(names)):
+            described = description | {"target": each.name, "features": list(each.features)}
+            parts[each.name] = part(planned, functions, described, each)
+        return parts
+
+
 def _plan(module: tvm.IRModule, target: str) -> tuple[NetworkPlan, dict[str, tirx.PrimFunc], dict[str, Any], CpuTarget]:
     """Return the plan, the functions that it calls, and what a network's library says of itself."""
     known = check_target(target)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from .bundle import Bundle, Entry
 
 SECTION = ".tvmconv.object"
 _VERSION = 1
+# Begin of a module of WebAssembly.
+MODULE = b"\0asm\1\0\0\0"
 # ELF's header of 64-bit files: where the table of sections is, the size of a row, their number and that of their names'; and
 # of a row: its name, its offset in the file and its size.
 _HEADER = struct.Struct("<16x 2H 4x 8x 8x Q 4x 2H 2H 2H")
@@ -88,8 +90,10 @@ def read_object(bundle: Bundle, entry: Entry) -> KernelObject:
 
 
 def _section(path: Path, name: str) -> bytes | None:
-    """Return the content of a section of an ELF file, None if it has none of that name."""
+    """Return the content of a section of an ELF file, or of a module of WebAssembly, None if it has none of that name."""
     content = path.read_bytes()
+    if content.startswith(MODULE):
+        return next((found for each, found in custom_sections(content) if each == name), None)
     if not content.startswith(b"\x7fELF"):
         raise ValueError("it is no ELF file")
     _, _, table, _, _, _, size, number, names = _HEADER.unpack_from(content)
@@ -99,3 +103,36 @@ def _section(path: Path, name: str) -> bytes | None:
         if content.startswith(name.encode() + b"\0", start + place):
             return content[offset : offset + length]
     return None
+
+
+def custom_sections(module: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the custom sections of a module of WebAssembly: name and content."""
+    at = len(MODULE)
+    while at < len(module):
+        kind, (size, at) = module[at], _number(module, at + 1)
+        if kind == 0:
+            length, name = _number(module, at)
+            yield module[name : name + length].decode(), module[name + length : at + size]
+        at += size
+
+
+def with_custom_section(module: bytes, name: str, content: bytes) -> bytes:
+    """Return a module of WebAssembly with one custom section more."""
+    named = name.encode()
+    body = _leb128(len(named)) + named + content
+    return module + b"\0" + _leb128(len(body)) + body
+
+
+def _leb128(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + _leb128(rest) if rest else bytes([low])
+
+
+def _number(module: bytes, at: int) -> tuple[int, int]:
+    """Return a number in LEB128, and where it ends."""
+    number = shift = 0
+    while True:
+        number |= (module[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if module[at - 1] < 128:
+            return number, at

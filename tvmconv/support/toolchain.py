@@ -13,8 +13,8 @@ from ..isa import Isa, unless_native
 from .timing import stage
 
 _COMPILERS = ("cc", "gcc", "clang")
-# A Python package that has a C compiler for every instruction set, and the symbols of each glibc.
-ZIG, OLDEST_GLIBC = "ziglang", "2.17"
+# A Python package that has a C compiler for every instruction set and platform.
+ZIG = "ziglang"
 
 
 def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
@@ -32,7 +32,11 @@ def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
         if found:
             return (found,)
     if foreign and find_spec(ZIG) is not None:
-        return sys.executable, "-m", ZIG, "cc", "-target", f"{foreign.triple}.{OLDEST_GLIBC}"
+        return sys.executable, "-m", ZIG, "cc", "-target", f"{foreign.triple}{foreign.platform.zig_suffix}"
+    if foreign and not names:
+        raise ToolchainError(
+            f"there is no C compiler for {foreign.name}: there is no Python package {ZIG}; install it (pip install {ZIG})"
+        )
     if foreign:
         raise ToolchainError(
             f"there is no C compiler for {foreign.name}: {', '.join(names)} is not on the PATH, and there is no Python package {ZIG}; "

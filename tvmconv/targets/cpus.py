@@ -19,7 +19,7 @@ No ARM CPU has been measured. Their numbers are of
   AArch64SchedAmpere1.td; llvm-mca 19.1.7), which give a cortex-a53 one unit.
 
 Assumed, without a maker's document: caches of cortex-a53 (512 KiB, shared by four cores, no L3, as in a Raspberry Pi 3) and of
-neoverse-n2 (a neoverse-n1's, with rates of LLVM's model), and all of
+neoverse-n2 (a neoverse-n1's, with rates of LLVM's model) and of wasm32 (caches of small computers), and all of
 apple-m1 (12 MiB, shared by four cores, 8 MiB of the system, four multiply-adds, where LLVM's model has three).
 """
 
@@ -97,8 +97,9 @@ _CPUS = {
     "grace": Cpu(1 * MIB, 114 * MIB, pipes=4, dot_rate=2.0, matrix_rate=4.0),
     "ampere1": Cpu(2 * MIB, 64 * MIB, dot_rate=2.0, matrix_rate=2.0),
     "apple-m1": Cpu(3 * MIB, 8 * MIB, pipes=4),
+    "wasm32": Cpu(512 * KIB, 8 * MIB),
 }
-_SAME = {"skx": "skylake-avx512", "rocketlake": "alderlake", "raptorlake": "alderlake"}
+_SAME = {"wasm32-relaxed": "wasm32", "skx": "skylake-avx512", "rocketlake": "alderlake", "raptorlake": "alderlake"}
 
 
 def cpu_of(mcpu: str) -> Cpu:

@@ -52,6 +52,11 @@ class Target:
         return folder_of(self.name)
 
     @property
+    def library_suffix(self) -> str:
+        """Ending of a library's file."""
+        return ".so"
+
+    @property
     def cost_source(self) -> str:
         """Source of its coefficients, in words; empty: it has none, and algorithms count cycles."""
         return ""
@@ -133,6 +138,11 @@ class CpuTarget(Target):
     def kind(self) -> str:
         """``"cpu"``."""
         return "cpu"
+
+    @property
+    def library_suffix(self) -> str:
+        """Ending of its platform's libraries."""
+        return self.isa.platform.library_suffix
 
     @cached_property  # asked for each tile that is compared
     def vector_bits(self) -> int:
@@ -246,9 +256,10 @@ class CpuTarget(Target):
         """Return the ``tvm.target.Target``; if it is to `keep_zeros`, no zero gets another sign than on other CPUs."""
         import tvm
 
-        mattr = [f"-{feature}" for feature in (*self.disabled, *self.isa.without)]
+        cpu = _llvm(self.mcpu, self.isa)
+        mattr = [*cpu.pop("mattr", ()), *(f"-{feature}" for feature in (*self.disabled, *self.isa.without))]
         options = {} if keep_zeros else self.isa.options
-        return tvm.target.Target({**_llvm(self.mcpu, self.isa), **options, "mattr": mattr, "opt-level": 3})
+        return tvm.target.Target({**cpu, **options, "mattr": mattr, "opt-level": 3})
 
 
 @cache
@@ -271,7 +282,11 @@ def folder_of(name: str) -> str:
 
 def _llvm(mcpu: str, isa: Isa) -> dict[str, Any]:
     """Return what TVM calls an LLVM CPU: this machine's instruction set needs no name."""
-    return {"kind": "llvm", "mcpu": mcpu} | ({} if isa is native() else {"mtriple": isa.triple})
+    if mcpu in isa.models:
+        named: dict[str, Any] = {"mcpu": "generic", "mattr": [f"+{feature}" for feature in isa.models[mcpu]]}
+    else:
+        named = {"mcpu": mcpu}
+    return {"kind": "llvm", **named} | ({} if isa is native() else {"mtriple": isa.triple})
 
 
 @cache
@@ -279,6 +294,8 @@ def _llvm_cpus(isa: Isa) -> frozenset[str]:
     import tvm
     from tvm.target import codegen
 
+    if isa.models:
+        return frozenset(isa.models)
     of = {"kind": "llvm"} | ({} if isa is native() else {"mtriple": isa.triple})
     return isa.aliases | {str(cpu) for cpu in codegen.llvm_get_cpu_archlist(tvm.target.Target(of))}
 
@@ -295,11 +312,11 @@ def _find_named(name: str) -> CpuTarget:
         known = set().union(*map(_llvm_cpus, isas))
         near = difflib.get_close_matches(cpu, known, 4)
         raise TargetError(
-            f"target is {name!r}, which LLVM does not know for {' and '.join(each.name for each in isas)}"
+            f"target is {name!r}, which LLVM does not know for {', '.join(each.name for each in isas)}"
             f"{'; near it: ' * bool(near)}{', '.join(near)}; allowed under Linux: host; on x86-64 a level (x86-64-v3, the default for"
             " other machines; x86-64-v4) or a CPU (haswell, znver4, sapphirerapids, ...); on 64-bit ARM a CPU (neoverse-n1, the"
-            " default there; neoverse-v1, cortex-a53, ...); cuda:sm_80 and later; there is nothing for Windows, macOS, Android and"
-            " WebAssembly"
+            " default there; neoverse-v1, cortex-a53, ...); cuda:sm_80 and later; for browsers wasm32, wasm32-relaxed; there is nothing"
+            " for Windows, macOS and Android"
         )
     has = sorted(_llvm_features(cpu, isa) & isa.used)
     if unknown := [feature for feature in missing if feature not in has]:

@@ -133,7 +133,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     planar = window.problem.data_format == "NCX" and best_chunks > 1
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
-    unrolls = divisors(window.channels, 4)
+    unrolls = divisors(window.channels, target.isa.steps_together)
     return DirectPlan(
         vectors=vectors,
         tiles=(tiles, tiles[0]),

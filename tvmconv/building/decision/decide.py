@@ -85,12 +85,12 @@ def decide_families(families: Iterable[ProblemFamily], target: Target, math: str
     Raises
     ------
     TargetError
-        If the target is no CPU.
+        If the target is no CPU, or one that programs are not linked for.
     """
     from ...lowering.cpu.family import algorithms_of_blocks
 
     given = list(dict.fromkeys(families))
-    if given and not isinstance(target, CpuTarget):
+    if given and not (isinstance(target, CpuTarget) and target.isa.platform.has_parts):
         raise TargetError(
             f"{format_family(given[0])} is a family, and families are for CPUs, not for {target.name}; give its problems one by one"
         )

@@ -19,6 +19,8 @@ from typing import Any
 
 from ...errors import TvmconvError
 from ...isa import Isa, native
+from ...platforms.linux import PLATFORM as LINUX
+from ...platforms.platform import Platform
 from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.cache import open_cache
 from ...support.files import whole_file
@@ -29,29 +31,9 @@ from ...targets.target import CpuTarget
 # Symbols that callers look up; others are hidden. TVM's runtime, when it is in the process, fills the launcher's
 # four slots of every library it can find them in; hidden, they stay ours.
 _EXPORTS = ("__tvm_ffi_*",)
-# Build-id and debug sections are left out: they carry nothing a caller needs, and so cannot differ between two builds.
-# nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
-# that kernels were loaded on keeps them.
-_LINK_FLAGS = (
-    "-shared",
-    "-Wl,--build-id=none",
-    "-Wl,--strip-all",
-    "-Wl,-Bsymbolic",  # every library has functions of these names: its calls must reach its own
-    "-Wl,--hash-style=gnu",
-    "-Wl,--as-needed",
-    "-Wl,-z,nodelete",
-    "-fno-use-linker-plugin",
-    "-Wl,--version-script=exports.map",
-)
 NATIVE = Path(__file__).parents[1] / "native"
 # Flags of a family's driver: loops over a few bytes stay loops, and libraries for C have nothing of glibc's own.
 _DRIVER_FLAGS = ("-fno-tree-loop-distribute-patterns", "-U_FORTIFY_SOURCE", "-fno-stack-protector")
-COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
-
-
-# Sources in every library for CPUs beside its kernels: launcher.c, and the threads that it uses; and the C files of its
-# instruction set.
-_SERVICES = ("launcher", "shared", "pool", "openmp", "processors")
 
 
 def link(
@@ -136,10 +118,11 @@ def link_objects(
 
     `isa` is the instruction set of the objects; None: this machine's.
     """
-    (work / "exports.map").write_text(f"{{ global: {' '.join(f'{name};' for name in exports)} local: *; }};\n")
+    platform = _platform(isa)
+    (work / "exports.map").write_text(platform.exports(exports))
     # Names relative to the folder: its own name must not reach the linker.
-    run_compiler((*_LINK_FLAGS, *arguments, "-o", "kernel.so"), work, isa)
-    os.replace(work / "kernel.so", path)
+    run_compiler((*platform.link_flags, *arguments, "-o", "linked"), work, isa)
+    os.replace(work / "linked", path)
 
 
 def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str], isa: Isa | None = None) -> bytes:
@@ -157,9 +140,7 @@ def _keep_object(
     run_compiler(("-r", "-nostdlib", "-Wl,--strip-debug", *objects, "-o", "stripped.o"), work, isa)
     kept = KernelObject((work / "stripped.o").read_bytes(), workspaces)
     (work / "kept.bin").write_bytes(kept.packed())
-    (work / "kept.s").write_text(
-        f'.section {SECTION},"",@progbits\n.incbin "kept.bin"\n.section .note.GNU-stack,"",@progbits\n'
-    )
+    (work / "kept.s").write_text(_platform(isa).kept.format(section=SECTION, file="kept.bin"))
 
 
 def operator_object(work: Path, name: str, target: CpuTarget, fixed: bool = False) -> str:
@@ -178,13 +159,15 @@ def _operator_object(name: str, flags: tuple[str, ...], isa: Isa) -> bytes:
     return compile_runtime(NATIVE / f"{name}.c", "-Wno-psabi", *flags, isa=isa)
 
 
-def runtime_objects(work: Path, isa: Isa | None = None, services: Iterable[str] = _SERVICES) -> tuple[str, ...]:
+def runtime_objects(work: Path, isa: Isa | None = None, services: Iterable[str] | None = None) -> tuple[str, ...]:
     """Write the run-time services of a library as object files into the folder `work`; return their names.
 
-    `isa` is the instruction set; None: this machine's. `services` are C files of `tvmconv/lowering/native`: a host may give others.
+    `isa` is the instruction set; None: this machine's. `services` are C files of `tvmconv/lowering/native`: a host may give others
+    than its platform's.
     """
-    own = isa or native()
-    files = [NATIVE / f"{name}.c" for name in services] + sorted(own.native.glob("*.c") if own else ())
+    own, platform = isa or native(), _platform(isa)
+    files = [platform.service(name, NATIVE) for name in services or platform.services]
+    files += sorted(own.native.glob("*.c") if own else ())
     for file in files:
         (work / f"{file.stem}.o").write_bytes(_service_object(file, isa))
     return tuple(f"{file.stem}.o" for file in files)
@@ -215,13 +198,18 @@ def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
     """Return the digest of what decides the object of a C file: also the headers that it may include, and the compiler."""
     command = find_compiler(isa)
     compiler = os.stat(command[0])
-    own = isa or native()
-    folders = (NATIVE, *([own.native] if own else []), *(Path(each[2:]) for each in flags if each.startswith("-I")))
+    own, platform = isa or native(), _platform(isa)
+    folders = (
+        NATIVE,
+        platform.native,
+        *([own.native] if own else []),
+        *(Path(each[2:]) for each in flags if each.startswith("-I")),
+    )
     headers = [path.read_text() for folder in folders for path in sorted(folder.glob("*.h"))]
     facts = (
         text,
         flags,
-        COMPILE_FLAGS,
+        platform.compile_flags,
         command,
         compiler.st_size,
         compiler.st_mtime_ns,
@@ -245,10 +233,17 @@ def _prepare(isa: Isa) -> None:
 
 def compile_text(text: str, *flags: str, name: str = "table.c", isa: Isa | None = None) -> bytes:
     """Compile the text of a C file, as :func:`compile_runtime` does a file."""
-    own = isa or native()
-    include = (*ffi_includes(), *(f"-I{folder}" for folder in (NATIVE, *([own.native] if own else []))))
+    own, platform = isa or native(), _platform(isa)
+    folders = (NATIVE, platform.native, *([own.native] if own else []))
+    include = (*ffi_includes(), *(f"-I{folder}" for folder in folders))
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
         (work / name).write_text(text)
-        run_compiler((*COMPILE_FLAGS, *flags, *include, "-c", name, "-o", "object.o"), work, isa)
+        run_compiler((*platform.compile_flags, *flags, *include, "-c", name, "-o", "object.o"), work, isa)
         return (work / "object.o").read_bytes()
+
+
+def _platform(isa: Isa | None) -> Platform:
+    """Return the platform of an instruction set; of this machine, whatever its instruction set."""
+    own = isa or native()
+    return own.platform if own else LINUX

@@ -12,10 +12,11 @@ from functools import cache
 from pathlib import Path
 
 from ...dtypes import DTYPE_BYTES
+from ...platforms.linux import PLATFORM as LINUX
 from ...problem import Problem
 from ...support.files import whole_file
 from ...targets.cuda import CudaTarget
-from ..cpu.linker import COMPILE_FLAGS, NATIVE, compile_runtime, link_objects
+from ..cpu.linker import NATIVE, compile_runtime, link_objects
 from .nvcc import compile_fatbin
 from .source import WORKSPACE, Argument, CudaSource, Launch, TensorMap
 
@@ -52,7 +53,7 @@ def link_cuda(kernel: CudaSource, problem: Problem, target: CudaTarget, path: st
         (work / "kernel.fatbin").write_bytes(fatbin)
         (work / "table.c").write_text(_table(kernel, problem, target))
         (work / "launcher.o").write_bytes(_launcher_object())
-        arguments = (*COMPILE_FLAGS, f"-I{NATIVE}", "table.c", "launcher.o", "-ldl", "-lpthread")
+        arguments = (*LINUX.compile_flags, f"-I{NATIVE}", "table.c", "launcher.o", "-ldl", "-lpthread")
         link_objects(work, arguments, library)
 
 

@@ -8,11 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <tvm/ffi/c_api.h>
-#include <unistd.h>
 
 #include "parallel.h"
+#include "system.h"
 
 /* Declarations of tvm/runtime/c_backend_api.h. */
 typedef struct {
@@ -72,7 +71,6 @@ int tvmconv_share(int64_t count, Body body, void* data) {
  * for more than the block that it freed before, between whose neighbours it then no longer fits, so that the heap grows
  * by fresh pages call after call. One that lays out 19 MB of a filter took 11.2 ms in such a process, and takes 4.7. */
 #define KEPT_BYTES (31u << 20) /* and room for malloc's own */
-#define HUGE_PAGE_BYTES (2u << 20)
 #define LINE_BYTES 64u
 
 /* Memory of this thread's workspaces while they fit (of networks: their arena), from a cache line on; its free part
@@ -101,7 +99,7 @@ static void* alloc_workspace(int device_type, int device_id, uint64_t nbytes, in
   /* The next multiple, which leaves room for the pointer: malloc's are multiples of two pointers. */
   void** block = (void**)(((uintptr_t)allocated / alignment + 1) * alignment);
   block[-1] = allocated;
-  if (fresh) madvise(block, nbytes, MADV_HUGEPAGE);
+  if (fresh) advise_huge(block, nbytes);
   return block;
 }
 

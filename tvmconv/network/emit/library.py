@@ -98,11 +98,14 @@ def part(
     identity = _identity(plan, description)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
-        objects = (
-            *_objects(plan, functions, target, identity, work),
-            *runtime_objects(work, target.isa, ("launcher",)),
-        )
-        linked = link_relocatable(work, objects, ENTRIES, target.isa)
+        objects = _objects(plan, functions, target, identity, work)
+        if target.isa.platform.has_parts:
+            objects += runtime_objects(work, target.isa, ("launcher",))
+            linked = link_relocatable(work, objects, ENTRIES, target.isa)
+        else:
+            objects += (*runtime_objects(work, target.isa), "-lm")
+            link_objects(work, tuple(objects), work / "whole", _EXPORTS, target.isa)
+            linked = (work / "whole").read_bytes()
     return NetworkPart(linked, tuple(_weights(plan)), {**description, **_measures(plan)}, identity)
 
 

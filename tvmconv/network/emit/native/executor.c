@@ -1,33 +1,19 @@
 /* The executor of a network, linked into its library: it walks the plan with the threads of the kernels.
  *
- * The library's file goes on behind what the loader maps of it: weights, from the beginning of a page, a description, and an end
- * that says where they are (tvmconv/runtime/networks/file.py); if it has several networks, the same for each. Weights are mapped read-only, so they are read when first used, and
- * processes share them; in huge pages, where the system has the file in such (Linux 6.18 on ext4 does).
+ * Weights are where the platform has them (host.h).
  *
  * Calls are safe from several threads: each takes an instance, which has an arena and the arrays of all steps.
  */
 #include "sizes.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "system.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define HUGE_PAGE_BYTES (2u << 20)
-#define IDENTITY_BYTES 32u
-static const char MAGIC[16] = "tvmconv network";
 
-typedef struct { /* the last bytes of the file */
-  uint64_t weights, weight_bytes, description, description_bytes;
-  char identity[IDENTITY_BYTES];
-  char magic[16];
-} End;
+#include "host.h"
 
 typedef struct Instance {
   struct Instance* next;
@@ -46,18 +32,10 @@ typedef struct Instance {
 
 typedef struct {
   Instance* free;
-  unsigned char* space; /* addresses, some of which the weights have */
-  uint64_t space_bytes;
-  const unsigned char* weights;
+  Weights weights;
   int32_t argument_count;
   uint64_t arena_limit; /* of what instances that no call uses keep; 0: none */
 } Network;
-
-/* Lock of the free instances of all networks of this library. A fork takes it, so that no child finds it taken. */
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static void lock(void) { pthread_mutex_lock(&mutex); }
-static void unlock(void) { pthread_mutex_unlock(&mutex); }
-__attribute__((constructor)) static void prepare_forks(void) { pthread_atfork(lock, unlock, unlock); }
 
 int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)num_args, (void)result;
@@ -66,60 +44,6 @@ int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*
   for (int axis = 0; axis < from->ndim; ++axis) bytes *= (uint64_t)from->shape[axis];
   memcpy((char*)to->data + to->byte_offset, (const char*)from->data + from->byte_offset, bytes);
   return 0;
-}
-
-/* Weights of a program that has them in itself. */
-extern unsigned char tvmconv_network_weights[] __attribute__((weak));
-
-/* Maps a part of a file, as far behind a huge page as it is in the file, for else it cannot be mapped in such; returns 0, or -1. */
-static int map_part(Network* network, int file, uint64_t offset, uint64_t bytes) {
-  if (bytes == 0) return 0;
-  network->space_bytes = bytes + HUGE_PAGE_BYTES;
-  void* space = mmap(NULL, network->space_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (space == MAP_FAILED) return -1;
-  network->space = space;
-  unsigned char* start = network->space + (offset - (uintptr_t)space) % HUGE_PAGE_BYTES;
-  if (mmap(start, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, (off_t)offset) == MAP_FAILED) {
-    munmap(space, network->space_bytes);
-    return -1;
-  }
-  madvise(start, bytes, MADV_HUGEPAGE);
-  network->weights = start;
-  return 0;
-}
-
-/* Reads an end that stands before a place; returns whether there is one. */
-static int read_end(int file, off_t place, End* end) {
-  return place > (off_t)sizeof *end && pread(file, end, sizeof *end, place - (off_t)sizeof *end) == (ssize_t)sizeof *end &&
-         memcmp(end->magic, MAGIC, sizeof MAGIC) == 0 && end->weights < (uint64_t)place &&
-         end->weight_bytes <= (uint64_t)place - end->weights;
-}
-
-/* Maps the weights behind the library that this function is in; returns 0, or raises. */
-static int map_weights(Network* network) {
-  if (tvmconv_network_weights != NULL) {
-    network->weights = tvmconv_network_weights;
-    return 0;
-  }
-  Dl_info info;
-  if (dladdr(MAGIC, &info) == 0) return failed("RuntimeError", "the loader does not tell where the network's file is");
-  int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return failed("RuntimeError", "the network's file is gone, and its weights with it");
-  struct stat status;
-  End end;
-  off_t size = fstat(file, &status) == 0 ? status.st_size : 0;
-  int there = read_end(file, size, &end), own = 0;
-  const int whole = there;
-  while (there && !(own = memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) == 0))
-    there = read_end(file, (off_t)end.weights, &end); /* of the network before */
-  if (!own) {
-    close(file);
-    return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
-                                        : "the network's file is cut off: its weights are missing");
-  }
-  int mapped = map_part(network, file, end.weights, end.weight_bytes);
-  close(file);
-  return mapped == 0 ? 0 : no_memory();
 }
 
 /* Gives an instance the sizes of some extents, if the plan has such; returns 0, or raises. */
@@ -166,7 +90,7 @@ static Instance* new_instance(const Network* network) {
     for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
       const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
       DLTensor* tensor = &instance->tensors[at];
-      if (argument->region == WEIGHTS) tensor->data = (void*)(network->weights + argument->offset);
+      if (argument->region == WEIGHTS) tensor->data = (void*)(network->weights.bytes + argument->offset);
       tensor->device.device_type = kDLCPU;
       tensor->ndim = argument->rank;
       tensor->dtype = argument->dtype;
@@ -191,7 +115,7 @@ static unsigned char* own_arena(Instance* instance) {
   free_arena(instance);
   if ((instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) == NULL) return NULL;
   instance->arena_bytes = bytes;
-  madvise(instance->arena, needed / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* not the rest of a page */
+  advise_huge(instance->arena, needed / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES); /* not the rest of a page */
   return instance->arena;
 }
 
@@ -243,12 +167,6 @@ static int bind(Instance* instance, const TVMFFIAny* addresses, unsigned char* b
       instance->tensors[at].data = places[place] + argument->offset;
     }
   return 0;
-}
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 static int is_true(const TVMFFIAny* condition) {
@@ -304,7 +222,7 @@ EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int
   Network* network = calloc(1, sizeof *network);
   if (network == NULL) return no_memory();
   for (int32_t i = 0; i < tvmconv_plan.step_count; ++i) network->argument_count += tvmconv_plan.steps[i].count;
-  if (map_weights(network) != 0) {
+  if (map_weights(&network->weights) != 0) {
     free(network);
     return -1;
   }
@@ -322,7 +240,7 @@ EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, in
     free_instance(each);
     each = next;
   }
-  if (network->space) munmap(network->space, network->space_bytes);
+  unmap_weights(&network->weights);
   free(network);
   return 0;
 }

@@ -1,0 +1,178 @@
+"""Kernels and networks for browsers, in Node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from models import fixed, model, save, value
+from near import assert_near
+from onnx import helper
+
+from tvmconv import cli
+from tvmconv.building.builder import build
+from tvmconv.errors import InputError, VerificationError
+from tvmconv.runtime.bundle import read_bundle
+from tvmconv.runtime.kernel_object import custom_sections, with_custom_section
+from tvmconv.runtime.networks.tensors import random_arrays, tensors_of
+from tvmconv.runtime.networks.web import run_web
+from tvmconv.signature import parse_signature
+from tvmconv.support.toolchain import ZIG
+
+from .test_onnxruntime_network import network_model
+
+needs_web = pytest.mark.skipif(
+    shutil.which("node") is None or find_spec(ZIG) is None, reason=f"no node, or no Python package {ZIG}"
+)
+PLAIN, RELAXED = ("simd128",), ("relaxed-simd", "simd128")
+DENSE = "conv2d-n1-i16x9x7-o24x9x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias-relu"
+DEPTHWISE = "conv2d-n1-i24x8x8-o24x4x4-k3x3-s2x2-d1x1-p1x1_0x0-g24-NXC-XIO-f32-bias"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save(network_model(channels=16, size=(20, 24)), tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def folder(file: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("web") / "net"
+    assert cli.main(["compile", file, "--format", "web", "-o", str(folder), "--require-comparison"]) == 0
+    return folder
+
+
+def in_node(folder: Path, script: str) -> str:
+    """Return what a script prints that begins with the network loaded."""
+    text = f"import {{ arrayOf, load }} from {json.dumps(str(folder / 'model.js'))};\n{script}"
+    command = ["node", "--input-type=module", "-e", text]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@needs_web
+@pytest.mark.parametrize("target", ["wasm32", "wasm32-relaxed"])
+def test_kernels_are_exact(target: str, tmp_path: Path) -> None:
+    problems = [parse_signature(each) for each in (DENSE, DEPTHWISE)]
+    bundle = read_bundle(build(problems, tmp_path / "b.bundle", target, jobs=1, math="strict"))
+    for entry in bundle.entries:
+        assert entry.verified == "emulated" and entry.error == {"measure": "exact", "value": 0.0}
+        assert entry.emulator is not None and entry.emulator.startswith("node v") and entry.file.endswith(".wasm")
+    assert cli.main(["verify", str(bundle.path)]) == 0
+
+
+@needs_web
+@pytest.mark.parametrize("features", [PLAIN, RELAXED])
+def test_answers_are_those_of_onnxruntime(features: tuple[str, ...], file: str, folder: Path) -> None:
+    arrays = random_arrays(tensors_of(json.loads((folder / "export.json").read_text()), "inputs"))
+    expected = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, arrays)
+    assert_near(list(run_web(folder, arrays, features).values()), expected, 16 * 9, 2)
+
+
+@needs_web
+def test_wrong_arguments_are_exceptions(folder: Path) -> None:
+    script = """
+    const network = await load();
+    const whole = Object.fromEntries(network.inputs.map((each) => [each.name, arrayOf(each).fill(0.5)])), { x, z } = whole;
+    const first = network.run(whole);
+    for (const given of [undefined, 3, x, [x, z], { x }, { ...whole, y: x }, { x: new Float64Array(x.length), z }, { x: x.slice(1), z }])
+      try { network.run(given); console.log("taken", given); } catch (error) { console.log(error.name, error.message); }
+    const again = network.run(whole), same = ([name, array]) => array.every((each, index) => each === again[name][index]);
+    console.log(Object.entries(first).every(same), network.times().length > 0);
+    """
+    *errors, last = in_node(folder, script).splitlines()
+    assert last == "true true" and len(errors) == 8
+    assert all(each.startswith(("TypeError ", "RangeError ")) and "the network takes" in each for each in errors), (
+        errors
+    )
+
+
+@needs_web
+def test_a_picture_is_an_input(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    file = save(model(nodes, [value("x", (1, 3, 6, 5))], weights=[fixed("w", 4, 3, 3, 3)]), tmp_path)
+    assert cli.main(["compile", file, "--format", "web", "-o", str(tmp_path / "net")]) == 0
+    script = """
+    const network = await load(), { width, height, channelsLast } = network.imageSize;
+    const data = Uint8ClampedArray.from({ length: 4 * width * height }, (_, index) => (index * 37) % 256);
+    const mean = [0.5, 0.25, 0], std = [0.5, 1, 2], x = new Float32Array(3 * width * height);
+    for (let colour = 0; colour < 3; colour++)
+      for (let pixel = 0; pixel < width * height; pixel++)
+        x[colour * width * height + pixel] = (data[4 * pixel + colour] / 255 - mean[colour]) / std[colour];
+    const { y } = network.run(x), answer = network.runImage({ data, width, height }, { mean, std }).y;
+    console.log(width, height, channelsLast, y.length, y.some((each) => each !== 0), y.every((each, index) => each === answer[index]));
+    try { network.runImage({ data, width: height, height: width }); } catch (error) { console.log(error.name, error.message); }
+    """
+    said, refused = in_node(tmp_path / "net", script).splitlines()
+    assert (
+        said == "5 6 false 120 true true" and refused == "RangeError the picture has 6x5 pixels; the network takes 5x6"
+    )
+
+
+@needs_web
+def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
+    arrays = random_arrays(tensors_of(json.loads((folder / "export.json").read_text()), "inputs"))
+    for name, change, said in (
+        ("model.weights", lambda content: content[:-1], "the file is cut off, or another model's"),
+        ("model.weights", lambda content: content + b"0", "the file is cut off, or another model's"),
+        ("model.wasm", lambda content: content[: len(content) // 2], "WebAssembly.compile"),
+        ("model.wasm", lambda content: b"\0asm\1\0\0\0", "no module of a network"),
+    ):
+        damaged = tmp_path / "damaged"
+        shutil.copytree(folder, damaged)
+        (damaged / name).write_bytes(change((damaged / name).read_bytes()))
+        with pytest.raises(VerificationError, match=said):
+            run_web(damaged, arrays, PLAIN)
+        shutil.rmtree(damaged)
+
+
+@needs_web
+def test_an_engine_without_vectors_is_refused(folder: Path) -> None:
+    script = """
+    WebAssembly.validate = () => false;
+    await load().catch((error) => console.log(error.message));
+    """
+    assert "this engine has no simd128 of WebAssembly" in in_node(folder, script)
+
+
+@needs_web
+def test_the_folder_is_a_package(folder: Path, tmp_path: Path) -> None:
+    assert {each.name for each in folder.iterdir()} == {
+        *("model.wasm", "model-relaxed.wasm", "model.weights", "model.js", "worker.js", "model.d.ts", "worker.d.ts"),
+        *("index.html", "serve.py", "package.json", "export.json"),
+    }
+    module = (folder / "model.wasm").read_bytes()
+    names = [name for name, _ in custom_sections(module)]
+    assert "tvmconv.description" in names and module.startswith(b"\0asm")
+    assert "import" not in in_node(folder, "console.log('loaded', (await load()).target)")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--format", "web", "--target", "x86-64-v3"], ["--target", "wasm32"], ["--format", "c", "--target", "wasm32"]],
+)
+def test_formats_are_of_their_platforms(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(network_model(channels=16, size=(20, 24)), tmp_path)
+    assert cli.main(["compile", path, "-o", str(tmp_path / "net.so"), *arguments]) != 0
+    assert "--format web is for wasm32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16384, 3_000_000])
+def test_custom_sections_come_back(size: int) -> None:
+    content = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
+    module = with_custom_section(with_custom_section(b"\0asm\1\0\0\0", "first", b"1"), "name", content)
+    assert list(custom_sections(module)) == [("first", b"1"), ("name", content)]
+
+
+@needs_web
+def test_other_inputs_are_named(folder: Path) -> None:
+    with pytest.raises(InputError, match="the network takes"):
+        run_web(folder, {"strange": np.zeros(3, np.float32)}, PLAIN)

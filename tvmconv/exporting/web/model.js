@@ -1,0 +1,188 @@
+/* Runs a network that tvmconv compiled to WebAssembly, in browsers, workers and Node.
+ *
+ *   import { load } from "./model.js";
+ *   const network = await load();
+ *   const { output } = network.run(new Float32Array(3 * 224 * 224));
+ */
+const DESCRIPTION = "tvmconv.description";
+const ARRAYS = {
+  float64: Float64Array, float32: Float32Array, float16: Uint16Array, bfloat16: Uint16Array,
+  int64: BigInt64Array, int32: Int32Array, int16: Int16Array, int8: Int8Array,
+  uint64: BigUint64Array, uint32: Uint32Array, uint16: Uint16Array, uint8: Uint8Array, bool: Uint8Array,
+};
+const MODULES = /* MODULES */ [];
+/* Modules that are valid where an engine has vectors, and relaxed instructions for them. */
+const PROBES = {
+  simd128: [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11],
+  "relaxed-simd": [
+    0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11,
+  ],
+};
+const has = (feature) => WebAssembly.validate(new Uint8Array(PROBES[feature]));
+
+/** Loads the network whose files are in a folder, by default that of this script. */
+export async function load(url = new URL("./", import.meta.url)) {
+  const folder = new URL(url, import.meta.url);
+  const taken = MODULES.find(({ features }) => features.every(has));
+  if (!taken) {
+    const needed = MODULES.at(-1).features.join(" and ");
+    throw new Error(
+      `this engine has no ${needed} of WebAssembly, which the network was compiled for; Chrome 91, Firefox 89, Safari 16.4, Node 16.4 and later have simd128`,
+    );
+  }
+  const weights = open(new URL("model.weights", folder));
+  weights.catch(() => {}); /* it is awaited below, unless the module fails first */
+  const module = await compile(await open(new URL(taken.file, folder)));
+  const [content] = WebAssembly.Module.customSections(module, DESCRIPTION);
+  if (!content) throw new Error(`${taken.file} is no module of a network`);
+  const description = JSON.parse(new TextDecoder().decode(content));
+  const { exports } = await WebAssembly.instantiate(module, { tvmconv: { now: () => performance.now() / 1e3 } });
+  exports._initialize();
+  const network = new Network(exports, description);
+  await network.read(await weights);
+  return network;
+}
+
+async function open(url) {
+  if (url.protocol === "file:") {
+    const { readFile } = await import(/* webpackIgnore: true */ "node:fs/promises");
+    return new Response(await readFile(url));
+  }
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url} cannot be read: ${response.status} ${response.statusText}`);
+  return response;
+}
+
+async function compile(response) {
+  const type = response.headers.get("Content-Type") ?? "";
+  return type.startsWith("application/wasm") ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer());
+}
+
+const describe = ({ name, shape, dtype }) => `${name} (${shape.join("x") || "a number"} ${dtype})`;
+const count = ({ shape }) => shape.reduce((product, extent) => product * extent, 1);
+
+/** Returns an array of zeros for an input. */
+export const arrayOf = (tensor) => new ARRAYS[tensor.dtype](count(tensor));
+
+export class Network {
+  #exports;
+  #places = [];
+  #arguments;
+  #seconds;
+  #steps;
+
+  constructor(exports, description) {
+    this.#exports = exports;
+    this.inputs = description.inputs;
+    this.outputs = description.outputs;
+    this.target = description.target;
+    this.#steps = description.steps;
+    this.weightBytes = description.weight_bytes;
+  }
+
+  /* Takes the weights as they come, and opens the network. */
+  async read(response) {
+    const place = this.#place(this.weightBytes, "the weights");
+    let at = 0;
+    const reader = response.body?.getReader();
+    for (let part = await reader?.read(); part && !part.done; part = await reader.read()) {
+      if (at + part.value.length <= this.weightBytes) this.#bytes().set(part.value, place + at);
+      at += part.value.length;
+    }
+    if (at !== this.weightBytes) throw new Error(`model.weights has ${at} bytes, and the network ${this.weightBytes}: the file is cut off, or another model's`);
+    this.#exports.tvmconv_set_weights(place);
+    const ends = [...this.inputs, ...this.outputs];
+    this.#places = ends.map((each) => this.#place(count(each) * ARRAYS[each.dtype].BYTES_PER_ELEMENT, each.name));
+    this.#seconds = this.#place(8 * this.#steps.length, "times");
+    this.#arguments = this.#place(16 * (ends.length + 3), "arguments");
+    const result = this.#arguments + 16 * (ends.length + 2);
+    this.#check(this.#exports.__tvm_ffi_tvmconv_network_open(0, 0, 0, result));
+    const handle = new DataView(this.#exports.memory.buffer).getBigInt64(result + 8, true);
+    [handle, 0n, ...this.#places.map(BigInt)].forEach((value, index) => this.#argument(index, value));
+  }
+
+  /** Computes the outputs, by name, of the inputs: an object of typed arrays by name, or the only one. */
+  run(given) {
+    const arrays = this.#inputs(given);
+    this.inputs.forEach((each, index) => this.#view(index, each).set(arrays[index]));
+    this.#call();
+    return Object.fromEntries(this.outputs.map((each, index) => [each.name, this.#view(this.inputs.length + index, each).slice()]));
+  }
+
+  /** Computes the outputs of a picture, such as a canvas's ImageData, of the network's size: of each colour, from 0 to 1, (colour - mean) / std. */
+  runImage({ data, width, height }, { mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] } = {}) {
+    const size = this.imageSize;
+    if (!size) throw new TypeError(`the network takes ${this.inputs.map(describe).join(", ")}: no picture`);
+    if (width !== size.width || height !== size.height)
+      throw new RangeError(`the picture has ${width}x${height} pixels; the network takes ${size.width}x${size.height}`);
+    const pixels = width * height, array = new Float32Array(3 * pixels);
+    for (let pixel = 0; pixel < pixels; pixel++)
+      for (let colour = 0; colour < 3; colour++)
+        array[size.channelsLast ? 3 * pixel + colour : colour * pixels + pixel] = (data[4 * pixel + colour] / 255 - mean[colour]) / std[colour];
+    return this.run(array);
+  }
+
+  /** Size of the pictures that it takes; undefined: it takes none. */
+  get imageSize() {
+    const [{ shape, dtype } = { shape: [] }] = this.inputs;
+    if (this.inputs.length !== 1 || shape.length !== 4 || shape[0] !== 1 || dtype !== "float32") return undefined;
+    if (shape[1] === 3) return { width: shape[3], height: shape[2], channelsLast: false };
+    return shape[3] === 3 ? { width: shape[2], height: shape[1], channelsLast: true } : undefined;
+  }
+
+  /** Seconds of each step of a call with the same inputs as the last. */
+  times() {
+    this.#argument(1, BigInt(this.#seconds));
+    try {
+      this.#call();
+    } finally {
+      this.#argument(1, 0n);
+    }
+    const seconds = new Float64Array(this.#exports.memory.buffer, this.#seconds, this.#steps.length);
+    return this.#steps.map(({ function: name }, index) => ({ name, seconds: seconds[index] })).filter(({ seconds }) => seconds >= 0);
+  }
+
+  #inputs(given) {
+    const wanted = this.inputs.map(describe).join(", ");
+    const byName = ArrayBuffer.isView(given) && this.inputs.length === 1 ? { [this.inputs[0].name]: given } : given;
+    if (byName === null || typeof byName !== "object" || ArrayBuffer.isView(byName)) throw new TypeError(`give typed arrays by name; the network takes ${wanted}`);
+    const strange = Object.keys(byName).find((name) => !this.inputs.some((each) => each.name === name));
+    if (strange !== undefined) throw new TypeError(`given is ${strange}; the network takes ${wanted}`);
+    return this.inputs.map((each) => {
+      const array = byName[each.name], type = ARRAYS[each.dtype];
+      if (!(array instanceof type)) throw new TypeError(`${each.name} is no ${type.name}; the network takes ${wanted}`);
+      if (array.length !== count(each)) throw new RangeError(`${each.name} has ${array.length} elements; the network takes ${wanted}`);
+      return array;
+    });
+  }
+
+  #call() {
+    this.#check(this.#exports.__tvm_ffi_tvmconv_network(0, this.#arguments, this.#places.length + 2, this.#arguments + 16 * (this.#places.length + 2)));
+  }
+
+  #check(status) {
+    if (status === 0) return;
+    const bytes = this.#bytes(), from = this.#exports.tvmconv_raised() >>> 0;
+    throw new Error(new TextDecoder().decode(bytes.slice(from, bytes.indexOf(0, from))));
+  }
+
+  #place(size, what) {
+    const place = this.#exports.tvmconv_place(size) >>> 0;
+    if (place === 0) throw new RangeError(`there is no memory for ${what}: ${size} bytes`);
+    return place;
+  }
+
+  #argument(index, value) {
+    const view = new DataView(this.#exports.memory.buffer);
+    view.setInt32(this.#arguments + 16 * index, 1, true); /* an integer */
+    view.setBigInt64(this.#arguments + 16 * index + 8, value, true);
+  }
+
+  #view(index, each) {
+    return new ARRAYS[each.dtype](this.#exports.memory.buffer, this.#places[index], count(each));
+  }
+
+  #bytes() {
+    return new Uint8Array(this.#exports.memory.buffer);
+  }
+}

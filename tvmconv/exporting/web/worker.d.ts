@@ -1,0 +1,15 @@
+import type { ImageSize, Normalization, Picture, Tensor, TensorArray } from "./model.js";
+
+export interface WorkerNetwork {
+  readonly inputs: Tensor[];
+  readonly outputs: Tensor[];
+  readonly target: string;
+  readonly imageSize: ImageSize | undefined;
+  run(inputs: TensorArray | Record<string, TensorArray>): Promise<Record<string, TensorArray>>;
+  runImage(picture: Picture, options?: Normalization): Promise<Record<string, TensorArray>>;
+  times(): Promise<{ name: string; seconds: number }[]>;
+  close(): void;
+}
+
+/** Loads the network in a worker of its own. */
+export function loadInWorker(url?: string | URL): Promise<WorkerNetwork>;

@@ -1,0 +1,107 @@
+"""Export a compiled network for browsers: modules of WebAssembly, the weights, and what loads and shows them."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..checks import as_path
+from ..errors import SourceError
+from ..runtime.bundle import check_name as check_path
+from ..runtime.kernel_object import with_custom_section
+from ..version import __version__
+from .exporter import DESCRIPTION, check_replaceable, replacing
+from .network_header import weight_bytes
+from .network_part import NetworkPart
+
+_FILES = Path(__file__).with_name("web")
+# Addresses have 32 bits; some memory is the allocator's.
+MOST_BYTES = 2**32 - 2**26
+_MODULES = "/* MODULES */ []"
+
+
+def export_web(parts: Mapping[str, NetworkPart], model: str, path: str | os.PathLike[str]) -> Path:
+    """Write a network for browsers into the folder `path`.
+
+    An earlier export that is there is replaced whole, once the new one is complete.
+
+    Parameters
+    ----------
+    parts
+        By the names of targets, the best first, modules of the same network, as :func:`tvmconv.network.compile.export_parts` returns them.
+    model
+        What it was made of, for people.
+    path
+        The folder to make. Missing parents are made.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If `path` is no path.
+    BundleError
+        If something else is at `path`.
+    SourceError
+        If the network takes more memory than 32-bit addresses reach.
+    """
+    path = check_web(path)
+    first = next(iter(parts.values()))
+    if first.description["peak_bytes"] > MOST_BYTES:
+        raise SourceError(
+            f"{model} takes {first.description['peak_bytes'] / 1e9:.1f} GB in a call; WebAssembly has addresses for {MOST_BYTES / 1e9:.1f}"
+        )
+    with replacing(path) as folder:
+        _write(parts, model, folder)
+    return path
+
+
+def check_web(path: str | os.PathLike[str]) -> Path:
+    """Return the folder's path, before minutes are spent; errors are those of :func:`export_web`."""
+    path = as_path("path", path)
+    check_path(path)
+    check_replaceable(path)
+    return path
+
+
+def _write(parts: Mapping[str, NetworkPart], model: str, folder: Path) -> None:
+    first = next(iter(parts.values()))
+    files = {target: f"model{target.removeprefix('wasm32')}.wasm" for target in parts}
+    modules = [{"file": files[target], "features": part.description["features"]} for target, part in parts.items()]
+    for target, part in parts.items():
+        known = ("target", "inputs", "outputs", "steps", "arena_bytes")
+        described = {key: part.description[key] for key in known} | {"weight_bytes": weight_bytes(part)}
+        content = json.dumps({"tvmconv": __version__, **described}).encode()
+        (folder / files[target]).write_bytes(with_custom_section(part.object, "tvmconv.description", content))
+    with (folder / "model.weights").open("wb") as file:
+        for offset, array in first.weights:
+            file.seek(offset)
+            file.write(array.tobytes())
+    for source in _FILES.iterdir():
+        (folder / source.name).write_text(
+            source.read_text().replace(_MODULES, json.dumps(modules)).replace("MODEL", html.escape(model))
+        )
+    name = re.sub(r"[^a-z0-9._-]+", "-", Path(model).stem.lower()).strip("-._") or "model"
+    package = {
+        "name": name,
+        "version": "1.0.0",
+        "description": f"{model}, compiled by tvmconv {__version__}",
+        "type": "module",
+        "exports": {".": {"types": "./model.d.ts", "default": "./model.js"}, "./*": "./*"},
+        "files": [*files.values(), "model.weights", "*.js", "*.d.ts", "index.html"],
+    }
+    (folder / "package.json").write_text(json.dumps(package, indent=2) + "\n")
+    (folder / DESCRIPTION).write_text(
+        json.dumps(
+            {"tvmconv": __version__, "format": "tvmconv-web", "format_version": 1, "model": model, **first.description},
+            indent=1,
+        )
+        + "\n"
+    )

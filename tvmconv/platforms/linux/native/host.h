@@ -1,0 +1,97 @@
+/* Weights of a network, a lock, and a clock, for its executor (tvmconv/network/emit/native/executor.c), which has `failed` and `no_memory`.
+ *
+ * The library's file goes on behind what the loader maps of it: weights, from the beginning of a page, a description, and an end
+ * that says where they are (tvmconv/runtime/networks/file.py); if it has several networks, the same for each. Weights are mapped
+ * read-only, so they are read when first used, and processes share them; in huge pages, where the system has the file in such
+ * (Linux 6.18 on ext4 does). */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define IDENTITY_BYTES 32u
+static const char MAGIC[16] = "tvmconv network";
+
+typedef struct { /* the last bytes of the file */
+  uint64_t weights, weight_bytes, description, description_bytes;
+  char identity[IDENTITY_BYTES];
+  char magic[16];
+} End;
+
+typedef struct {
+  unsigned char* space; /* addresses, some of which the weights have */
+  uint64_t space_bytes;
+  const unsigned char* bytes;
+} Weights;
+
+/* Lock of the free instances of all networks of a library. A fork takes it, so that no child finds it taken. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static void lock(void) { pthread_mutex_lock(&mutex); }
+static void unlock(void) { pthread_mutex_unlock(&mutex); }
+__attribute__((constructor)) static void prepare_forks(void) { pthread_atfork(lock, unlock, unlock); }
+
+/* Weights of a program that has them in itself. */
+extern unsigned char tvmconv_network_weights[] __attribute__((weak));
+
+/* Maps a part of a file, as far behind a huge page as it is in the file, for else it cannot be mapped in such; returns 0, or -1. */
+static int map_part(Weights* weights, int file, uint64_t offset, uint64_t bytes) {
+  if (bytes == 0) return 0;
+  weights->space_bytes = bytes + HUGE_PAGE_BYTES;
+  void* space = mmap(NULL, weights->space_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return -1;
+  weights->space = space;
+  unsigned char* start = weights->space + (offset - (uintptr_t)space) % HUGE_PAGE_BYTES;
+  if (mmap(start, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, (off_t)offset) == MAP_FAILED) {
+    munmap(space, weights->space_bytes);
+    return -1;
+  }
+  advise_huge(start, bytes);
+  weights->bytes = start;
+  return 0;
+}
+
+/* Reads an end that stands before a place; returns whether there is one. */
+static int read_end(int file, off_t place, End* end) {
+  return place > (off_t)sizeof *end && pread(file, end, sizeof *end, place - (off_t)sizeof *end) == (ssize_t)sizeof *end &&
+         memcmp(end->magic, MAGIC, sizeof MAGIC) == 0 && end->weights < (uint64_t)place &&
+         end->weight_bytes <= (uint64_t)place - end->weights;
+}
+
+/* Maps the weights behind the library that this function is in; returns 0, or raises. */
+static int map_weights(Weights* weights) {
+  if (tvmconv_network_weights != NULL) {
+    weights->bytes = tvmconv_network_weights;
+    return 0;
+  }
+  Dl_info info;
+  if (dladdr(MAGIC, &info) == 0) return failed("RuntimeError", "the loader does not tell where the network's file is");
+  int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return failed("RuntimeError", "the network's file is gone, and its weights with it");
+  struct stat status;
+  End end;
+  off_t size = fstat(file, &status) == 0 ? status.st_size : 0;
+  int there = read_end(file, size, &end), own = 0;
+  const int whole = there;
+  while (there && !(own = memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) == 0))
+    there = read_end(file, (off_t)end.weights, &end); /* of the network before */
+  if (!own) {
+    close(file);
+    return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
+                                        : "the network's file is cut off: its weights are missing");
+  }
+  int mapped = map_part(weights, file, end.weights, end.weight_bytes);
+  close(file);
+  return mapped == 0 ? 0 : no_memory();
+}
+
+static void unmap_weights(Weights* weights) {
+  if (weights->space) munmap(weights->space, weights->space_bytes);
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}

@@ -1,0 +1,9 @@
+/* Memory of Linux, for launcher.c and executor.c. */
+#pragma once
+#include <stdint.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE_BYTES (2u << 20)
+
+/* Asks for huge pages. */
+static inline void advise_huge(void* place, uint64_t bytes) { madvise(place, bytes, MADV_HUGEPAGE); }

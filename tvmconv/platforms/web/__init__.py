@@ -1,0 +1,43 @@
+"""The web: modules of WebAssembly, which need nothing of their surroundings; one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..platform import Platform
+
+# The stack lies first: one that is too small then ends in an error, and not in other data.
+_LINK_FLAGS = (
+    "-mexec-model=reactor",
+    "-O2",
+    "-Wl,--export-dynamic",
+    "-Wl,--strip-debug",
+    "-Wl,--gc-sections",
+    "-Wl,--fatal-warnings",
+    "-Wl,-z,stack-size=262144",
+)
+_KEPT = """\
+.section .custom_section.{section},"",@
+.incbin "{file}"
+"""
+
+
+def _exports(names: Sequence[str]) -> str:
+    """No list: whatever is not hidden is visible."""
+    return ""
+
+
+PLATFORM = Platform(
+    name="WebAssembly",
+    library_suffix=".wasm",
+    compile_flags=("-std=gnu11", "-O2", "-g0", "-fvisibility=hidden", "-mbulk-memory", "-Wall", "-Werror"),
+    link_flags=_LINK_FLAGS,
+    exports=_exports,
+    kept=_KEPT,
+    services=("launcher", "services"),
+    zig_suffix="",
+    native=Path(__file__).with_name("native"),
+    has_parts=False,
+    runner="tvmconv.runtime.emulation.node",
+)
