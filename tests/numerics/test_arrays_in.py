@@ -93,7 +93,7 @@ KINDS: dict[str, tuple[Callable[[], Any], str | None]] = {
     "big-endian": (lambda: BASE.astype(">f4"), "other byte order"),
     "float64": (lambda: BASE.astype(np.float64), "float64"),
     "float16": (lambda: BASE.astype(np.float16), ""),
-    "int32": (lambda: BASE.astype(np.int32), "int32"),
+    "int32": (lambda: BASE.astype(np.int32), "32"),
     "complex": (lambda: BASE.astype(np.complex64), "complex64"),
     "object": (lambda: BASE.astype(object), "object"),
     "text": (lambda: BASE.astype(str), "str"),

@@ -101,10 +101,9 @@ class Network:
         self._signatures = {row["function"]: row["signature"] for row in self.description["report"] if row["function"]}
         self._steps = self.description["steps"]
         try:
-            library = NativeLibrary(path)
+            self._library = library = NativeLibrary(path)
             self._run = library["tvmconv_network"]
             self._run_with = {which: library[f"tvmconv_network_with_{which}"] for which in ("threads", "openmp")}
-            self._measure = library["tvmconv_network_measure"]
             self._handle = library["tvmconv_network_open"]()
             self._arena_limit = arena_limit
             if arena_limit and self.extents:
@@ -228,7 +227,7 @@ class Network:
         ranks = [len(each.shape) for each in self.outputs]
         numbers = np.zeros(max(sum(ranks), 1), np.int64)
         try:
-            size = self._measure(self._handle, *extents, numbers.ctypes.data, sum(ranks))
+            size = self._library["tvmconv_network_measure"](self._handle, *extents, numbers.ctypes.data, sum(ranks))
         except ValueError as error:
             sizes = (f"{each.name} of {size * each.multiple}" for each, size in zip(self.extents, extents, strict=True))
             raise InputError(f"the network does not take {', '.join(sizes)}: {error}; give other extents") from None
