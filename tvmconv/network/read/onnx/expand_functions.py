@@ -25,7 +25,8 @@ def expand_functions(model: ModelProto, source: str) -> ModelProto | None:
 
     What shapes decide in it is to be computed after.
     """
-    found = [node for node in model.graph.node if node.domain in _ONNX and is_lacking(node.op_type)]
+    drop_unread(model)
+    found = [node for node in model.graph.node if node.domain in _ONNX and _is_to_expand(node)]
     if not found:
         return None
     version = next(each.version for each in model.opset_import if each.domain in _ONNX)
@@ -78,6 +79,22 @@ def _replace(names: Any, others: Sequence[str]) -> None:
     others = list(others)
     del names[:]
     names.extend(others)
+
+
+# Operators whose outputs after the first are optional.
+_OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
+
+
+def drop_unread(model: ModelProto) -> None:
+    """Leave out optional outputs that nobody reads, such as the indices of a MaxPool, which the frontend lacks."""
+    read = {*used_names(model.graph), *(each.name for each in model.graph.output)}
+    for node in model.graph.node:
+        while node.op_type in _OPTIONAL and len(node.output) > 1 and node.output[-1] not in read:
+            del node.output[-1]
+
+
+def _is_to_expand(node: NodeProto) -> bool:
+    return is_lacking(node.op_type) or (node.op_type == "LayerNormalization" and len(node.output) > 1)
 
 
 @cache

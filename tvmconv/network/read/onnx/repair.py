@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 
 from ....errors import SourceError
-from ....frontends.onnx.graph import attributes_of, used_names
+from ....frontends.onnx.graph import attributes_of
 from ....frontends.onnx.rules import node_problem
 from .constants import add_constant, compute
 from .decompose import DECOMPOSED, decompose
-from .expand_functions import types_of
+from .expand_functions import drop_unread, types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
 from .quantized_operators import OF_DEQUANTIZED
 from .resize import resize
@@ -40,8 +40,6 @@ _NAMES = {
 }
 # Operators whose outputs have as many elements as numbers decide, and how many of their inputs decide it.
 COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
-# Operators whose outputs after the first are optional.
-_OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
 
 def repair(model: ModelProto, source: str) -> ModelProto:
@@ -54,7 +52,7 @@ def repair(model: ModelProto, source: str) -> ModelProto:
     """
     if not any(node.op_type in _NAMES or node.op_type in COUNTING for node in model.graph.node):
         return model
-    _drop_unread(model)
+    drop_unread(model)
     shapes, types = _infer(model)
     nodes: list[NodeProto] = []
     for node in model.graph.node:
@@ -97,8 +95,6 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return _dequantize(node, given, model)
     if node.op_type in DECOMPOSED and (node.op_type != "MaxPool" or len(node.output) > 1):
         return decompose(node, shapes, types, model)
-    if node.op_type == "LayerNormalization" and len(node.output) > 1:
-        raise ValueError(f"gives {node.output[-1]!r}, too")
     if node.op_type in GATES:
         return unroll(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "Pad":
@@ -144,14 +140,6 @@ def _align(node: NodeProto, given: dict[str, Any], types: dict[str, int], model:
     node.input[1] = scaled.output[0]
     set_attributes(node, given)
     return [scaled, node]
-
-
-def _drop_unread(model: ModelProto) -> None:
-    """Leave out optional outputs that nobody reads, such as the indices of a MaxPool, which the frontend lacks."""
-    read = {*used_names(model.graph), *(each.name for each in model.graph.output)}
-    for node in model.graph.node:
-        while node.op_type in _OPTIONAL and len(node.output) > 1 and node.output[-1] not in read:
-            del node.output[-1]
 
 
 def _infer(model: ModelProto) -> tuple[Shapes, dict[str, int]]:
