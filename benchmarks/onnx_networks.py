@@ -72,12 +72,27 @@ def make_ready(name: str, folder: Path, layout: str | None) -> None:
     if (folder / "network.so").exists():
         return
     from tvmconv.network.compile import build
-    from tvmconv.network.read.onnx.reader import fix_shapes, read_onnx
+    from tvmconv.network.read.onnx.reader import read_onnx
+
+    shape = write_model(name, folder)
+    np.save(folder / "input.npy", np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    build(read_onnx(str(folder / "model.onnx")), folder / "network.so", layout=layout)
+
+
+def write_model(name: str, folder: Path) -> tuple[int, ...]:
+    """Write a network as ``model.onnx`` of fixed shapes into a folder; return its input's shape.
+
+    Raises
+    ------
+    SourceError
+        If the package that ships it is not installed.
+    """
+    from tvmconv.network.read.onnx.reader import fix_shapes
 
     if name in NETWORKS:
         source = str(folder / "exported.onnx")
         exporter = Worker(export_model, 2, torch=True)
-        shape = exporter.call((name, source))
+        shape: tuple[int, ...] = exporter.call((name, source))
         exporter.close()
     else:
         package, file, shape = SHIPPED[name]
@@ -85,10 +100,8 @@ def make_ready(name: str, folder: Path, layout: str | None) -> None:
         if found is None or not found.submodule_search_locations:
             raise SourceError(f"the package {package} is not installed: pip install --no-deps {package}")
         source = str(Path(found.submodule_search_locations[0]) / file)
-    bucket = Bucket({"": shape})
-    (folder / "model.onnx").write_bytes(fix_shapes(source, bucket).SerializeToString())
-    np.save(folder / "input.npy", np.random.default_rng(0).standard_normal(shape).astype(np.float32))
-    build(read_onnx(source, bucket), folder / "network.so", layout=layout)
+    (folder / "model.onnx").write_bytes(fix_shapes(source, Bucket({"": shape})).SerializeToString())
+    return shape
 
 
 def _times(folder: Path, seconds: float, threads: int, clock: str) -> tuple[str, ...]:
