@@ -36,7 +36,7 @@ PACKAGE = "onnxruntime-web"
 DEFAULT = ("mobilenet_v3_large", "resnet50", "efficientnet_b0", "unet", "detector")
 ROUNDS = 3
 LIBRARIES = ("ours", "onnxruntime")
-_CODE = {"ours": "model-relaxed.wasm", "onnxruntime": "ort-wasm-simd-threaded.wasm"}
+_CODE = {"ours": "model-relaxed-threads.wasm", "onnxruntime": "ort-wasm-simd-threaded.wasm"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--peer", type=Path, help=f"folder of the unpacked package {PACKAGE}; default: npm fetches it")
     parser.add_argument("--folder", type=Path, help="keeps what was compiled for another run")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each in each round, default %(default)s")
-    parser.add_argument("--threads", type=int, default=1, help="of onnxruntime-web, default %(default)s; ours has one")
+    parser.add_argument("--threads", type=int, default=1, help="default %(default)s")
     arguments = parser.parse_args(argv)
     rows = []
     try:

@@ -72,7 +72,28 @@ def test_kernels_are_exact(target: str, tmp_path: Path) -> None:
 def test_answers_are_those_of_onnxruntime(features: tuple[str, ...], file: str, folder: Path) -> None:
     arrays = random_arrays(tensors_of(json.loads((folder / "export.json").read_text()), "inputs"))
     expected = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, arrays)
-    assert_near(list(run_web(folder, arrays, features).values()), expected, 16 * 9, 2)
+    one = run_web(folder, arrays, features)
+    assert_near(list(one.values()), expected, 16 * 9, 2)
+    for threads in (2, 5):
+        for name, array in run_web(folder, arrays, features, threads).items():
+            np.testing.assert_array_equal(array, one[name])
+
+
+@needs_web
+def test_threads_end_and_begin_loops_many_times(folder: Path) -> None:
+    script = """
+    const one = await load(undefined, { threads: 1 }), three = await load(undefined, { threads: 3 });
+    const given = Object.fromEntries(one.inputs.map((each) => [each.name, arrayOf(each).map((_, index) => (index % 7) - 3)]));
+    const expected = Object.values(one.run(given));
+    let same = 0;
+    for (let call = 0; call < 300; call++) same += Object.values(three.run(given)).every((array, at) => array.every((each, index) => each === expected[at][index]));
+    three.close();
+    console.log(one.threads, three.threads, same);
+    for (const threads of [0, 1.5, "2"]) await load(undefined, { threads }).catch((error) => console.log(error.name, error.message));
+    """
+    first, *refused = in_node(folder, script).splitlines()
+    assert first == "1 3 300"
+    assert refused == [f"RangeError threads is {each}; allowed: a whole number from 1 on" for each in ("0", "1.5", "2")]
 
 
 @needs_web
@@ -144,7 +165,8 @@ def test_an_engine_without_vectors_is_refused(folder: Path) -> None:
 @needs_web
 def test_the_folder_is_a_package(folder: Path, tmp_path: Path) -> None:
     assert {each.name for each in folder.iterdir()} == {
-        *("model.wasm", "model-relaxed.wasm", "model.weights", "model.js", "worker.js", "model.d.ts", "worker.d.ts"),
+        *(f"model{each}.wasm" for each in ("", "-threads", "-relaxed", "-relaxed-threads")),
+        *("model.weights", "model.js", "worker.js", "threads.js", "model.d.ts", "worker.d.ts"),
         *("index.html", "serve.py", "package.json", "export.json"),
     }
     module = (folder / "model.wasm").read_bytes()

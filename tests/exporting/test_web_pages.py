@@ -28,9 +28,10 @@ PAGE = """
   const answer = { isolated: crossOriginIsolated };
   try {
     const x = new Float32Array(360).map((_, index) => ((index * 37) % 256) / 128 - 1);
-    const here = await load(), there = await loadInWorker();
+    const here = await load(undefined, { threads: 1 }), there = await loadInWorker(undefined, { threads: 3 });
     answer.here = Array.from(here.run({ x }).y);
     answer.there = Array.from((await there.run({ x })).y);
+    answer.threads = [here.threads, there.threads];
     answer.refused = await there.run({ z: x }).catch((error) => `${error.name} ${error.message}`);
     const text = () => document.querySelector("iframe").contentDocument.querySelector("pre")?.textContent ?? "loading";
     while (text() === "loading") await new Promise((resolve) => setTimeout(resolve, 20));
@@ -53,6 +54,6 @@ def test_pages_and_workers_compute_the_network(tmp_path: Path) -> None:
     x = ((np.arange(360) * 37) % 256 / 128 - 1).astype(np.float32).reshape(SHAPE)
     (expected,) = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     assert_near([np.array(answer["here"], np.float32).reshape(expected.shape)], [expected], 27, 1)
-    assert answer["there"] == answer["here"] and answer["isolated"]
+    assert answer["there"] == answer["here"] and answer["isolated"] and answer["threads"] == [1, 3]
     assert answer["refused"].startswith("TypeError given is z; the network takes x (1x3x12x10 float32)")
     assert "ran in" in answer["shown"] and "y: greatest of 480" in answer["shown"], answer["shown"]

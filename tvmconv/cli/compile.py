@@ -183,7 +183,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(arguments.output)
     with stage("compare"):
         if arguments.format == "web":
-            lacking = "; ".join(filter(None, (_compare_web(arguments, source, part) for part in parts.values())))
+            lacking = "; ".join(
+                filter(
+                    None,
+                    (_compare_web(arguments, source, part, threads) for part in parts.values() for threads in (1, 2)),
+                )
+            )
         elif arguments.format == "plan":  # C's test does it
             lacking = _compare(arguments, source)
     if lacking and arguments.require_comparison:
@@ -253,14 +258,15 @@ def _compare(arguments: argparse.Namespace, source: Source) -> str:
     return _differ(arguments, source, answers)
 
 
-def _compare_web(arguments: argparse.Namespace, source: Source, part: NetworkPart) -> str:
-    """Compare a module's answers, in Node, with those of the model's library; return why that cannot be."""
+def _compare_web(arguments: argparse.Namespace, source: Source, part: NetworkPart, threads: int) -> str:
+    """Compare a module's answers, in Node, by so many threads, with those of the model's library; return why that cannot be."""
     from ..runtime.networks.tensors import random_arrays, tensors_of
     from ..runtime.networks.web import run_web
 
     def answers() -> tuple[dict[str, Array], list[Array]]:
         arrays = random_arrays(tensors_of(part.description, "inputs"))
-        return run_web(Path(arguments.output), arrays, part.description["features"]), source.answers(arrays)
+        found = run_web(Path(arguments.output), arrays, part.description["features"], threads)
+        return found, source.answers(arrays)
 
     return _differ(arguments, source, answers)
 

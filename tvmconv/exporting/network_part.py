@@ -36,9 +36,12 @@ class NetworkPart:
         What a network's library says of itself, with ``"inputs"`` and ``"outputs"``.
     identity
         What the end of the library's file has, too.
+    threaded
+        The same library with threads, where the platform has both (`Platform.threaded`).
     """
 
     object: bytes
     weights: tuple[tuple[int, np.ndarray], ...]
     description: Mapping[str, Any]
     identity: str
+    threaded: bytes | None = None

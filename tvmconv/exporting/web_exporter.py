@@ -73,13 +73,16 @@ def check_web(path: str | os.PathLike[str]) -> Path:
 
 def _write(parts: Mapping[str, NetworkPart], model: str, folder: Path) -> None:
     first = next(iter(parts.values()))
-    files = {target: f"model{target.removeprefix('wasm32')}.wasm" for target in parts}
-    modules = [{"file": files[target], "features": part.description["features"]} for target, part in parts.items()]
+    modules = []
     for target, part in parts.items():
         known = ("target", "inputs", "outputs", "steps", "arena_bytes")
         described = {key: part.description[key] for key in known} | {"weight_bytes": weight_bytes(part)}
         content = json.dumps({"tvmconv": __version__, **described}).encode()
-        (folder / files[target]).write_bytes(with_custom_section(part.object, "tvmconv.description", content))
+        for library, kind in ((part.threaded, "-threads"), (part.object, "")):
+            if library is not None:
+                name = f"model{target.removeprefix('wasm32')}{kind}.wasm"
+                (folder / name).write_bytes(with_custom_section(library, "tvmconv.description", content))
+                modules.append({"file": name, "features": part.description["features"], "threads": bool(kind)})
     with (folder / "model.weights").open("wb") as file:
         for offset, array in first.weights:
             file.seek(offset)
@@ -95,7 +98,7 @@ def _write(parts: Mapping[str, NetworkPart], model: str, folder: Path) -> None:
         "description": f"{model}, compiled by tvmconv {__version__}",
         "type": "module",
         "exports": {".": {"types": "./model.d.ts", "default": "./model.js"}, "./*": "./*"},
-        "files": [*files.values(), "model.weights", "*.js", "*.d.ts", "index.html"],
+        "files": ["*.wasm", "model.weights", "*.js", "*.d.ts", "index.html"],
     }
     (folder / "package.json").write_text(json.dumps(package, indent=2) + "\n")
     (folder / DESCRIPTION).write_text(

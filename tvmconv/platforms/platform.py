@@ -7,6 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+@dataclass(frozen=True)
+class Threaded:
+    """Link a network a second time, for hosts that give it threads, where a library for all hosts has one thread.
+
+    Attributes
+    ----------
+    services
+        C files in the place of the platform's.
+    compile_flags, link_flags
+        Flags for these files, and for the library, beside the platform's.
+    """
+
+    services: tuple[str, ...]
+    compile_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Platform:
     """A system that libraries are compiled for. There is one object of each, `PLATFORM` of its folder.
@@ -27,6 +44,8 @@ class Platform:
         Assembly of a section that is not loaded, with the ``{section}`` of a name, and the content of a ``{file}``.
     services
         C files of `tvmconv/lowering/native` and of `native` that every library has: what TVM's code calls, and threads.
+    threaded
+        Way to link networks with threads, too; None: all libraries have threads.
     zig_suffix
         What follows an instruction set's triple in the name by which `zig cc` knows it.
     native
@@ -44,6 +63,7 @@ class Platform:
     exports: Callable[[Sequence[str]], str]
     kept: str
     services: tuple[str, ...]
+    threaded: Threaded | None
     zig_suffix: str
     native: Path
     has_parts: bool

@@ -33,10 +33,16 @@ export interface Network {
   run(inputs: TensorArray | Record<string, TensorArray>): Record<string, TensorArray>;
   runImage(picture: Picture, options?: Normalization): Record<string, TensorArray>;
   times(): { name: string; seconds: number }[];
+  readonly threads: number;
+  close(): void;
+}
+
+export interface Options {
+  threads?: number;
 }
 
 /** Returns an array of zeros for an input. */
 export function arrayOf(tensor: Tensor): TensorArray;
 
 /** Loads the network whose files are in a folder, by default that of this script. */
-export function load(url?: string | URL): Promise<Network>;
+export function load(url?: string | URL, options?: Options): Promise<Network>;

@@ -20,10 +20,17 @@ const PROBES = {
 };
 const has = (feature) => WebAssembly.validate(new Uint8Array(PROBES[feature]));
 
-/** Loads the network whose files are in a folder, by default that of this script. */
-export async function load(url = new URL("./", import.meta.url)) {
+/* Bytes of a thread's stack, and pages of 64 KB: those that a module begins with, and the most that one may say. */
+const STACK = 262144, FIRST_PAGES = 256, MOST_PAGES = 65535;
+const inNode = globalThis.process?.versions?.node !== undefined;
+
+/** Loads the network whose files are in a folder, by default that of this script, with as many threads as there are processors, or given
+ * fewer; a page that is not isolated has one. */
+export async function load(url = new URL("./", import.meta.url), { threads = globalThis.navigator?.hardwareConcurrency ?? 1 } = {}) {
+  if (!Number.isInteger(threads) || threads < 1) throw new RangeError(`threads is ${threads}; allowed: a whole number from 1 on`);
   const folder = new URL(url, import.meta.url);
-  const taken = MODULES.find(({ features }) => features.every(has));
+  const shares = threads > 1 && (globalThis.crossOriginIsolated || inNode);
+  const taken = MODULES.find(({ features, threads }) => features.every(has) && threads === shares);
   if (!taken) {
     const needed = MODULES.at(-1).features.join(" and ");
     throw new Error(
@@ -36,11 +43,30 @@ export async function load(url = new URL("./", import.meta.url)) {
   const [content] = WebAssembly.Module.customSections(module, DESCRIPTION);
   if (!content) throw new Error(`${taken.file} is no module of a network`);
   const description = JSON.parse(new TextDecoder().decode(content));
-  const { exports } = await WebAssembly.instantiate(module, { tvmconv: { now: () => performance.now() / 1e3 } });
+  const memory = shares ? sharedMemory() : undefined;
+  const { exports } = await WebAssembly.instantiate(module, { env: { memory }, tvmconv: { now: () => performance.now() / 1e3 } });
   exports._initialize();
-  const network = new Network(exports, description);
-  await network.read(await weights);
+  const network = new Network(exports, memory ?? exports.memory, description);
+  await Promise.all([network.read(await weights), network.start(shares ? threads - 1 : 0, module)]);
   return network;
+}
+
+/* An engine may keep addresses for all that memory may grow to, and have fewer. */
+function sharedMemory(maximum = MOST_PAGES) {
+  try {
+    return new WebAssembly.Memory({ initial: FIRST_PAGES, maximum, shared: true });
+  } catch (error) {
+    if (maximum <= 2 * FIRST_PAGES) throw error;
+    return sharedMemory(maximum >> 1);
+  }
+}
+
+async function openWorker() {
+  const url = new URL("threads.js", import.meta.url);
+  if (!inNode) return new Worker(url, { type: "module" });
+  const { Worker: NodeWorker } = await import(/* webpackIgnore: true */ "node:worker_threads");
+  const worker = new NodeWorker(url, { execArgv: [] }); /* not --eval and its like */
+  return Object.assign(worker, { addEventListener: (kind, listen) => worker.on(kind, (data) => listen(kind === "message" ? { data } : data)) });
 }
 
 async function open(url) {
@@ -66,18 +92,49 @@ export const arrayOf = (tensor) => new ARRAYS[tensor.dtype](count(tensor));
 
 export class Network {
   #exports;
+  #memory;
+  #workers = [];
   #places = [];
   #arguments;
   #seconds;
   #steps;
 
-  constructor(exports, description) {
+  constructor(exports, memory, description) {
     this.#exports = exports;
+    this.#memory = memory;
     this.inputs = description.inputs;
     this.outputs = description.outputs;
     this.target = description.target;
     this.#steps = description.steps;
     this.weightBytes = description.weight_bytes;
+  }
+
+  /* Starts so many workers, which run a network's loops with the thread that calls it. */
+  async start(count, module) {
+    const starts = Array.from({ length: count }, async () => {
+      /* Variables of its own lie behind its stack, which ends where they begin. */
+      const own = this.#place(STACK + this.#exports.tvmconv_thread_bytes(), "a thread") + STACK;
+      const worker = await openWorker();
+      this.#workers.push(worker);
+      await new Promise((resolve, reject) => {
+        worker.addEventListener("message", resolve);
+        worker.addEventListener("error", (event) => reject(new Error(`a thread failed: ${event.message}`)));
+        worker.postMessage({ module, memory: this.#memory, own });
+      });
+      worker.unref?.(); /* Node ends though threads wait */
+    });
+    await Promise.all(starts);
+  }
+
+  /** Threads that compute, of which the caller is one. */
+  get threads() {
+    return this.#workers.length + 1;
+  }
+
+  /** Ends the threads; the network computes no more. */
+  close() {
+    for (const worker of this.#workers) worker.terminate();
+    this.#exports = undefined;
   }
 
   /* Takes the weights as they come, and opens the network. */
@@ -97,7 +154,7 @@ export class Network {
     this.#arguments = this.#place(16 * (ends.length + 3), "arguments");
     const result = this.#arguments + 16 * (ends.length + 2);
     this.#check(this.#exports.__tvm_ffi_tvmconv_network_open(0, 0, 0, result));
-    const handle = new DataView(this.#exports.memory.buffer).getBigInt64(result + 8, true);
+    const handle = new DataView(this.#memory.buffer).getBigInt64(result + 8, true);
     [handle, 0n, ...this.#places.map(BigInt)].forEach((value, index) => this.#argument(index, value));
   }
 
@@ -138,7 +195,7 @@ export class Network {
     } finally {
       this.#argument(1, 0n);
     }
-    const seconds = new Float64Array(this.#exports.memory.buffer, this.#seconds, this.#steps.length);
+    const seconds = new Float64Array(this.#memory.buffer, this.#seconds, this.#steps.length);
     return this.#steps.map(({ function: name }, index) => ({ name, seconds: seconds[index] })).filter(({ seconds }) => seconds >= 0);
   }
 
@@ -173,16 +230,16 @@ export class Network {
   }
 
   #argument(index, value) {
-    const view = new DataView(this.#exports.memory.buffer);
+    const view = new DataView(this.#memory.buffer);
     view.setInt32(this.#arguments + 16 * index, 1, true); /* an integer */
     view.setBigInt64(this.#arguments + 16 * index + 8, value, true);
   }
 
   #view(index, each) {
-    return new ARRAYS[each.dtype](this.#exports.memory.buffer, this.#places[index], count(each));
+    return new ARRAYS[each.dtype](this.#memory.buffer, this.#places[index], count(each));
   }
 
   #bytes() {
-    return new Uint8Array(this.#exports.memory.buffer);
+    return new Uint8Array(this.#memory.buffer);
   }
 }

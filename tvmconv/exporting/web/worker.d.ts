@@ -1,4 +1,4 @@
-import type { ImageSize, Normalization, Picture, Tensor, TensorArray } from "./model.js";
+import type { ImageSize, Normalization, Options, Picture, Tensor, TensorArray } from "./model.js";
 
 export interface WorkerNetwork {
   readonly inputs: Tensor[];
@@ -8,8 +8,9 @@ export interface WorkerNetwork {
   run(inputs: TensorArray | Record<string, TensorArray>): Promise<Record<string, TensorArray>>;
   runImage(picture: Picture, options?: Normalization): Promise<Record<string, TensorArray>>;
   times(): Promise<{ name: string; seconds: number }[]>;
-  close(): void;
+  readonly threads: number;
+  close(): Promise<void>;
 }
 
 /** Loads the network in a worker of its own. */
-export function loadInWorker(url?: string | URL): Promise<WorkerNetwork>;
+export function loadInWorker(url?: string | URL, options?: Options): Promise<WorkerNetwork>;

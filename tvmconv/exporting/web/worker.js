@@ -6,8 +6,8 @@
  */
 import { load } from "./model.js";
 
-/** Loads the network in a worker of its own, whose methods return promises. */
-export async function loadInWorker(url = new URL("./", import.meta.url)) {
+/** Loads the network in a worker of its own, whose methods return promises; `options` are those of load. */
+export async function loadInWorker(url = new URL("./", import.meta.url), options = {}) {
   const worker = new Worker(import.meta.url, { type: "module", name: "tvmconv" });
   const calls = new Map();
   let last = 0;
@@ -26,13 +26,13 @@ export async function loadInWorker(url = new URL("./", import.meta.url)) {
       calls.set(++last, { resolve, reject });
       worker.postMessage({ number: last, method, given });
     });
-  const facts = await call("load", String(new URL(url, import.meta.url)));
+  const facts = await call("load", String(new URL(url, import.meta.url)), options);
   return {
     ...facts,
     run: (inputs) => call("run", inputs),
     runImage: ({ data, width, height }, options) => call("runImage", { data, width, height }, options),
     times: () => call("times"),
-    close: () => worker.terminate(),
+    close: () => call("close").finally(() => worker.terminate()),
   };
 }
 
@@ -42,8 +42,8 @@ if (globalThis.WorkerGlobalScope !== undefined && globalThis.name === "tvmconv")
     try {
       if (method === "load") {
         network = await load(...given);
-        const { inputs, outputs, target, imageSize } = network;
-        globalThis.postMessage({ number, value: { inputs, outputs, target, imageSize } });
+        const { inputs, outputs, target, imageSize, threads } = network;
+        globalThis.postMessage({ number, value: { inputs, outputs, target, imageSize, threads } });
       } else globalThis.postMessage({ number, value: network[method](...given) });
     } catch ({ name, message }) {
       globalThis.postMessage({ number, error: { name, message } });

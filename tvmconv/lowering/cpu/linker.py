@@ -159,23 +159,25 @@ def _operator_object(name: str, flags: tuple[str, ...], isa: Isa) -> bytes:
     return compile_runtime(NATIVE / f"{name}.c", "-Wno-psabi", *flags, isa=isa)
 
 
-def runtime_objects(work: Path, isa: Isa | None = None, services: Iterable[str] | None = None) -> tuple[str, ...]:
+def runtime_objects(
+    work: Path, isa: Isa | None = None, services: Iterable[str] | None = None, flags: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     """Write the run-time services of a library as object files into the folder `work`; return their names.
 
     `isa` is the instruction set; None: this machine's. `services` are C files of `tvmconv/lowering/native`: a host may give others
-    than its platform's.
+    than its platform's. `flags` are for the C compiler.
     """
     own, platform = isa or native(), _platform(isa)
     files = [platform.service(name, NATIVE) for name in services or platform.services]
     files += sorted(own.native.glob("*.c") if own else ())
     for file in files:
-        (work / f"{file.stem}.o").write_bytes(_service_object(file, isa))
+        (work / f"{file.stem}.o").write_bytes(_service_object(file, isa, flags))
     return tuple(f"{file.stem}.o" for file in files)
 
 
 @cache
-def _service_object(file: Path, isa: Isa | None) -> bytes:
-    return compile_runtime(file, isa=isa)
+def _service_object(file: Path, isa: Isa | None, flags: tuple[str, ...]) -> bytes:
+    return compile_runtime(file, *flags, isa=isa)
 
 
 def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> bytes:

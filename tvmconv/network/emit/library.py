@@ -30,6 +30,7 @@ from ...lowering.cpu.linker import (
     operator_object,
     runtime_objects,
 )
+from ...platforms.platform import Threaded
 from ...runtime.networks.file import append
 from ...support.cache import open_cache
 from ...support.files import whole_file
@@ -101,12 +102,22 @@ def part(
         objects = _objects(plan, functions, target, identity, work)
         if target.isa.platform.has_parts:
             objects += runtime_objects(work, target.isa, ("launcher",))
-            linked = link_relocatable(work, objects, ENTRIES, target.isa)
+            linked, threaded = link_relocatable(work, objects, ENTRIES, target.isa), None
         else:
-            objects += (*runtime_objects(work, target.isa), "-lm")
-            link_objects(work, tuple(objects), work / "whole", _EXPORTS, target.isa)
-            linked = (work / "whole").read_bytes()
-    return NetworkPart(linked, tuple(_weights(plan)), {**description, **_measures(plan)}, identity)
+            linked = _link_whole(work, objects, target.isa)
+            more = target.isa.platform.threaded
+            threaded = _link_whole(work, objects, target.isa, more) if more else None
+    return NetworkPart(linked, tuple(_weights(plan)), {**description, **_measures(plan)}, identity, threaded)
+
+
+def _link_whole(work: Path, objects: list[str], isa: Isa, threaded: Threaded | None = None) -> bytes:
+    """Return the library of objects in a folder, as its platform has it or with threads."""
+    services, flags, link_flags = (
+        (threaded.services, threaded.compile_flags, threaded.link_flags) if threaded else (None, (), ())
+    )
+    services_objects = runtime_objects(work, isa, services, flags)
+    link_objects(work, (*link_flags, *objects, *services_objects, "-lm"), work / "whole", _EXPORTS, isa)
+    return (work / "whole").read_bytes()
 
 
 def _identity(plan: NetworkPlan, description: Mapping[str, Any]) -> str:

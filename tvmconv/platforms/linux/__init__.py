@@ -42,6 +42,7 @@ PLATFORM = Platform(
     exports=_exports,
     kept=_KEPT,
     services=("launcher", "shared", "pool", "openmp", "processors"),
+    threaded=None,
     zig_suffix=f".{OLDEST_GLIBC}",
     native=Path(__file__).with_name("native"),
     has_parts=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..platform import Platform
+from ..platform import Platform, Threaded
 
 # The stack lies first: one that is too small then ends in an error, and not in other data.
 _LINK_FLAGS = (
@@ -17,6 +17,16 @@ _LINK_FLAGS = (
     "-Wl,--fatal-warnings",
     "-Wl,-z,stack-size=262144",
 )
+# Flags for a module whose memory is the page's, with as many addresses as there are.
+_THREADED_FLAGS = (
+    "-mcpu=generic+atomics+bulk_memory",
+    "-Wl,--shared-memory",
+    "-Wl,--import-memory",
+    "-Wl,--initial-memory=16777216",
+    "-Wl,--max-memory=4294901760",
+)
+# Names of an allocator with a lock (services.c).
+_LOCKED = ("-Dmalloc=tvmconv_malloc", "-Dfree=tvmconv_free")
 _KEPT = """\
 .section .custom_section.{section},"",@
 .incbin "{file}"
@@ -31,11 +41,12 @@ def _exports(names: Sequence[str]) -> str:
 PLATFORM = Platform(
     name="WebAssembly",
     library_suffix=".wasm",
-    compile_flags=("-std=gnu11", "-O2", "-g0", "-fvisibility=hidden", "-mbulk-memory", "-Wall", "-Werror"),
+    compile_flags=("-std=gnu11", "-O2", "-g0", "-fvisibility=hidden", "-mbulk-memory", "-Wall", "-Werror", *_LOCKED),
     link_flags=_LINK_FLAGS,
     exports=_exports,
     kept=_KEPT,
-    services=("launcher", "services"),
+    services=("launcher", "services", "alone"),
+    threaded=Threaded(("launcher", "services", "workers"), ("-matomics",), _THREADED_FLAGS),
     zig_suffix="",
     native=Path(__file__).with_name("native"),
     has_parts=False,

@@ -22,9 +22,9 @@ EXPORT, FORMAT = "export.json", "tvmconv-web"
 
 
 def run_web(
-    folder: Path, arrays: Mapping[str, Any], features: Sequence[str], seconds: float = 600.0
+    folder: Path, arrays: Mapping[str, Any], features: Sequence[str], threads: int = 1, seconds: float = 600.0
 ) -> dict[str, Array]:
-    """Return the outputs, by name, of a network for browsers, by its own script, in an engine with some features.
+    """Return the outputs, by name, of a network for browsers, by its own script, in an engine with some features, by `threads`.
 
     Raises
     ------
@@ -45,7 +45,14 @@ def run_web(
     given = check_arrays(arrays, inputs)
     with tempfile.TemporaryDirectory(prefix="tvmconv-web-") as work:
         (Path(work) / "in").write_bytes(b"".join(each.tobytes() for each in given))
-        command = [engine.program, *filter(None, [engine.cpu]), str(_RUN), str(folder.absolute() / "model.js"), work]
+        command = [
+            engine.program,
+            *filter(None, [engine.cpu]),
+            str(_RUN),
+            str(folder.absolute() / "model.js"),
+            work,
+            str(threads),
+        ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:

@@ -1,11 +1,11 @@
-/* Calls a network for browsers in Node:  node web_run.mjs MODEL.JS FOLDER, which has the inputs, and takes the outputs. */
+/* Calls a network for browsers in Node:  node web_run.mjs MODEL.JS FOLDER THREADS; the folder has the inputs, and takes the outputs. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
-const [, , script, work] = process.argv;
+const [, , script, work, threads] = process.argv;
 const { arrayOf, load } = await import(pathToFileURL(script));
 try {
-  const network = await load();
+  const network = await load(undefined, { threads: Number(threads) });
   const content = readFileSync(`${work}/in`);
   const given = {};
   let at = 0;

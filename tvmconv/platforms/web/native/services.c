@@ -1,4 +1,5 @@
-/* Threads, errors and memory of a module: what Linux has of a pool, of tvm-ffi, and of the system. There is one thread. */
+/* Errors and memory of a module: what Linux has of tvm-ffi and of the system; its threads are those of alone.c or workers.c. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tvm/ffi/c_api.h>
@@ -7,15 +8,6 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-int tvmconv_threads(void) { return 1; }
-
-int tvmconv_parallel_for(int threads, int64_t count, Body body, void* data) {
-  (void)threads;
-  for (int64_t index = 0; index < count; index++)
-    if (body(data, index) != 0) return 1;
-  return 0;
-}
-
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {
   return tvmconv_parallel_for(threads, count, body, data);
 }
@@ -23,6 +15,29 @@ int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* dat
 int tvmconv_by_team(int threads, int (*call)(void* data), void* data) {
   (void)threads;
   return call(data);
+}
+
+/* The allocator is for one thread, and iterations of a loop have workspaces; all else that allocates is the page's thread between
+ * loops. All C files call these two (the platform's compile_flags). */
+#undef malloc
+#undef free
+void* malloc(size_t bytes);
+void free(void* place);
+static atomic_flag allocating;
+
+void* tvmconv_malloc(size_t bytes) {
+  while (atomic_flag_test_and_set(&allocating)) {
+  }
+  void* place = malloc(bytes);
+  atomic_flag_clear(&allocating);
+  return place;
+}
+
+void tvmconv_free(void* place) {
+  while (atomic_flag_test_and_set(&allocating)) {
+  }
+  free(place);
+  atomic_flag_clear(&allocating);
 }
 
 /* Message of the last error, with its kind first. */
