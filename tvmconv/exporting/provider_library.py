@@ -20,7 +20,6 @@ from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
 from .archive import FLAGS, ArchiveOptions, build_library, check_tools, fill_name, write_sources
 from .elf import move_segments
-from .filters import Blobs
 from .header import header
 from .network_part import LACKING, SHARED, NetworkPart
 from .plan import Plan, empty_plan, plan, with_targets
@@ -111,7 +110,7 @@ def _plan(bundle: str | os.PathLike[str] | None, targets: Sequence[str] | None) 
     if bundle is None:
         return empty_plan(_NAME)
     source = read_bundle(bundle)
-    planned = plan(source, _NAME, targets, layers=False)
+    planned = plan(source, _NAME, targets)
     served = [each for each in planned.functions if is_served(each.problem)]
     if not served:
         raise BundleError(
@@ -132,7 +131,7 @@ def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> s
 def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
     """Write ``provider.so`` into the folder `work`, which has the tables, of kernels and these objects."""
     _write_sources(plan, work)
-    build_library(plan, Blobs(plan, False), ArchiveOptions(), work, work)
+    build_library(plan, ArchiveOptions(), work, work)
     (work / "provider.map").write_text(_EXPORTS)
     for name, content in _compile(plan.isa).items():
         (work / name).write_bytes(content)
@@ -144,7 +143,7 @@ def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
 
 
 def _write_sources(plan: Plan, work: Path) -> None:
-    (work / f"{_NAME}.h").write_text(header(plan, False, "none"))
+    (work / f"{_NAME}.h").write_text(header(plan, "none"))
     write_sources(plan, (*PROVIDER.iterdir(), *SHARED), work)
 
 
