@@ -1,5 +1,4 @@
-// Prints where a picture has bright spots: reads a PPM of 128x96, calls the layers of the model one after the other, by threads of
-// this program.
+// Prints where a picture has bright spots: reads a PPM of 128x96, runs the model by threads of this program.
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
@@ -15,7 +14,7 @@
 
 namespace {
 
-constexpr int height = 96, width = 128, channels = 4, pixels = height * width;
+constexpr int height = 96, width = 128, pixels = height * width;
 
 class Pool {
  public:
@@ -96,12 +95,16 @@ void check(int status) {
 int main(int count, char** arguments) try {
   if (count != 2) throw std::runtime_error("usage: detect PICTURE.ppm");
   Pool pool(2);
-  check(spots_set_parallel_for(parallel_for, &pool, pool.threads()));
+  const spots_call call{parallel_for, &pool, pool.threads()};
   const std::vector<float> picture = read_picture(arguments[1]);
-  std::vector<float> bright(channels * pixels), smooth(channels * pixels), map(pixels);
-  check(spots_spots(picture.data(), bright.data()));
-  check(spots_blur(bright.data(), smooth.data()));
-  check(spots_heat(smooth.data(), map.data()));
+  std::vector<float> map(pixels);
+  const void* const inputs[] = {picture.data()};
+  void* const outputs[] = {map.data()};
+  spots_network* network = nullptr;
+  check(spots_open(&network));
+  const int status = spots_run_with(network, &call, inputs, outputs);
+  spots_close(network);
+  check(status);
   for (int y = 1; y < height - 1; ++y)
     for (int x = 1; x < width - 1; ++x) {
       const float here = map[static_cast<std::size_t>(y * width + x)];

@@ -31,16 +31,15 @@ NETWORKS = ("vad_openvino", "vad_sequence", "magika", *(pytest.param(name, marks
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in NAMES])
-@pytest.mark.parametrize("data_format", ["NCX", "NXC"])
-def test_answers(name: str, data_format: str, tmp_path: Path):
+def test_answers(name: str, tmp_path: Path):
     shipped = MODELS[name]
-    problems = [each.problem.with_(data_format=data_format) for each in shipped.read().nodes]
+    problems = [each.problem for each in shipped.read().nodes]
     bundle = build(problems, tmp_path / "model.bundle", math="strict", verify=False)
     library = export_provider(bundle, tmp_path / "model.so")
     session = _answers_rightly(name, library, tmp_path)
     ran = nodes_of(session)
     ours = [each for each in ran if "tvmconv" in each["provider"]]
-    assert len(ours) == shipped.counts[0] if data_format == "NCX" else ours
+    assert len(ours) == shipped.counts[0]
     assert not any(each["op_name"] in ("Conv", "ConvTranspose") for each in ran)
 
 

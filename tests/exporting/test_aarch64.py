@@ -1,4 +1,4 @@
-"""Libraries for 64-bit ARM, built here and run under QEMU: every kernel, layers, threads, and CPUs that lack features."""
+"""Libraries for 64-bit ARM, built here and run under QEMU: every kernel, threads, and CPUs that lack features."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from emulated import COMPILER, N1, V1, emulator_of, needs_emulator
-from models import model, save, value
-from onnx import helper, numpy_helper
 from toys import entry, small_problem, write_bundle
 
 from exporting.conftest import HERE, SMALL, STRICT, compile_spaces, run
-from tvmconv import cli, fills
+from tvmconv import fills
 from tvmconv.accuracy import difference
 from tvmconv.building.builder import build
 from tvmconv.errors import TargetError, ToolchainError
@@ -113,31 +110,6 @@ def test_a_cpu_that_lacks_features_gets_the_code(bf16_bundle: Path, tmp_path: Pa
     program = cross(tmp_path / "use.c", library, tmp_path / "use")
     assert emulated(N1_CPU, program).returncode == 0
     assert emulated("max", program).returncode == 1
-
-
-@needs_emulator
-@pytest.mark.parametrize("filters", ["inline", "file"])
-def test_layers_have_their_filters_packed(filters: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    """By the emulator, when the bundle is built: a board packs nothing."""
-    rng = np.random.default_rng(0)
-    weights: list[onnx.TensorProto] = [
-        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
-        for name, shape in {"w": (24, 8, 3, 3), "v": (24, 24, 1, 1)}.items()
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], name="first", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["r"]),  # else they are joined
-        helper.make_node("Conv", ["r", "v"], ["y"], name="second"),
-    ]
-    source = save(model(nodes, [value("x", (1, 8, 12, 12))], [value("y", None)], weights), tmp_path)
-    path = tmp_path / "net.bundle"
-    assert cli.main(["build", source, "--target", N1, "--with-filters", "--jobs", "1", "-o", str(path)]) == 0
-    library = export_c(path, tmp_path / "net", "net", filters=filters)
-    assert not [each for each in recwarn if "pack their filter" in str(each.message)]
-    assert "ULL, -1.0," not in (library / "smoke-answers.h").read_text().rpartition('{"",')[0]
-    smoke = cross(library / "smoke.c", library, tmp_path / "smoke")
-    done = emulated(N1_CPU, smoke, *([library / "net.filters"] if filters == "file" else []))
-    assert (done.returncode, done.stdout) == (0, "2 layers of models; 2 kernels, 0 wrong\n"), done.stderr
 
 
 @needs_emulator

@@ -44,9 +44,8 @@ def test_rust(conv: Path, tmp_path: Path) -> None:
 @needs_cmake
 def test_cpp(tmp_path: Path) -> None:
     run(sys.executable, EXAMPLES / "cpp/make_model.py", tmp_path / "spots.onnx")
-    arguments = ["build", str(tmp_path / "spots.onnx"), "--with-filters", "--jobs", "1"]
-    assert cli.main([*arguments, "-o", str(tmp_path / "spots.bundle")]) == 0
-    library = export_c(tmp_path / "spots.bundle", tmp_path / "spots")
+    library = tmp_path / "spots"
+    assert cli.main(["compile", str(tmp_path / "spots.onnx"), "--format", "c", "-o", str(library)]) == 0
     flags = "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror"
     run("cmake", "-S", EXAMPLES / "cpp", "-B", tmp_path / "build", f"-Dspots_DIR={library}", flags)
     run("cmake", "--build", tmp_path / "build")

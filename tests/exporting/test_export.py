@@ -1,129 +1,39 @@
-"""What an export writes: names, layers with filters, the test that goes with it, CMake and pkg-config; and what it refuses."""
+"""What an export writes: names, the test that goes with it, CMake and pkg-config; and what it refuses."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from models import model, save, value
-from onnx import helper, numpy_helper
+from models import fixed, model, save, value
+from onnx import helper
 from toys import small_problem, write_bundle
 
 from exporting.conftest import HERE, STRICT, needs_cmake, run
 from tvmconv import cli, load
-from tvmconv.errors import BundleError, InputError, TargetError, TvmconvWarning
+from tvmconv.errors import BundleError, InputError, TargetError
 from tvmconv.exporting import CMAKE
 from tvmconv.exporting.exporter import export_c
 from tvmconv.exporting.header import quote
-from tvmconv.exporting.names import kernel_name, layer_name
-from tvmconv.exporting.plan import plan
+from tvmconv.exporting.names import kernel_name, tensor_name
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import BundleTarget, read_bundle, write_manifest
-from tvmconv.runtime.node_entries import Blob
-from tvmconv.runtime.packed import plain_layout
 from tvmconv.signature import parse_signature
-
-NODES = ("/model.0/conv/Conv", "model_0.conv.Conv", 'add "this" */ /* ??/ \\ ü\n NAME_x')
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a model of three layers, of which the last adds a tensor, with names that are no identifiers."""
-    rng = np.random.default_rng(0)
-
-    def numbers(name: str, *shape: int) -> onnx.TensorProto:
-        return numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
-
-    weights = [numbers("w", 24, 8, 3, 3), numbers("b", 24), numbers("v", 24, 24, 1, 1), numbers("u", 24, 24, 3, 3)]
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], name=NODES[0], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["d"]),
-        helper.make_node("Conv", ["d", "v"], ["e"], name=NODES[1]),
-        helper.make_node("Relu", ["e"], ["r"]),  # else this layer and the next are one
-        helper.make_node("Conv", ["r", "u"], ["f"], name=NODES[2], pads=[1, 1, 1, 1]),
-        helper.make_node("Add", ["f", "d"], ["g"]),
-        helper.make_node("Relu", ["g"], ["y"]),
-    ]
-    return save(
-        model(nodes, [value("x", (1, 8, 12, 12))], [value("y", None)], weights), tmp_path_factory.mktemp("model")
-    )
-
-
-@pytest.fixture(scope="module")
-def model_bundle(source: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return its bundle, with filters, for this machine and for AVX2."""
-    path = tmp_path_factory.mktemp("bundle") / "three layers.bundle"
-    targets = ["--target", "host", "--target", "x86-64-v3"]
-    assert cli.main(["build", source, *targets, "--with-filters", "--jobs", "1", "-o", str(path)]) == 0
-    return path
-
-
-def _layer_program(folder: Path, bundle: Path, library: Path, opens: str = "") -> None:
-    """Write a program that calls all layers of `library` on arrays in files, and the arrays."""
-    described = json.loads((library / "export.json").read_text())
-    registry, rng, lines = load(bundle), np.random.default_rng(1), []
-    for number, layer in enumerate(described["layers"]):
-        node, problem = registry.node(layer["node"]), parse_signature(layer["signature"])
-        shapes = {"data": problem.data_shape} | ({"residual": problem.output_shape} if node.residual else {})
-        arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-        np.concatenate([each.ravel() for each in arrays.values()]).tofile(folder / f"{number}.in")
-        np.asarray(node(**arrays)).tofile(folder / f"{number}.right")
-        starts = [0, arrays["data"].size][: len(arrays)]
-        given = ", ".join(f"in + {start}" for start in starts)
-        lines.append(
-            f'  read_file("{number}.in", in);\n  if ({layer["function"]}({given}, out)) return 1;\n'
-            f'  read_file("{number}.right", right);\n  if (memcmp(out, right, 4 * {np.prod(problem.output_shape)})) return 2;\n'
-        )
-    (folder / "layers.c").write_text(
-        f'#include <stdio.h>\n#include <string.h>\n#include "{described["name"]}.h"\nstatic float in[100000], out[100000], right[100000];\n'
-        'static void read_file(const char *name, float *array) {\n  FILE *file = fopen(name, "rb");\n'
-        "  if (file == NULL || fread(array, 1, sizeof in, file) == 0) memset(array, 0, sizeof in);\n  if (file) fclose(file);\n}\n"
-        f"int main(void) {{\n{opens}{''.join(lines)}  return 0;\n}}\n"
-    )
-
-
-@pytest.mark.parametrize("filters", ["inline", "file"])
-def test_layers_give_the_bits_that_python_gets(filters: str, model_bundle: Path, tmp_path: Path) -> None:
-    library = export_c(model_bundle, tmp_path / "library", "net", filters=filters)
-    opens = ""
-    if filters == "file":
-        (tmp_path / "wrong").write_bytes((library / "net.filters").read_bytes()[:-1])
-        opens = (
-            "  if (net_layers[0]->run(0, (const void *const[]){in, in}, out) != net_ERROR_FILTERS) return 3;\n"
-            '  if (net_open_filters("wrong") != net_ERROR_FILTERS || net_open_filters("absent") != net_ERROR_FILTERS) return 4;\n'
-            '  if (net_open_filters("library/net.filters") || net_open_filters("library/net.filters")) return 5;\n'
-        )
-    assert "NAME_x of model.onnx" in (library / "net.h").read_text()
-    _layer_program(tmp_path, model_bundle, library, opens)
-    run("gcc", *STRICT, "layers.c", f"-I{library}", library / "libnet.a", "-o", "layers", cwd=tmp_path)
-    run("./layers", cwd=tmp_path)
-
-
-def test_layers_have_the_names_of_nodes_and_those_that_clash_a_hash(model_bundle: Path, tmp_path: Path) -> None:
-    planned = plan(read_bundle(model_bundle), "net")
-    names = {each.node.name: each.name for each in planned.layers}
-    assert re.fullmatch("model_0_conv_Conv_[0-9a-f]{8}", names[NODES[0]])
-    assert re.fullmatch("model_0_conv_Conv_[0-9a-f]{8}", names[NODES[1]]) and names[NODES[0]] != names[NODES[1]]
-    assert len(set(names.values())) == 3
 
 
 @needs_cmake
-def test_the_test_of_a_library_passes_and_fails(model_bundle: Path, tmp_path: Path) -> None:
-    """Of all targets that this machine runs; with another answer stored, it fails."""
-    for target in (None, ["x86-64-v3"]):
-        library = export_c(model_bundle, tmp_path / "net", targets=target, filters="file", shared=True)
-        build = tmp_path / "build"
-        run("cmake", "-S", library, "-B", build)
-        run("cmake", "--build", build)
-        assert "100% tests passed" in run("ctest", "--test-dir", build)
+def test_the_test_of_a_library_passes_and_fails(few_bundle: Path, tmp_path: Path) -> None:
+    """With another answer stored, it fails."""
+    library = export_c(few_bundle, tmp_path / "net", shared=True)
+    build = tmp_path / "build"
+    run("cmake", "-S", library, "-B", build)
+    run("cmake", "--build", build)
+    assert "100% tests passed" in run("ctest", "--test-dir", build)
     (build / "CMakeCache.txt").unlink()
     answers = library / "smoke-answers.h"
     text = answers.read_text()
@@ -137,35 +47,13 @@ def test_the_test_of_a_library_passes_and_fails(model_bundle: Path, tmp_path: Pa
 
 
 def test_a_library_that_runs_nowhere_here_is_tested_as_far_as_known(
-    model_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    few_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels by the reference, layers whose filters are packed not at all."""
+    """By the reference."""
     monkeypatch.setattr("tvmconv.exporting.smoke.kernel_here", lambda bundle, entry: None)
-    library = export_c(model_bundle, tmp_path / "net", "net")
-    answers = (library / "smoke-answers.h").read_text()
-    assert answers.count("ULL, -1.0,") == 1 + 3
+    library = export_c(few_bundle, tmp_path / "net", "net")
     run("gcc", *STRICT, library / "smoke.c", library / "libnet.a", "-lm", "-o", tmp_path / "smoke")
-    assert run(tmp_path / "smoke") == "3 layers of models; 3 kernels, 0 wrong\n"
-
-
-def test_filters_that_are_packed_in_each_call_are_told(model_bundle: Path, tmp_path: Path) -> None:
-    """Of a target that the building machine does not run, a bundle has filters as they are."""
-    copy = tmp_path / "net.bundle"
-    shutil.copytree(model_bundle, copy)
-    bundle, kernels, nodes = read_bundle(copy), load(copy), []
-    for node in bundle.nodes:
-        problem = parse_signature(node.signature)
-        plain = np.ones(problem.filter_shape, np.float32).tobytes()
-        digest = hashlib.sha256(plain).hexdigest()
-        (copy / "filters" / f"{digest}.bin").write_bytes(plain)
-        blob = Blob(f"filters/{digest}.bin", digest, len(plain))
-        nodes.append(replace(node, filters={plain_layout(problem): blob}))
-    write_manifest(replace(bundle, nodes=tuple(nodes)))
-    assert any(kernels[node.signature].info.packed_filter for node in nodes)
-    with pytest.warns(TvmconvWarning, match="layers pack their filter in each call on"):
-        library = export_c(copy, tmp_path / "net", "net")
-    run("gcc", *STRICT, library / "smoke.c", library / "libnet.a", "-lm", "-o", tmp_path / "smoke")
-    run(tmp_path / "smoke")
+    assert re.fullmatch(r"\d+ kernels, 0 wrong\n", run(tmp_path / "smoke"))
 
 
 def test_pkg_config_finds_it(few_bundle: Path, tmp_path: Path) -> None:
@@ -177,15 +65,22 @@ def test_pkg_config_finds_it(few_bundle: Path, tmp_path: Path) -> None:
 
 
 @needs_cmake
-def test_cmake_builds_a_library_of_a_model(source: str, tmp_path: Path) -> None:
+def test_cmake_builds_a_library_of_a_model(tmp_path: Path) -> None:
     """As add_halide_library: the kernels are built when the project is."""
-    shutil.copy(source, tmp_path / "net.onnx")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["c", "v"], ["y"]),
+    ]
+    weights = [fixed("w", 8, 4, 3, 3), fixed("v", 4, 8, 1, 1)]
+    Path(save(model(nodes, [value("x", (1, 4, 6, 6))], [value("y", None)], weights), tmp_path)).rename(
+        tmp_path / "net.onnx"
+    )
     (tmp_path / "main.c").write_text(
-        '#include "net.h"\nint main(void) { return net_layer_count == 3 && net_supported() ? 0 : 1; }\n'
+        '#include "net.h"\nint main(void) { return net_kernel_count == 2 && net_supported() ? 0 : 1; }\n'
     )
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.13)\nproject(use C)\nfind_package(tvmconv CONFIG REQUIRED)\n"
-        "tvmconv_add_library(net MODEL net.onnx TARGETS x86-64-v3 WITH_FILTERS THREADS pthreads BUILD_OPTIONS --jobs 1)\n"
+        "tvmconv_add_library(net MODEL net.onnx TARGETS x86-64-v3 THREADS pthreads BUILD_OPTIONS --jobs 1)\n"
         "add_executable(main main.c)\ntarget_link_libraries(main PRIVATE net)\n"
     )
     command = Path(sys.executable).parent / "tvmconv"
@@ -237,9 +132,9 @@ def test_no_two_problems_have_one_name() -> None:
     assert len(found) > 10
 
 
-def test_texts_of_nodes_are_safe_in_c() -> None:
-    assert layer_name("///") == "layer" and layer_name("a.b") == "a_b"
-    assert len(layer_name("x" * 300)) < 100
+def test_texts_of_models_are_safe_in_c() -> None:
+    assert tensor_name("///") == "tensor" and tensor_name("a.b") == "a_b"
+    assert len(tensor_name("x" * 300)) < 100
     assert quote('a"\\?\n') == '"a\\042\\134\\077\\012"'
 
 
@@ -250,7 +145,7 @@ def test_a_name_that_is_no_identifier_is_refused(name: str, few_bundle: Path, tm
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["runtime", "layers", "answers", "smoke", "table"])
+@pytest.mark.parametrize("name", ["runtime", "answers", "smoke", "table"])
 def test_other_names_do_not_clash_with_the_librarys_own_files(name: str, few_bundle: Path, tmp_path: Path) -> None:
     library = export_c(few_bundle, tmp_path / "out", name)
     run("gcc", library / "smoke.c", library / f"lib{name}.a", "-lm", "-o", tmp_path / "smoke")
@@ -331,10 +226,6 @@ def test_only_an_export_is_replaced(few_bundle: Path, tmp_path: Path) -> None:
 def test_other_bad_input(few_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="threads is 'tbb'; allowed: none, pthreads, openmp"):
         export_c(few_bundle, tmp_path / "out", threads="tbb")
-    with pytest.raises(InputError, match="filters is 'none'; allowed: inline, file"):
-        export_c(few_bundle, tmp_path / "out", filters="none")
-    with pytest.raises(InputError, match=r"has no filters.*--with-filters"):
-        export_c(few_bundle, tmp_path / "out", filters="file")
     assert cli.main(["export-c", str(tmp_path / "absent"), "-o", str(tmp_path / "out")]) == cli.BAD_INPUT
     assert "is not a bundle" in capsys.readouterr().err
     assert cli.main(["export-c", str(few_bundle), "-o", str(tmp_path / "out"), "--name", "few"]) == 0

@@ -23,7 +23,7 @@ DROPPED = """
 import ctypes, gc, sys
 import onnxruntime as ort
 import tvmconv.onnxruntime
-model, provider, claims = sys.argv[1:]
+model, provider = sys.argv[1:]
 def kilobytes():
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -32,7 +32,7 @@ def kilobytes():
 options = ort.SessionOptions()
 options.log_severity_level = 3
 name = tvmconv.onnxruntime.register(provider)
-options.add_provider_for_devices([each for each in ort.get_ep_devices() if each.ep_name == name][:1], {"claims": claims})
+options.add_provider_for_devices([each for each in ort.get_ep_devices() if each.ep_name == name][:1], {})
 before = kilobytes()
 session = ort.InferenceSession(model, options)
 print(kilobytes() - before)
@@ -48,28 +48,26 @@ def test_initializers_are_dropped(tmp_path: Path):
     ]
     path = save(model(nodes, [value("x0", (1, 192, 3, 3))], [value("x8", None)], filters), tmp_path)
     problems = read_source(path)[:1]
-    problems = [*problems, *(each.with_(data_format="NXC") for each in problems)]
     library = export_provider(
         compile_bundle(tmp_path / "b.bundle", problems, strict=problems, quick=True), tmp_path / "b.so"
     )
     weights = 8 * 192 * 192 * 9 * 4 / 1024
-    for claims, least, most in (("convolutions", 0.9, 1.5), ("groups", 0.9, 1.5)):
-        command = [sys.executable, "-c", DROPPED, path, str(library), claims]
-        kept = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
-        assert least * weights < kept < most * weights
+    command = [sys.executable, "-c", DROPPED, path, str(library)]
+    kept = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
+    assert 0.9 * weights < kept < 1.5 * weights
 
 
 SHARED = """
 import sys
 import numpy as np, onnxruntime as ort
 import tvmconv.onnxruntime
-model, provider, claims, most = sys.argv[1:]
+model, provider, most = sys.argv[1:]
 arena = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
 ort.create_and_register_allocator(arena, ort.OrtArenaCfg({"max_mem": int(most)}))
 options = ort.SessionOptions()
 options.log_severity_level = 4
 options.add_session_config_entry("session.use_env_allocators", "1")
-session = tvmconv.onnxruntime.session(model, provider, options=options, claims=claims)
+session = tvmconv.onnxruntime.session(model, provider, options=options, claims="network")
 try:
     session.run(None, {each.name: np.zeros(each.shape, np.float32) for each in session.get_inputs()})
     print("ran")
@@ -87,17 +85,12 @@ def test_activations_lie_in_the_sessions_arena(tmp_path: Path):
     ]
     path = save(model(nodes, [value("x", (1, 1, 96, 96))], [value("y", None)], filters), tmp_path)
     graph = graph_of(path, export_provider(None, tmp_path / "graphs.so"))
-    problems = [each.with_(data_format="NXC") for each in read_source(path)]
-    library = export_provider(
-        compile_bundle(tmp_path / "b.bundle", problems, quick=True),
-        tmp_path / "p.so",
-        networks={graph: [export_part(use_kernels(read_onnx(path), math="strict"))]},
-    )
-    for claims in ("groups", "network"):
-        for most, said in ((1 << 20, "Available memory of"), (1 << 26, "ran")):
-            command = [sys.executable, "-c", SHARED, path, str(library), claims, str(most)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-            assert said in done.stdout
+    networks = {graph: [export_part(use_kernels(read_onnx(path), math="strict"))]}
+    library = export_provider(None, tmp_path / "p.so", networks=networks)
+    for most, said in ((1 << 20, "Available memory of"), (1 << 26, "ran")):
+        command = [sys.executable, "-c", SHARED, path, str(library), str(most)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        assert said in done.stdout
 
 
 SCARCE = """

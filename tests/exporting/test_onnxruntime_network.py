@@ -38,7 +38,7 @@ from .test_onnxruntime import FLAT
 def network_model(
     seed: int = 0, channels: int = 8, size: tuple[int, int] = (7, 6), **attributes: Any
 ) -> onnx.ModelProto:
-    """Return a model with what groups do not have, of two inputs, one of them a scalar, and outputs of two types."""
+    """Return a model of two inputs, one of them a scalar, and outputs of two types."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], **({"pads": [1, 1, 1, 1]} | attributes)),
         helper.make_node("Relu", ["c"], ["r"]),
@@ -91,7 +91,7 @@ def expected_of(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 def test_the_race_has_the_network(found: RaceResult, graph: int):
     assert [identity for _, identity in found.graphs] == [graph]
-    assert set(found.seconds) == {"nothing", "convolutions", "groups", "network"}
+    assert set(found.seconds) == {"nothing", "convolutions", "network"}
     assert not found.refused
 
 
@@ -233,16 +233,16 @@ def test_nothing_is_left_behind(file: str, provider: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     runs, sessions, loaded = done.stdout.split()
     assert int(runs) < 256
-    assert int(sessions) < 1024  # in kB, as of groups
+    assert int(sessions) < 1024  # in kB, as of kernels
     assert loaded == str(not tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 27))
 
 
 def test_command(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    times = iter([2.0, 1.0, 1.0, 0.5] * 5)
+    times = iter([2.0, 1.0, 0.5] * 5)
     monkeypatch.setattr("tvmconv.onnxruntime.racing.time_call", lambda *_: Timing(next(times), 1.0, 1))
     library = tmp_path / "model.so"
     assert cli.main(["export-onnxruntime", file, "--math", "strict", "-o", str(library)]) == 0
-    assert re.search(r"groups claimed 1000.000 ms, network claimed 500.000 ms", capsys.readouterr().err)
+    assert re.search(r"convolutions claimed 1000.000 ms, network claimed 500.000 ms", capsys.readouterr().err)
     session = tvmconv.onnxruntime.session(file, library, options=options(tmp_path))
     session.run(None, feeds_of(session))
     assert [each[:7] for each in providers_of(session)] == ["tvmconv"]

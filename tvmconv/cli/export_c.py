@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..exporting import FILTERS, THREADS
+from ..exporting import THREADS
 from .parsing import add_command
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
   tvmconv export-c resnet50.bundle --output resnet50-c
   tvmconv export-c detector.bundle --output detector-c --name detector --shared --threads pthreads
-  tvmconv export-c detector.bundle --output detector-c --filters file --target x86-64-v3
+  tvmconv export-c detector.bundle --output detector-c --target x86-64-v3
   tvmconv export-c detector.bundle --output detector-arm --target neoverse-n1 --target neoverse-v1
 """
 
@@ -45,12 +45,6 @@ def add_parser(subparsers: Subparsers) -> None:
         default="none",
         help="threads of the library's own, for programs that give none (default: %(default)s)",
     )
-    parser.add_argument(
-        "--filters",
-        choices=FILTERS,
-        default="inline",
-        help="where the filters of a bundle --with-filters go: into the library, or into a file to map (default: %(default)s)",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,7 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
             targets=arguments.target,
             shared=arguments.shared,
             threads=arguments.threads,
-            filters=arguments.filters,
         )
     )
     return 0

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..support.progress import Progress
     from .parsing import Subparsers
 
-# Layout of data for each kind of claim of a provider.
-_DATA_FORMATS = {"convolutions": "NCX", "groups": "NXC"}
 _UNCHECKED = "numbers decide the shapes of all outputs, or the outputs were empty"
 EXAMPLE = """\
   tvmconv export-onnxruntime resnet50.onnx --output provider.so
@@ -44,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "export-onnxruntime",
         "Write kernels for the convolutions of ONNX models as a library that onnxruntime (1.23 or later) loads and runs them by: "
         "onnxruntime.register_execution_provider_library(NAME, os.path.abspath('provider.so')). Each model is timed without it, with its "
-        "convolutions claimed alone, with what is between them, and as one network; the library claims what was the fastest. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
+        "convolutions claimed, and as one network; the library claims what was the fastest. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
         EXAMPLE,
         run,
     )
@@ -99,7 +97,6 @@ def run(arguments: argparse.Namespace) -> int:
                 bundle,
                 arguments.output,
                 decisions=decisions,
-                data_formats={_DATA_FORMATS[each] for each in decisions.values() if each != "nothing"} or None,
                 networks={graph: found for graph, found in networks.items() if graph not in slower},
             )
         )
@@ -109,9 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _bundle(problems: Sequence[Problem], folder: Path, arguments: argparse.Namespace, progress: Progress) -> Path:
     from ..building.builder import build
 
-    with_last = [each.with_(data_format="NXC") for each in problems if each.data_format == "NCX"]
     return build(
-        [*problems, *with_last],
+        problems,
         folder / "provider.bundle",
         arguments.target or ["host"],
         math=arguments.math,
@@ -159,10 +155,10 @@ def _races(
         if found.unchecked:
             print(f"{name}: its network's answers were not compared with onnxruntime's: {_UNCHECKED}", file=sys.stderr)
         if found.fastest == "nothing":
-            more = "; a session option changes that: tvmconv.onnxruntime.session(..., claims='groups')"
+            more = "; a session option changes that: tvmconv.onnxruntime.session(..., claims='convolutions')"
             warnings.warn(
                 f"{name} is not made {LEAST_GAIN} times as fast on this machine, so the provider leaves all of it to onnxruntime"
-                + (more if "groups" in claims else ""),
+                + (more if "convolutions" in claims else ""),
                 TvmconvWarning,
                 stacklevel=2,
             )

@@ -4,6 +4,5 @@ from pathlib import Path
 
 # Folder in which CMake finds the package tvmconv, with its function tvmconv_add_library: cmake -Dtvmconv_DIR=...
 CMAKE = Path(__file__).parent / "cmake"
-# The library's own threads, and where the filters of its layers are (`tvmconv.exporting.exporter.export_c`).
+# The library's own threads (`tvmconv.exporting.exporter.export_c`).
 THREADS = ("none", "pthreads", "openmp")
-FILTERS = ("inline", "file")

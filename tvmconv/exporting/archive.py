@@ -16,9 +16,8 @@ from ..isa import Isa
 from ..support.toolchain import find_compiler, find_tool, run_compiler, run_tool
 from .elf import make_visible
 from .families import family_source
-from .filters import Blobs
 from .plan import FamilyFunction, Function, FunctionVariant, Plan
-from .sources import kernel_source, layer_source, layer_table_source, object_symbols, table_source, targets_header
+from .sources import kernel_source, object_symbols, table_source, targets_header
 
 NATIVE = Path(__file__).parent / "native"
 # Flags that let programs link it with any C library: without glibc's own checks.
@@ -39,8 +38,6 @@ class ArchiveOptions:
     ----------
     threads
         The archive's own threads: ``"none"``, ``"pthreads"`` or ``"openmp"``.
-    filters_in_file
-        Whether the layers' filters are in a file that is mapped.
     shared
         Whether to make a shared library, too.
     flags
@@ -48,7 +45,6 @@ class ArchiveOptions:
     """
 
     threads: str = "none"
-    filters_in_file: bool = False
     shared: bool = False
     flags: tuple[str, ...] = ()
 
@@ -91,7 +87,7 @@ def check_tools(isa: Isa) -> None:
         find_tool(tool, isa)
 
 
-def build_library(plan: Plan, blobs: Blobs, options: ArchiveOptions, work: Path, folder: Path) -> None:
+def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path) -> None:
     """Write ``libNAME.a``, and the shared library if it is asked for, into `folder`.
 
     Parameters
@@ -106,8 +102,7 @@ def build_library(plan: Plan, blobs: Blobs, options: ArchiveOptions, work: Path,
     """
     write_sources(plan, (each for each in NATIVE.iterdir() if not each.name.startswith("smoke")), work)
     (work / "tvmconv-targets.h").write_text(fill_name(plan, targets_header(plan)))
-    (work / "tvmconv-filters.h").write_text(blobs.header())
-    members = _members(plan, blobs, options)
+    members = _members(plan, options)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda member: _make(plan, member, work), members))
     objects = [f"{member.name}.o" for member in members]
@@ -123,7 +118,7 @@ def write_sources(plan: Plan, sources: Iterable[Path], work: Path) -> None:
             (work / source.name).write_text(source.read_text().replace("tvmconv_name", plan.name))
 
 
-def _members(plan: Plan, blobs: Blobs, options: ArchiveOptions) -> list[_Member]:
+def _members(plan: Plan, options: ArchiveOptions) -> list[_Member]:
     def c_file(name: str, *flags: str) -> _Member:
         return _Member(name, lambda work, output: _compile(plan, f"{name}.c", output, work, (*options.flags, *flags)))
 
@@ -143,18 +138,8 @@ def _members(plan: Plan, blobs: Blobs, options: ArchiveOptions) -> list[_Member]
             (*visible, f"{plan.name}_{function.name}*"),
         )
 
-    def data(number: int) -> _Member:
-        blob = blobs.all[number]
-
-        def make(work: Path, output: str) -> None:
-            (work / f"blob_{number}.bin").write_bytes(blobs.content(blob))
-            (work / f"blob_{number}.s").write_text(fill_name(plan, blobs.assembly(blob, f"blob_{number}.bin")))
-            run_compiler(("-c", f"blob_{number}.s", "-o", output), work, plan.isa)
-
-        return _Member(f"blob_{number}", make)
-
     openmp = ("-fopenmp",) if options.threads == "openmp" else ()
-    members = [
+    return [
         c_file("runtime"),
         c_file(plan.isa.c_file),
         c_file(f"pool_{options.threads}", *openmp),
@@ -163,12 +148,6 @@ def _members(plan: Plan, blobs: Blobs, options: ArchiveOptions) -> list[_Member]
         *map(kernel, plan.families),
         *([c_file("families")] if plan.families else []),
     ]
-    if plan.layers:
-        members += [c_file("layers"), c_file("filters_file" if blobs.in_file else "filters_inline")]
-        members += [text(f"layer_{each.name}", layer_source(each, blobs)) for each in plan.layers]
-        members.append(text("tables-layers", layer_table_source(plan)))
-        members += [data(number) for number in range(len(blobs.all)) if not blobs.in_file]
-    return members
 
 
 def _make(plan: Plan, member: _Member, work: Path) -> None:

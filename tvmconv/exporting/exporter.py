@@ -16,9 +16,8 @@ from ..runtime.bundle import check_name as check_path
 from ..runtime.bundle import read_bundle
 from ..support.folders import follow_link, lock, move_into_place, staging
 from ..version import __version__
-from . import FILTERS, THREADS
+from . import THREADS
 from .archive import ArchiveOptions, build_library, check_header, check_tools
-from .filters import Blobs
 from .header import header
 from .names import check_name, library_name
 from .packaging import packaging
@@ -37,7 +36,6 @@ def export_c(
     targets: Sequence[str] | None = None,
     shared: bool = False,
     threads: str = "none",
-    filters: str = "inline",
     flags: Sequence[str] = (),
 ) -> Path:
     """Write the kernels of a bundle as a library for C into the folder `path`.
@@ -58,8 +56,6 @@ def export_c(
         Whether to make a shared library beside the archive.
     threads
         What the library has threads of its own by, for programs that give none: ``"none"``, ``"pthreads"``, ``"openmp"``.
-    filters
-        Where the filters of a model's layers are: ``"inline"``, in the library; ``"file"``, in a file to map.
     flags
         More flags for the C compiler.
 
@@ -71,8 +67,7 @@ def export_c(
     Raises
     ------
     InputError
-        If `name` is no identifier of C, or a header of the system's is called so, or `threads` or `filters` is not one of those; if `filters` is ``"file"`` and the bundle has
-        none; if `path` is no path.
+        If `name` is no identifier of C, or a header of the system's is called so, or `threads` is not one of those; if `path` is no path.
     BundleError
         If there is no bundle, it is damaged, was built before libraries could be exported, or has nothing for CPUs; or if something
         else is at `path`.
@@ -81,9 +76,8 @@ def export_c(
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
-    for what, value, allowed in (("threads", threads, THREADS), ("filters", filters, FILTERS)):
-        if value not in allowed:
-            raise InputError(f"{what} is {value!r}; allowed: {', '.join(allowed)}")
+    if threads not in THREADS:
+        raise InputError(f"threads is {threads!r}; allowed: {', '.join(THREADS)}")
     source = read_bundle(bundle)
     path = as_path("path", path)
     check_path(path)
@@ -92,14 +86,8 @@ def export_c(
     planned = plan(source, name, targets)
     check_tools(planned.isa)
     check_header(name, planned.isa)
-    if filters == "file" and not planned.layers:
-        raise InputError(
-            f"filters is 'file', but {source.path} has no filters; build it with: tvmconv build MODEL --with-filters"
-        )
-    options = ArchiveOptions(threads, filters == "file", shared, tuple(flags))
-    blobs = Blobs(planned, options.filters_in_file)
     with replacing(path) as folder:
-        _write(planned, blobs, options, folder)
+        _write(planned, ArchiveOptions(threads, shared, tuple(flags)), folder)
     return path
 
 
@@ -115,20 +103,18 @@ def replacing(path: Path) -> Iterator[Path]:
             move_into_place(folder, path)
 
 
-def _write(planned: Plan, blobs: Blobs, options: ArchiveOptions, folder: Path) -> None:
-    text = header(planned, options.filters_in_file, options.threads)
+def _write(planned: Plan, options: ArchiveOptions, folder: Path) -> None:
+    text = header(planned, options.threads)
     (folder / f"{planned.name}.h").write_text(text)
     work = folder / "work"
     work.mkdir()
     (work / f"{planned.name}.h").write_text(text)
-    build_library(planned, blobs, options, work, folder)
+    build_library(planned, options, work, folder)
     shutil.rmtree(work)
-    (folder / "smoke.c").write_text(program(planned, options.filters_in_file))
-    (folder / "smoke-answers.h").write_text(answers(planned, blobs))
+    (folder / "smoke.c").write_text(program(planned))
+    (folder / "smoke-answers.h").write_text(answers(planned))
     for file, content in packaging(planned, options).items():
         (folder / file).write_text(content)
-    if options.filters_in_file:
-        blobs.write_file(folder / f"{planned.name}.filters")
     (folder / DESCRIPTION).write_text(json.dumps(_describe(planned, options), indent=1) + "\n")
 
 
@@ -141,7 +127,6 @@ def _describe(planned: Plan, options: ArchiveOptions) -> dict[str, Any]:
         "name": planned.name,
         "targets": list(planned.targets),
         "threads": options.threads,
-        "filters": ("file" if options.filters_in_file else "inline") if planned.layers else None,
         "kernels": [
             {
                 "signature": each.signature,
@@ -157,15 +142,6 @@ def _describe(planned: Plan, options: ArchiveOptions) -> dict[str, Any]:
                 "variants": [{"target": v.entry.target, "algorithm": v.entry.algorithm} for v in each.variants],
             }
             for each in planned.families
-        ],
-        "layers": [
-            {
-                "node": each.node.name,
-                "model": each.node.model,
-                "signature": each.node.signature,
-                "function": f"{planned.name}_{each.name}",
-            }
-            for each in planned.layers
         ],
     }
 

@@ -9,7 +9,7 @@ from math import prod
 from ..dtypes import ROWS
 from ..problem import Problem
 from ..version import __version__
-from .plan import FamilyFunction, Function, Layer, Plan
+from .plan import FamilyFunction, Function, Plan
 
 _ERRORS = (
     ("CPU", "this CPU lacks features that the kernel was built for"),
@@ -17,16 +17,9 @@ _ERRORS = (
     ("MEMORY", "the allocator has no memory"),
     ("WORKSPACE", "the workspace is too small for so many threads"),
     ("THREADS", "the hook for threads failed, or did not run every task once"),
-    ("FILTERS", "the file of filters is not open, cannot be read, or belongs to another library"),
     ("TILES", "the system does not let this process use AMX's tiles"),
     ("KERNEL", "the kernel refused its arguments: an error in tvmconv"),
 )
-_FILTERS_FILE = """
-/* The filters of the layers are in the file NAME.filters, which is mapped: until it is open, layers return NAME_ERROR_FILTERS.
- * Opening it again does nothing. Close it when no layer is being called. */
-int NAME_open_filters(const char *path);
-void NAME_close_filters(void);
-"""
 _COMMON = """\
 #ifndef NAME_H
 #define NAME_H
@@ -95,31 +88,17 @@ extern const NAME_kernel *const NAME_kernels[];
 extern const int NAME_kernel_count;
 const NAME_kernel *NAME_find(const char *signature); /* NULL if there is none */
 """
-_LAYERS = """
-/* All layers: nodes of models with their filters. */
-typedef struct NAME_layer {
-  const char *name, *node, *model;
-  const NAME_kernel *kernel;
-  int inputs; /* data, and if it takes that a residual */
-  int (*run)(const NAME_call *call, const void *const *inputs, void *output);
-  size_t (*workspace_bytes)(int threads);
-} NAME_layer;
-extern const NAME_layer *const NAME_layers[];
-extern const int NAME_layer_count;
-"""
-# Mark of a model's own NAME, which is not the library's.
+# Mark of a bundle's own NAME, which is not the library's.
 _KEPT = "\0"
 # Stack of a task: what kernels keep there, with room for the program's own.
 STACK_KIB = 1024
 
 
-def header(plan: Plan, filters_in_file: bool, threads: str) -> str:
+def header(plan: Plan, threads: str) -> str:
     """Return the text of ``NAME.h``.
 
     Parameters
     ----------
-    filters_in_file
-        Whether the layers' filters are in a file that is mapped.
     threads
         The archive's own threads: ``"none"``, ``"pthreads"`` or ``"openmp"``.
     """
@@ -138,9 +117,6 @@ def header(plan: Plan, filters_in_file: bool, threads: str) -> str:
     ]
     if plan.families:
         parts.append("\n".join(map(_family, plan.families)))
-    if plan.layers:
-        parts += [_FILTERS_FILE] if filters_in_file else []
-        parts += [_LAYERS, "\n".join(map(_layer, plan.layers))]
     parts.append("#ifdef __cplusplus\n}\n#endif\n\n#endif\n")
     return re.sub(r"\bNAME(?=[_.])", plan.name, "\n".join(parts)).replace(_KEPT, "")
 
@@ -159,11 +135,6 @@ def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> 
         for name in names
     ]
     return ", ".join([*texts, f"{ROWS[problem.dtype].c} *output"])
-
-
-def layer_inputs(layer: Layer) -> tuple[str, ...]:
-    """Return the names of what a layer takes."""
-    return ("data",) if layer.node.residual is None else ("data", "residual")
 
 
 def _function(function: Function) -> str:
@@ -222,22 +193,6 @@ def _family(function: FamilyFunction) -> str:
             f"size_t {name}_packed_bytes(void);",
             f"size_t {name}_workspace_bytes(int threads); /* of any extents */",
             f"size_t {name}_packed_workspace_bytes(int threads);",
-        ]
-    )
-
-
-def _layer(layer: Layer) -> str:
-    name, inputs = f"NAME_{layer.name}", layer_inputs(layer)
-    problem = layer.function.problem
-    adds = f", adding {_comment(layer.node.residual)}" if layer.node.residual is not None else ""
-    return "\n".join(
-        [
-            "",
-            f"/* {_comment(layer.node.name)} of {_comment(layer.node.model)}, which computes {_comment(layer.node.output)}{adds}:",
-            f" * data {list(problem.data_shape)} -> output {list(problem.output_shape)}, by {layer.function.name}. */",
-            f"int {name}({parameters(problem, inputs)});",
-            f"int {name}_with(const NAME_call *call, {parameters(problem, inputs)});",
-            f"size_t {name}_workspace_bytes(int threads);",
         ]
     )
 

@@ -14,7 +14,7 @@ from ..signature import format_signature
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _LONGEST_NAME = 64
 # File systems, and readers, have no room for more.
-_LONGEST_LAYER = 80
+_LONGEST_TENSOR = 80
 
 
 def check_name(name: object) -> str:
@@ -83,10 +83,10 @@ def family_name(family: ProblemFamily) -> str:
     return "_".join(["any", f"{kind}{family.rank}d", *kept, digest(format_family(family))])
 
 
-def layer_name(node: str) -> str:
-    """Return the name of a model's node as an identifier: ``/model.0/conv/Conv`` is ``model_0_conv_Conv``."""
-    name = re.sub(r"[^A-Za-z0-9]+", "_", node, flags=re.ASCII).strip("_") or "layer"
-    return name if len(name) <= _LONGEST_LAYER else f"{name[:_LONGEST_LAYER].rstrip('_')}_{digest(node)}"
+def tensor_name(tensor: str) -> str:
+    """Return the name of a model's tensor as an identifier: ``/model.0/conv/Conv`` is ``model_0_conv_Conv``."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", tensor, flags=re.ASCII).strip("_") or "tensor"
+    return name if len(name) <= _LONGEST_TENSOR else f"{name[:_LONGEST_TENSOR].rstrip('_')}_{digest(tensor)}"
 
 
 def digest(text: str) -> str:

@@ -9,7 +9,7 @@ from ..isa import Isa
 from ..runtime.networks.tensors import tensors_of
 from ..version import __version__
 from .header import STACK_KIB, join_rows, quote
-from .names import layer_name
+from .names import tensor_name
 from .network_part import NetworkPart
 
 _HEADER = """\
@@ -89,7 +89,7 @@ def header(part: NetworkPart, name: str, model: str) -> str:
         tensors = tensors_of(part.description, f"{kind}s")
         counts[f"{kind.upper()}_COUNT"] = str(len(tensors))
         for number, each in enumerate(tensors):
-            macro = f"{name}_{kind.upper()}_{layer_name(each.name)}"
+            macro = f"{name}_{kind.upper()}_{tensor_name(each.name)}"
             if macro in taken:
                 macro = f"{macro}_{number}"
             taken.add(macro)

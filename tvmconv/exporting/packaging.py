@@ -16,17 +16,13 @@ set_target_properties(@NAME@::@NAME@ PROPERTIES
   IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/lib@NAME@.a"
   INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}"
   INTERFACE_LINK_LIBRARIES "@LIBRARIES@")
-@SHARED@@FILTERS@"""
+@SHARED@"""
 _SHARED = """\
 add_library(@NAME@::shared SHARED IMPORTED)
 set_target_properties(@NAME@::shared PROPERTIES
   IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/lib@NAME@.so"
   IMPORTED_SONAME lib@NAME@.so
   INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}")
-"""
-_FILTERS = """\
-# The file that @NAME@_open_filters maps.
-set(@NAME@_FILTERS "${CMAKE_CURRENT_LIST_DIR}/@NAME@.filters")
 """
 _VERSION = """\
 set(PACKAGE_VERSION "@VERSION@")
@@ -72,8 +68,7 @@ def packaging(plan: Plan, options: ArchiveOptions) -> dict[str, str]:
             "@LINK@": link,
             "@SHARED@": _SHARED if options.shared else "",
             "@SHARED_DOC@": " @NAME@::shared: the shared library." if options.shared else "",
-            "@FILTERS@": _FILTERS if options.filters_in_file else "",
-            "@ARGUMENTS@": ' "${@NAME@_FILTERS}"' if options.filters_in_file else "",
+            "@ARGUMENTS@": "",
         },
     )
 
@@ -86,7 +81,6 @@ def network_packaging(name: str, tested: bool) -> dict[str, str]:
         "@LINK@": "-lm -pthread",
         "@SHARED@": _SHARED,
         "@SHARED_DOC@": " @NAME@::shared: the shared library.",
-        "@FILTERS@": "",
         "@ARGUMENTS@": ' "${CMAKE_CURRENT_LIST_DIR}/smoke.bin"',
     }
     files = _files(name, "A network", parts)

@@ -1,51 +1,34 @@
-"""Plan an exported library: the kernels of a bundle with their variants, the layers of its models, and their names."""
+"""Plan an exported library: the kernels of a bundle with their variants, and their names."""
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import BundleError, TargetError, TvmconvWarning
+from ..errors import BundleError, TargetError
 from ..family import ProblemFamily
 from ..family_text import is_family, parse_family
 from ..isa import ISAS, Isa, isa_of, native
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.kernel_object import KernelObject, read_object
-from ..runtime.node_entries import Blob, NodeEntry
-from ..runtime.packed import plain_layout
 from ..runtime.selection import BACKENDS, rank
 from ..signature import parse_signature
 from ..version import __version__
-from .names import digest, family_name, kernel_name, layer_name
+from .names import digest, family_name, kernel_name
 
-# Endings of the functions' names, for each kernel and each layer.
+# Endings of the functions' names, for each kernel.
 KERNEL_ENDINGS = (
     *("", "_with", "_pack", "_packed", "_packed_with"),
     *("_packed_bytes", "_workspace_bytes", "_packed_workspace_bytes", "_PACKED_BYTES"),
     *(f"_{each}_ELEMENTS" for each in ("DATA", "FILTER", "BIAS", "SCALE", "SLOPE", "RESIDUAL", "OUTPUT")),
 )
 FAMILY_ENDINGS = (*KERNEL_ENDINGS, "_output_extents")
-LAYER_ENDINGS = ("", "_with", "_workspace_bytes")
 # Names in each library. Those of its own functions begin with `rt_`.
 COMMON = (
     *("OK", "error_string", "supported", "set_parallel_for", "set_allocator", "parallel_for", "call", "f16", "bf16"),
-    *(
-        "open_filters",
-        "close_filters",
-        "array",
-        "kernel",
-        "find",
-        "kernels",
-        "kernel_count",
-        "layers",
-        "layer_count",
-        "layer",
-    ),
-    *("ALIGNMENT", "H"),
+    *("array", "kernel", "find", "kernels", "kernel_count", "ALIGNMENT", "H"),
 )
 _MOST_TARGETS = 31
 
@@ -106,35 +89,6 @@ class FamilyFunction:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A node of a model, with its filter.
-
-    Attributes
-    ----------
-    name
-        Without the library's.
-    node
-        What the bundle says of it.
-    function
-        The kernel that computes it.
-    """
-
-    name: str
-    node: NodeEntry
-    function: Function
-
-    def packed(self, variant: FunctionVariant) -> Blob | None:
-        """Return its filter as a variant takes it, None if the bundle has it in other layouts only."""
-        return self.node.filters.get(layout_of(self.function.problem, variant.entry))
-
-    @property
-    def plain(self) -> Blob | None:
-        """Filter of the layer as the model has it, where a variant has to pack it."""
-        missing = any(self.packed(each) is None for each in self.function.variants)
-        return self.node.filters.get(plain_layout(self.function.problem)) if missing else None
-
-
-@dataclass(frozen=True)
 class Plan:
     """Content of an exported library.
 
@@ -153,13 +107,7 @@ class Plan:
     targets: tuple[str, ...]
     isa: Isa
     functions: tuple[Function, ...]
-    layers: tuple[Layer, ...]
     families: tuple[FamilyFunction, ...] = ()
-
-
-def layout_of(problem: Problem, entry: Entry) -> str:
-    """Return the name of the layout in which a kernel takes packed filters."""
-    return plain_layout(problem) if entry.packed_filter is None else str(entry.packed_filter["layout"])
 
 
 def packed_bytes(problem: Problem, entry: Entry) -> int:
@@ -168,15 +116,13 @@ def packed_bytes(problem: Problem, entry: Entry) -> int:
     return plain if entry.packed_filter is None else int(entry.packed_filter["bytes"])
 
 
-def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers: bool = True) -> Plan:
+def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Plan:
     """Return what the library `name` of a bundle has.
 
     Parameters
     ----------
     targets
         Those of the bundle's whose kernels are wanted; None: all that are CPUs.
-    layers
-        Whether it has the bundle's layers, too.
 
     Raises
     ------
@@ -207,21 +153,13 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
                 f"C libraries have no kernels of integers yet, such as {signature}: export a bundle without them"
             )
         functions.append(Function(kernel_name(problem), signature, problem, variants))
-    by_signature = {each.signature: each for each in functions}
-    nodes = [node for node in bundle.nodes if layers and node.signature in by_signature]
-    found_layers = [Layer(_layer_name(node, nodes, by_signature), node, by_signature[node.signature]) for node in nodes]
-    for layer in found_layers:
-        _check_filters(bundle, layer)
-    _warn_of_packing(found_layers)
-    return _with_unique_names(
-        Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers), tuple(families))
-    )
+    return _with_unique_names(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(families)))
 
 
 def empty_plan(name: str) -> Plan:
     """Return the plan of a library `name` that has nothing, for this machine's instruction set."""
     bundle = Bundle(Path(name), __version__, "", None, {}, ())
-    return Plan(name, bundle, (), native() or ISAS[0], (), ())
+    return Plan(name, bundle, (), native() or ISAS[0], ())
 
 
 def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
@@ -278,47 +216,6 @@ def _isa_of(bundle: Bundle, targets: Sequence[str]) -> Isa:
     return first
 
 
-def _layer_name(node: NodeEntry, nodes: Iterable[NodeEntry], functions: Mapping[str, Function]) -> str:
-    """Return the name of a node: with its model's where another model has it, and its kernel's where it has several."""
-    name, others = layer_name(node.name), [each for each in nodes if each.name == node.name and each is not node]
-    if any(each.model != node.model for each in others):
-        name = f"{layer_name(node.model.rpartition('.')[0] or node.model)}_{name}"
-    if any(each.model == node.model for each in others):
-        name = f"{name}_{functions[node.signature].name}"
-    return name
-
-
-def _check_filters(bundle: Bundle, layer: Layer) -> None:
-    """Raise BundleError if a layer has not what its kernel takes."""
-    given = {*layer.node.vectors, *(["residual"] if layer.node.residual is not None else [])}
-    takes = layer.function.problem.operands.keys() - {"data", "filter"}
-    lacking = [each for each in layer.function.variants if layer.packed(each) is None]
-    if given == takes and not (lacking and layer.plain is None):
-        return
-    what = "a filter of another layout" if given == takes else f"{', '.join(sorted(given)) or 'no array'}"
-    raise BundleError(
-        f"the node {layer.node.name!r} of {layer.node.model} has {what}, which is not what {layer.function.signature} takes;"
-        f" add its filter again with: tvmconv build {layer.node.model} --with-filters -o {bundle.path}"
-    )
-
-
-def _warn_of_packing(layers: Iterable[Layer]) -> None:
-    """Warn of layers whose filter a kernel packs in each call, because the bundle has it for machines like its builder's alone."""
-    packing = Counter(
-        variant.entry.target
-        for layer in layers
-        for variant in layer.function.variants
-        if variant.entry.packed_filter is not None and layer.packed(variant) is None
-    )
-    for target, number in packing.items():
-        warnings.warn(
-            f"{number} layers pack their filter in each call on {target}, which the machine that built the bundle neither runs nor emulates;"
-            " build it with --with-filters on one that does",
-            TvmconvWarning,
-            stacklevel=4,
-        )
-
-
 def _with_unique_names(plan: Plan) -> Plan:
     """Return the plan with names of which no two functions have one in common: those that clash get a hash of what they are."""
     taken = set(COMMON)
@@ -333,14 +230,6 @@ def _with_unique_names(plan: Plan) -> Plan:
         taken.update(name + ending for ending in endings)
         return name
 
-    functions = {
-        each.signature: replace(each, name=unique(each.name, KERNEL_ENDINGS, each.signature)) for each in plan.functions
-    }
+    functions = tuple(replace(each, name=unique(each.name, KERNEL_ENDINGS, each.signature)) for each in plan.functions)
     families = tuple(replace(each, name=unique(each.name, FAMILY_ENDINGS, each.signature)) for each in plan.families)
-    clashing = {name for name in (each.name for each in plan.layers) if [e.name for e in plan.layers].count(name) > 1}
-    layers = []
-    for each in sorted(plan.layers, key=lambda layer: layer.node.key):
-        what = " ".join(each.node.key)
-        name = f"{each.name}_{digest(what)}" if each.name in clashing else each.name
-        layers.append(Layer(unique(name, LAYER_ENDINGS, what), each.node, functions[each.function.signature]))
-    return replace(plan, functions=tuple(functions.values()), layers=tuple(layers), families=families)
+    return replace(plan, functions=functions, families=families)

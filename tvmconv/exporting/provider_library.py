@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,11 +20,10 @@ from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
 from .archive import FLAGS, ArchiveOptions, build_library, check_tools, fill_name, write_sources
 from .elf import move_segments
-from .filters import Blobs
 from .header import header
 from .network_part import LACKING, SHARED, NetworkPart
 from .plan import Plan, empty_plan, plan, with_targets
-from .provider_sources import LEVEL_FLAGS, defines, is_served, network_symbols, tables_source
+from .provider_sources import defines, is_served, network_symbols, tables_source
 
 PROVIDER = Path(__file__).parent / "provider"
 # Name of the archive in it: its symbols are hidden, so that any number of providers fit into a process.
@@ -32,8 +31,6 @@ _NAME = "provider"
 _EXPORTS = (
     "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; tvmconv_provider_refusal; local: *; };\n"
 )
-# Compiled once for each level of vectors, of which the header of the instruction set takes one.
-_BETWEEN, _LEVELS = "ops.c", "levels.h"
 # Sources that differ from provider to provider.
 _OWN = ("tables.c", "provider.c")
 
@@ -44,7 +41,6 @@ def export_provider(
     *,
     targets: Sequence[str] | None = None,
     decisions: Mapping[int, str] | None = None,
-    data_formats: Collection[str] | None = None,
     networks: Mapping[int, Sequence[NetworkPart]] | None = None,
 ) -> Path:
     """Write the kernels of a bundle, and networks, as an execution provider for onnxruntime.
@@ -59,10 +55,8 @@ def export_provider(
     targets
         Those of the bundle's to take, of one instruction set; None: all that are CPUs.
     decisions
-        What was measured to be the fastest to claim of graphs, by their hashes: ``"nothing"``, ``"convolutions"`` or ``"groups"``. Of
-        others, groups are claimed, if there are kernels for data whose channels lie last.
-    data_formats
-        Kernels for these alone are taken; None: for all that a provider calls.
+        What was measured to be the fastest to claim of graphs, by their hashes: ``"nothing"`` or ``"convolutions"``, which are
+        claimed of others.
     networks
         What models are computed by as wholes, by the identities of their graphs: one for each target.
 
@@ -86,7 +80,7 @@ def export_provider(
     check_file(path, mapped=True)
     by_graph = {graph: sorted(parts, key=_fitness) for graph, parts in (networks or {}).items()}
     planned = with_targets(
-        _plan(bundle, targets, data_formats),
+        _plan(bundle, targets),
         {
             each.description["target"]: tuple(each.description["features"])
             for parts in by_graph.values()
@@ -112,20 +106,17 @@ def _fitness(part: NetworkPart) -> int:
     return -len(part.description["features"])
 
 
-def _plan(
-    bundle: str | os.PathLike[str] | None, targets: Sequence[str] | None, data_formats: Collection[str] | None
-) -> Plan:
+def _plan(bundle: str | os.PathLike[str] | None, targets: Sequence[str] | None) -> Plan:
     if bundle is None:
         return empty_plan(_NAME)
     source = read_bundle(bundle)
-    planned = plan(source, _NAME, targets, layers=False)
+    planned = plan(source, _NAME, targets)
     served = [each for each in planned.functions if is_served(each.problem)]
     if not served:
         raise BundleError(
-            f"{source.path} has no kernel for filters in ONNX's layout, OIX: build it of an ONNX model, without --filter-format"
+            f"{source.path} has no kernel in ONNX's layouts, NCX and OIX: build it of an ONNX model, without --data-format and --filter-format"
         )
-    taken = (each for each in served if data_formats is None or each.problem.data_format in data_formats)
-    return replace(planned, functions=tuple(taken), families=())
+    return replace(planned, functions=tuple(served), families=())
 
 
 def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> str:
@@ -140,7 +131,7 @@ def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> s
 def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
     """Write ``provider.so`` into the folder `work`, which has the tables, of kernels and these objects."""
     _write_sources(plan, work)
-    build_library(plan, Blobs(plan, False), ArchiveOptions(), work, work)
+    build_library(plan, ArchiveOptions(), work, work)
     (work / "provider.map").write_text(_EXPORTS)
     for name, content in _compile(plan.isa).items():
         (work / name).write_bytes(content)
@@ -152,9 +143,8 @@ def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
 
 
 def _write_sources(plan: Plan, work: Path) -> None:
-    (work / f"{_NAME}.h").write_text(header(plan, False, "none"))
+    (work / f"{_NAME}.h").write_text(header(plan, "none"))
     write_sources(plan, (*PROVIDER.iterdir(), *SHARED), work)
-    (work / _LEVELS).write_text((plan.isa.native / _LEVELS).read_text())
 
 
 def _flags(isa: Isa) -> tuple[str, ...]:
@@ -168,10 +158,8 @@ def _compile(isa: Isa) -> Mapping[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
         _write_sources(plan, work)
-        sources = [*LACKING, *sorted({each.name for each in PROVIDER.glob("*.c")} - {*_OWN, _BETWEEN})]
-        made = {f"{Path(each).stem}.o": (*_flags(isa), each) for each in sources}
-        for level, machine in isa.levels.items():
-            made[f"{level}.o"] = (*_flags(isa), *LEVEL_FLAGS, *machine, f"-DLEVEL={level}", _BETWEEN)
-        for name, command in made.items():
-            run_compiler((*command, "-c", "-o", name), work, isa)
-        return {name: (work / name).read_bytes() for name in made}
+        sources = [*LACKING, *sorted({each.name for each in PROVIDER.glob("*.c")} - set(_OWN))]
+        objects = {f"{Path(each).stem}.o": each for each in sources}
+        for name, source in objects.items():
+            run_compiler((*_flags(isa), source, "-c", "-o", name), work, isa)
+        return {name: (work / name).read_bytes() for name in objects}

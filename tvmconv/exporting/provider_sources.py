@@ -23,21 +23,17 @@ _TENSOR_TYPES = {
     **{"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10},
     **{"float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16},
 }
-# Filters lie as ONNX has them; data do, too, or have their channels last, between operations that the provider computes.
-LAYOUTS = (("NCX", "OIX"), ("NXC", "OIX"))
-# Share of a graph that a provider claims: nothing; each convolution, with what follows; what is between, too; or all of
-# it, by a network that was compiled of the model.
+# Share of a graph that a provider claims: nothing; each convolution, with what follows; or all of it, or its largest parts,
+# by networks that were compiled of the model.
 NETWORK = "network"
-CLAIMS = ("nothing", "convolutions", "groups", NETWORK)
-# Flags of the code between convolutions, compiled for the vectors of each level of an instruction set, `Isa.levels`.
-LEVEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
+CLAIMS = ("nothing", "convolutions", NETWORK)
 _MOST_STEPS = 12
 _AXES = ("in_spatial", "out_spatial", "kernel", "strides", "dilations", "pads_begin", "pads_end")
 
 
 def is_served(problem: Problem) -> bool:
     """Return whether a provider can call a kernel of this problem."""
-    return (problem.data_format, problem.filter_format) in LAYOUTS and len(problem.epilogue) <= _MOST_STEPS
+    return (problem.data_format, problem.filter_format) == ("NCX", "OIX") and len(problem.epilogue) <= _MOST_STEPS
 
 
 def tables_source(
@@ -103,7 +99,6 @@ def defines(plan: Plan, version: str) -> tuple[str, ...]:
 
 def _problem(problem: Problem) -> str:
     numbers = (
-        problem.data_format != "NCX",
         problem.op != "convolution",
         problem.rank,
         ROWS[problem.dtype].onnx,

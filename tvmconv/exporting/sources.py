@@ -1,4 +1,4 @@
-"""The C sources of an exported library: a file for each kernel and layer, and the tables."""
+"""The C sources of an exported library: a file for each kernel, and the tables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from ..dtypes import DTYPE_BYTES, ROWS
 from ..runtime.arrays import KERNEL_TYPES
 from ..runtime.kernel_object import Workspace
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
-from .filters import Blobs
-from .header import join_rows, layer_inputs, parameters, quote
-from .plan import Function, FunctionVariant, Layer, Plan
+from .header import join_rows, parameters
+from .plan import Function, FunctionVariant, Plan
 
 # DLPack's codes of the kinds of NumPy's types; bf16 travels as bits.
 _CODES = {"i": 0, "u": 1, "f": 2}
@@ -155,50 +154,11 @@ def _variant(number: int, variant: FunctionVariant) -> str:
     return f"{{{variant.target}, {', '.join(functions)}, {', '.join(f'{{{w.shared}, {w.task}}}' for w in workspaces)}, {packed}}}"
 
 
-def layer_source(layer: Layer, blobs: Blobs) -> str:
-    """Return the C file of a layer."""
-    function, name, inputs = layer.function, f"NAME_{layer.name}", layer_inputs(layer)
-    problem = function.problem
-    vectors = layer.node.vectors
-    extra = [vectors.get(each) for each in list(problem.operands)[2:]]
-    used = [*(layer.packed(each) for each in function.variants), layer.plain, *extra]
-    packed = join_rows([blobs.initializer(layer.packed(each)) for each in function.variants])
-    others = join_rows([blobs.initializer(each) for each in extra] or [blobs.initializer(None)])
-    given = ", ".join(inputs)
-    return f"""\
-/* A node of a model, with its filter. */
-#include "tvmconv-layers.h"
-
-{blobs.declarations(used)}
-extern const struct kernel NAME_rt_kernel_{function.name};
-extern const NAME_kernel NAME_rt_entry_{function.name};
-static const struct blob packed[] = {{
-    {packed}}};
-static const struct blob others[] = {{
-    {others}}};
-static const struct layer layer = {{&NAME_rt_kernel_{function.name}, packed, {blobs.initializer(layer.plain)}, others}};
-
-int {name}_with(const NAME_call *call, {parameters(problem, inputs)}) {{
-  const void *const inputs[] = {{{given}}};
-  return NAME_rt_run_layer(&layer, call, inputs, output);
-}}
-int {name}({parameters(problem, inputs)}) {{ return {name}_with(NULL, {given}, output); }}
-size_t {name}_workspace_bytes(int threads) {{ return NAME_rt_layer_workspace_bytes(&layer, threads); }}
-
-static int run(const NAME_call *call, const void *const *inputs, void *output) {{
-  return NAME_rt_run_layer(&layer, call, inputs, output);
-}}
-const NAME_layer NAME_rt_layer_{layer.name} = {{
-    "{layer.name}", {quote(layer.node.name)}, {quote(layer.node.model)}, &NAME_rt_entry_{function.name}, {len(inputs)}, run,
-    {name}_workspace_bytes}};
-"""
-
-
 def table_source(plan: Plan) -> str:
-    """Return the C file of the tables of kernels and layers."""
+    """Return the C file of the table of kernels."""
     externs = [f"extern const NAME_kernel NAME_rt_entry_{each.name};" for each in plan.functions]
     entries = [f"&NAME_rt_entry_{each.name}" for each in plan.functions]
-    text = f"""\
+    return f"""\
 #include <string.h>
 
 #include "tvmconv-runtime.h"
@@ -213,20 +173,6 @@ const NAME_kernel *NAME_find(const char *signature) {{
     if (strcmp(NAME_kernels[i]->signature, signature) == 0) return NAME_kernels[i];
   return NULL;
 }}
-"""
-    return text
-
-
-def layer_table_source(plan: Plan) -> str:
-    """Return the C file of the table of layers."""
-    externs = [f"extern const NAME_layer NAME_rt_layer_{each.name};" for each in plan.layers]
-    return f"""\
-#include "tvmconv-layers.h"
-
-{chr(10).join(externs)}
-const NAME_layer *const NAME_layers[] = {{
-    {join_rows([f"&NAME_rt_layer_{each.name}" for each in plan.layers])}}};
-const int NAME_layer_count = {len(plan.layers)};
 """
 
 

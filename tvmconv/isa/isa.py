@@ -161,8 +161,6 @@ class Isa:
         The C compiler's flag that a CPU's name follows.
     operator_flags
         The C compiler's flags for `lowering/native/pools.c` and `attention.c`: each beside the Linux features that a target must have.
-    levels
-        For which vectors a provider's operations are compiled, and the C compiler's flags for each; its ``levels.h`` takes one.
     aliases
         CPU names that LLVM takes and does not list.
     platform
@@ -199,7 +197,6 @@ class Isa:
     c_flags: tuple[str, ...] = ()
     cpu_flag: str = "-march="
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
-    levels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"base": ()})
     aliases: frozenset[str] = frozenset()
     options: Mapping[str, int] = field(default_factory=dict)
     pairs: Mapping[int, str] = field(default_factory=dict)

@@ -53,8 +53,7 @@ def session(
     options
         An ``onnxruntime.SessionOptions``, to which the provider is added; None: a new one.
     claims
-        What the provider computes: ``"nothing"``, ``"convolutions"``, each with what follows it, ``"groups"``, what is between
-        convolutions, too, or ``"network"``, all. None: what the export found to be the fastest.
+        What the provider computes: ``"nothing"``, ``"convolutions"``, each with what follows it, or ``"network"``, all. None: what the export found to be the fastest.
     networks
         Of the provider's, by the identities of their graphs, those that may be claimed; None: all.
 

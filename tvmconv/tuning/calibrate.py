@@ -76,7 +76,6 @@ def calibrate(
     target: CpuTarget,
     evaluator: Evaluator,
     cold: Evaluator,
-    signatures: Iterable[str] = PROBLEMS,
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Costs:
     """Return the row of the machine's CPU, by default schedules that `evaluator` times; it should use one thread.
@@ -88,14 +87,13 @@ def calibrate(
     TvmconvError
         If hardly any kernel can be timed: coefficients would be those of the nearest row.
     """
-    listed = list(signatures)
     samples: list[Sample] = []
-    for number, signature in enumerate(listed):
-        progress(number, len(listed), signature)
+    for number, signature in enumerate(PROBLEMS):
+        progress(number, len(PROBLEMS), signature)
         samples += samples_of(parse_signature(signature), target, evaluator)
-    if len({sample.signature for sample in samples}) < len(listed) / 2:
+    if len({sample.signature for sample in samples}) < len(PROBLEMS) / 2:
         raise TvmconvError(
-            f"only {len(samples)} kernels of {len(listed)} problems could be timed for {target.name}; see tvmconv build for one of them: {listed[0]}"
+            f"only {len(samples)} kernels of {len(PROBLEMS)} problems could be timed for {target.name}; see tvmconv build for one of them: {PROBLEMS[0]}"
         )
     pairs = list(cold_pairs(target, evaluator, cold, progress))
     return row_of(samples, target, pairs)

@@ -1,13 +1,11 @@
-# tvmconv_add_library(NAME MODEL SOURCE... [TARGETS TARGET...] [WITH_FILTERS] [SHARED] [THREADS none|pthreads|openmp]
-#                     [FILTERS inline|file] [BUILD_OPTIONS OPTION...])
+# tvmconv_add_library(NAME MODEL SOURCE... [TARGETS TARGET...] [SHARED] [THREADS none|pthreads|openmp]
+#                     [BUILD_OPTIONS OPTION...])
 #
 # Builds the convolutions of SOURCE... (what `tvmconv build` takes) for TARGETS (default: host), when the project is built, and
 # makes the target NAME of them, an imported library with the header NAME.h. It is built again when a file among SOURCE... changes.
 #
-#   WITH_FILTERS   the library has the filters of the models, too, and a function for each of their layers
 #   SHARED         NAME is the shared library
 #   THREADS        threads of the library's own
-#   FILTERS        file: the filters are in ${NAME_DIR}/NAME.filters, which the program maps; NAME_DIR is set where this is called
 #   BUILD_OPTIONS  other options of `tvmconv build`: --shape x=1x3x320x320
 find_program(TVMCONV_EXECUTABLE tvmconv HINTS "${CMAKE_CURRENT_LIST_DIR}/../../../../../../bin" DOC "The command tvmconv")
 if(NOT TVMCONV_EXECUTABLE)
@@ -15,7 +13,7 @@ if(NOT TVMCONV_EXECUTABLE)
 endif()
 
 function(tvmconv_add_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 given "WITH_FILTERS;SHARED" "THREADS;FILTERS" "MODEL;TARGETS;BUILD_OPTIONS")
+  cmake_parse_arguments(PARSE_ARGV 1 given "SHARED" "THREADS" "MODEL;TARGETS;BUILD_OPTIONS")
   if(given_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tvmconv_add_library(${name}): unknown arguments: ${given_UNPARSED_ARGUMENTS}")
   endif()
@@ -30,14 +28,8 @@ function(tvmconv_add_library name)
   foreach(target IN LISTS given_TARGETS)
     list(APPEND build --target "${target}")
   endforeach()
-  if(given_WITH_FILTERS)
-    list(APPEND build --with-filters)
-  endif()
   if(given_THREADS)
     list(APPEND export --threads "${given_THREADS}")
-  endif()
-  if(given_FILTERS)
-    list(APPEND export --filters "${given_FILTERS}")
   endif()
   if(given_SHARED)
     list(APPEND export --shared)
@@ -81,5 +73,4 @@ function(tvmconv_add_library name)
   set_target_properties("${name}" PROPERTIES
     IMPORTED_LOCATION "${library}" INTERFACE_INCLUDE_DIRECTORIES "${folder}")
   add_dependencies("${name}" "${name}-tvmconv")
-  set("${name}_DIR" "${folder}" PARENT_SCOPE)
 endfunction()

@@ -76,7 +76,6 @@ const char *tvmconv_name_error_string(int status) {
     case tvmconv_name_ERROR_MEMORY: return "the allocator has no memory for the workspace";
     case tvmconv_name_ERROR_WORKSPACE: return "the workspace is smaller than workspace_bytes says for so many threads";
     case tvmconv_name_ERROR_THREADS: return "the hook for threads failed, or did not run every task once";
-    case tvmconv_name_ERROR_FILTERS: return "the file of filters is not open, cannot be read, or belongs to another library";
     case tvmconv_name_ERROR_TILES: return "the system does not let this process use AMX's tiles";
     case tvmconv_name_ERROR_KERNEL: return "the kernel refused its arguments, which is an error in tvmconv";
     default: return "not an error code of this library";

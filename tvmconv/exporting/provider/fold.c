@@ -7,7 +7,7 @@
 
 enum { MEAN_PLACE = 3, VARIANCE_PLACE = 4, NORMALIZATION_INPUTS = 5 };
 
-int is_normalization(const struct node *node, const char *name, int64_t channels) {
+static int is_normalization(const struct node *node, const char *name, int64_t channels) {
   if (strcmp(node->type, "BatchNormalization") != 0 || node->input_count != NORMALIZATION_INPUTS || node->output_count != 1 ||
       strcmp(name_of(node->inputs[0]), name) != 0 || integer_attribute(node, "training_mode", 0) != 0)
     return 0;
@@ -57,25 +57,13 @@ static int compose(const struct node *node, const ort_value_info *other, size_t 
       plus = read[2][m] - read[MEAN_PLACE][m] * by;
     } else {
       float number = read[0][counts[0] == 1 ? 0 : m];
-      if (strcmp(node->type, "Mul") == 0)
-        by = number;
-      else if (strcmp(node->type, "Div") == 0)
-        by = 1 / number;
-      else if (strcmp(node->type, "Sub") == 0 && other == node->inputs[0])
-        by = -1, plus = number;
-      else
-        plus = strcmp(node->type, "Sub") == 0 ? -number : number;
+      *(strcmp(node->type, "Mul") == 0 ? &by : &plus) = number;
     }
     factor[m] *= by;
     term[m] = term[m] * by + plus;
   }
   for (int i = 0; i < NORMALIZATION_INPUTS; ++i) free(read[i]);
   return fine;
-}
-
-int affine(const struct node *node, const ort_value_info *other, int64_t channels, float *factors, float *terms) {
-  for (int64_t i = 0; i < channels; ++i) factors[i] = 1, terms[i] = 0;
-  return compose(node, other, (size_t)channels, factors, terms);
 }
 
 int folded(const struct graph *graph, const struct match *match, float *filter, float *bias) {

@@ -140,7 +140,7 @@ static int pair(const struct graph *graph, struct match *match, const char *x, l
   return count > 0 && take(graph, match, (struct step){GELU, 0, 0}, nodes, count);
 }
 
-int read_activation(const struct node *found, const char *x, struct step *step) {
+static int read_activation(const struct node *found, const char *x, struct step *step) {
   static const struct {
     const char *type;
     enum kind kind;

@@ -4,14 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ort_functions ort;
-
-int good(ort_status *status) {
-  if (status == NULL) return 1;
-  ort.release_status(status);
-  return 0;
-}
-
 const char *name_of(const ort_value_info *value) {
   const char *name = NULL;
   return value != NULL && good(ort.value_name(value, &name)) && name != NULL ? name : "";
@@ -152,15 +144,6 @@ const void *fixed_data(const ort_value_info *value) {
       !good(ort.tensor_data((ort_value *)(uintptr_t)tensor, &data)))
     return NULL;
   return data;
-}
-
-int fixed_integers(const ort_value_info *value, int64_t *numbers, int most) {
-  int64_t dims[1] = {1};
-  int type = 0, rank = shape_of(value, &type, dims, 1);
-  const void *data = rank >= 0 && type == ORT_INT64 && dims[0] >= 0 && dims[0] <= most ? fixed_data(value) : NULL;
-  if (data == NULL) return -1;
-  memcpy(numbers, data, (size_t)dims[0] * sizeof *numbers);
-  return (int)dims[0];
 }
 
 float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count) {

@@ -77,7 +77,8 @@ static int read_axes(const struct node *node, const char *name, int64_t *values,
   return count >= -1;
 }
 
-const char *read_problem(const struct node *node, struct problem *p) {
+/* Reads the problem of a convolution alone. Returns NULL, or why no kernel computes it. */
+static const char *read_problem(const struct node *node, struct problem *p) {
   int64_t data[AXES + 2], filter[AXES + 2], bias[AXES + 2], output[AXES + 2], extra[AXES] = {0};
   int type = 0, filter_type = 0, bias_type = 0;
   memset(p, 0, sizeof *p);
@@ -119,27 +120,6 @@ const char *read_problem(const struct node *node, struct problem *p) {
   for (int i = 0; i < p->rank && out_rank == rank; ++i)
     if (output[i + 2] >= 0 && output[i + 2] != p->out[i]) return "onnxruntime infers another shape for its output";
   return NULL;
-}
-
-const char *read_window(const struct node *node, struct problem *p) {
-  int64_t data[AXES + 2], output[AXES + 2], unused[AXES] = {0};
-  int type = 0;
-  memset(p, 0, sizeof *p);
-  if (node->input_count < 1 || node->output_count < 1) return "it lacks an input";
-  int rank = shape_of(node->inputs[0], &type, data, AXES + 2), output_type = 0;
-  if (rank < 3 || shape_of(node->outputs[0], &output_type, output, AXES + 2) != rank) return "its shape is not known before it runs";
-  for (int i = 0; i < rank; ++i)
-    if (data[i] < 1 || output[i] < 1) return "its shape is not known before it runs";
-  p->type = type;
-  p->rank = rank - 2;
-  p->batch = data[0];
-  p->in_channels = p->out_channels = p->groups = data[1];
-  memcpy(p->in, data + 2, (size_t)p->rank * sizeof *data);
-  memcpy(p->out, output + 2, (size_t)p->rank * sizeof *data);
-  if (integers_attribute(node, "kernel_shape", p->taps, AXES) != p->rank ||
-      !read_axes(node, "strides", p->strides, p->rank, 1, 1) || !read_axes(node, "dilations", p->dilations, p->rank, 1, 1))
-    return "its kernel_shape, strides or dilations are out of range";
-  return resolve_pads(node, p, unused);
 }
 
 uint64_t hash_of(const struct graph *graph) {
@@ -186,7 +166,7 @@ static int equal_axes(const int64_t *a, const int64_t *b, int rank) {
 
 static int equal(const struct problem *a, const struct problem *b) {
   int r = a->rank;
-  if (a->layout != b->layout || a->transposed != b->transposed || r != b->rank || a->type != b->type || a->bias != b->bias || a->batch != b->batch ||
+  if (a->transposed != b->transposed || r != b->rank || a->type != b->type || a->bias != b->bias || a->batch != b->batch ||
       a->in_channels != b->in_channels || a->out_channels != b->out_channels || a->groups != b->groups ||
       !equal_axes(a->in, b->in, r) || !equal_axes(a->out, b->out, r) || !equal_axes(a->taps, b->taps, r) ||
       !equal_axes(a->strides, b->strides, r) || !equal_axes(a->dilations, b->dilations, r) ||
@@ -205,12 +185,11 @@ static const tvmconv_name_kernel *find_kernel(const struct problem *problem) {
   return NULL;
 }
 
-void find_match(const struct graph *graph, size_t convolution, enum layout layout, struct match *best) {
+void find_match(const struct graph *graph, size_t convolution, struct match *best) {
   const struct node *node = &graph->nodes[convolution];
   struct match match;
   memset(&match, 0, sizeof match);
   match.reason = read_problem(node, &match.problem);
-  match.problem.layout = layout;
   *best = match;
   if (match.reason != NULL) return;
   best->reason = "the library has no kernel of its shape";

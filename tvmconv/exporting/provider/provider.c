@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tvmconv-plan.h"
+#include "tvmconv-call.h"
 #include "tvmconv-whole.h"
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -30,20 +30,9 @@ struct provider {
 
 struct computed {
   ort_compute base;
-  const struct provider *provider;
-  struct plan *plan;
-  struct whole *whole; /* in the place of a plan */
+  struct kernel *kernel;
+  struct whole *whole; /* in the place of a kernel */
 };
-
-ort_status *fail(int code, const char *format, ...) {
-  char message[512] = "tvmconv: ";
-  const size_t begin = strlen(message);
-  va_list values;
-  va_start(values, format);
-  vsnprintf(message + begin, sizeof message - begin, format, values);
-  va_end(values);
-  return ort.create_status(code, message);
-}
 
 static ort_status *create_state(ort_compute *self, void *context, void **state) {
   (void)self, (void)context;
@@ -56,12 +45,12 @@ static void release_state(ort_compute *self, void *state) { (void)self, (void)st
 static ort_status *compute(ort_compute *self, void *state, ort_context *context) {
   const struct computed *made = (const struct computed *)self;
   (void)state;
-  return made->whole != NULL ? run_whole(made->whole, context) : run_plan(made->plan, made->provider->memory, context);
+  return made->whole != NULL ? run_whole(made->whole, context) : run_kernel(made->kernel, context);
 }
 
 static void free_compute(struct computed *made) {
   if (made != NULL) {
-    free_plan(made->plan);
+    free_kernel(made->kernel);
     free_whole(made->whole);
   }
   free(made);
@@ -72,8 +61,6 @@ static void release_computes(ort_ep *self, ort_compute **computes, size_t count)
   for (size_t i = 0; i < count; ++i) free_compute((struct computed *)computes[i]);
 }
 
-static enum layout layout_of(enum claims claims) { return claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST; }
-
 static ort_status *compile_graph(const struct provider *provider, const ort_graph *graph, const ort_node *fused, ort_compute **result) {
   struct graph read;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "a graph that was claimed cannot be read, or there is no memory");
@@ -81,9 +68,8 @@ static ort_status *compile_graph(const struct provider *provider, const ort_grap
   ort_status *status = made == NULL ? fail(ORT_FAIL, "out of memory") : NULL;
   if (status == NULL) {
     made->base = (ort_compute){ORT_NEEDED, create_state, compute, release_state};
-    made->provider = provider;
     status = provider->claims == NETWORK ? make_whole(provider->parts.networks, provider->parts.count, provider->threads, provider->memory, fused, &made->whole)
-                                         : make_plan(&read, layout_of(provider->claims), provider->threads, fused, &made->plan);
+                                         : make_kernel(&read, provider->threads, provider->memory, fused, &made->kernel);
   }
   free_graph(&read);
   if (status != NULL) {
@@ -124,33 +110,31 @@ __attribute__((format(printf, 2, 3))) static void warn(struct provider *provider
   good(ort.log(provider->logger, ORT_WARNING, text, "tvmconv", 0, "GetCapability"));
 }
 
-static void warn_of_convolutions(struct provider *provider, const struct graph *graph, const struct units *units, size_t missing) {
+static void warn_of_convolutions(struct provider *provider, const struct graph *graph, const struct matches *found, size_t missing) {
   const char *name = "";
-  good(ort.node_name(graph->nodes[units->first_missing].node, &name));
-  warn(provider, "%zu of %zu convolutions, the first of them %.300s: %s", missing, units->convolutions, name, units->reason);
+  good(ort.node_name(graph->nodes[found->first_missing].node, &name));
+  warn(provider, "%zu of %zu convolutions, the first of them %.300s: %s", missing, found->convolutions, name, found->reason);
 }
 
-/* Claims the nodes of a group, or if units are NULL those that have a number. */
-static ort_status *claim(const struct graph *graph, const struct units *units, const int *owners, int number, ort_support *support) {
+/* Claims the nodes that have a number as one. */
+static ort_status *claim(const struct graph *graph, const int *owners, int number, ort_support *support) {
   ort_fusion_options options = {ORT_NEEDED, true};
   size_t count = 0;
   const ort_node **nodes = calloc(graph->count + 1, sizeof *nodes);
   if (nodes == NULL) return fail(ORT_FAIL, "out of memory");
   for (size_t i = 0; i < graph->count; ++i)
-    if (number == (units != NULL ? units->list[units->of_node[i]].group : owners[i])) nodes[count++] = graph->nodes[i].node;
+    if (owners[i] == number) nodes[count++] = graph->nodes[i].node;
   ort_status *status = ort.fuse(support, nodes, count, &options);
   free(nodes);
   return status;
 }
 
-/* Returns the claims that were asked for, measured to be the fastest for a graph, or expected to be: groups, if they have kernels. */
+/* Returns the claims that were asked for, or measured to be the fastest for a graph. */
 static enum claims claims_of(const struct provider *provider, uint64_t graph) {
   if (provider->asked >= 0) return (enum claims)provider->asked;
   if (provider->parts.count > 0) return NETWORK;
   for (int i = 0; i < tvmconv_name_rt_decision_count; ++i)
     if (tvmconv_name_rt_decisions[i].graph == graph) return tvmconv_name_rt_decisions[i].claims;
-  for (int i = 0; i < tvmconv_name_kernel_count; ++i)
-    if (tvmconv_name_rt_problems[i].layout == CHANNELS_LAST) return GROUPS;
   return CONVOLUTIONS;
 }
 
@@ -167,17 +151,20 @@ static ort_status *refuse(const struct provider *provider, const char *why) {
 
 /* Claims what the library has kernels for. Of a graph of which it has the lesser part, nothing: onnxruntime's own kernels hand on
  * blocked layouts, which each of ours would interrupt. */
-static ort_status *claim_kernels(struct provider *provider, struct graph *graph, ort_support *support) {
-  struct units units = {0};
-  const enum layout layout = layout_of(provider->claims);
-  int count = read_units(graph, layout, &units) ? find_groups(graph, layout, &units) : -1;
-  ort_status *status = count < 0 ? fail(ORT_FAIL, "out of memory, or onnxruntime lists nodes in no order") : NULL;
-  if (status == NULL && units.missing > 0) {
-    if (units.ours < units.theirs) count = 0;
-    warn_of_convolutions(provider, graph, &units, count > 0 ? units.missing : units.convolutions);
+static ort_status *claim_kernels(struct provider *provider, struct graph *graph, int *owners, ort_support *support) {
+  struct matches found;
+  if (!find_matches(graph, &found)) return fail(ORT_FAIL, "out of memory");
+  size_t count = found.count;
+  ort_status *status = NULL;
+  if (found.missing > 0) {
+    if (found.ours < found.theirs) count = 0;
+    warn_of_convolutions(provider, graph, &found, count > 0 ? found.missing : found.convolutions);
   }
-  for (int i = 0; i < count && status == NULL; ++i) status = claim(graph, &units, NULL, i, support);
-  free_units(&units);
+  memset(owners, 0, graph->count * sizeof *owners);
+  for (size_t i = 0; i < count; ++i)
+    for (int k = 0; k < found.list[i].node_count; ++k) owners[found.list[i].nodes[k]] = (int)i + 1;
+  for (size_t i = 0; i < count && status == NULL; ++i) status = claim(graph, owners, (int)i + 1, support);
+  free(found.list);
   return status;
 }
 
@@ -212,18 +199,17 @@ static ort_status *claim_networks(struct provider *provider, const struct graph 
   const char *why;
   const struct network *missing = missing_part(graph, provider->list, &provider->parts, owners, &why);
   if (missing != NULL) warn(provider, "the part of a model that ends with %.300s: %s", missing->tensors[missing->input_count].name, why);
-  for (int i = 0; i < provider->parts.count && status == NULL; ++i) status = claim(graph, NULL, owners, i + 1, support);
+  for (int i = 0; i < provider->parts.count && status == NULL; ++i) status = claim(graph, owners, i + 1, support);
   return status;
 }
 
-static ort_status *claim_graph(struct provider *provider, struct graph *graph, const int *owners, ort_support *support) {
+static ort_status *claim_graph(struct provider *provider, struct graph *graph, int *owners, ort_support *support) {
   const int networks_alone = tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0;
   switch (provider->claims) {
     case NETWORK: return claim_networks(provider, graph, owners, support);
     case CONVOLUTIONS:
-    case GROUPS:
       if (networks_alone && provider->asked < 0 && !provider->is_rest) warn(provider, "a model: %s", refusal);
-      return claim_kernels(provider, graph, support);
+      return claim_kernels(provider, graph, owners, support);
     default: return NULL;
   }
 }
@@ -290,19 +276,19 @@ static ort_status *read_option(const struct provider *provider, const ort_option
 
 /* The options that onnxruntime was given with the provider's device. */
 static ort_status *read_options(struct provider *provider, const ort_options *options) {
-  static const char *const names[] = {"nothing", "convolutions", "groups", "network"};
+  static const char *const names[] = {"nothing", "convolutions", "network"};
   char *claims = NULL;
   ort_status *status = read_option(provider, options, "inputs", &provider->inputs);
   if (status == NULL) status = read_option(provider, options, "outputs", &provider->outputs);
   if (status == NULL) status = read_option(provider, options, "networks", &provider->list);
   if (status == NULL) status = read_option(provider, options, "claims", &claims);
   provider->asked = -1;
-  for (int i = 0; claims != NULL && i < 4; ++i)
+  for (int i = 0; claims != NULL && i < 3; ++i)
     if (strcmp(claims, names[i]) == 0) provider->asked = i;
   if (status == NULL && provider->list != NULL && !is_list(provider->list))
     status = fail(ORT_INVALID_ARGUMENT, "the option networks is '%.64s'; allowed: identities of graphs, numbers between commas", provider->list);
   if (status == NULL && claims != NULL && provider->asked < 0)
-    status = fail(ORT_INVALID_ARGUMENT, "the option claims is '%.32s'; allowed: nothing, convolutions, groups, network", claims);
+    status = fail(ORT_INVALID_ARGUMENT, "the option claims is '%.32s'; allowed: nothing, convolutions, network", claims);
   free(claims);
   return status;
 }

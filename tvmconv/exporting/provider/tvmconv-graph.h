@@ -16,12 +16,9 @@ struct step {
   float a, b;
 };
 
-/* Place of the channels of data: after the images, as ONNX has them, or last; filters are always as ONNX has them. */
-enum layout { CHANNELS_FIRST, CHANNELS_LAST };
-
-/* A convolution with explicit numbers, as tvmconv.problem has it. */
+/* A convolution with explicit numbers, as tvmconv.problem has it, of data and filters as ONNX has them. */
 struct problem {
-  int layout, transposed, rank, type, bias;
+  int transposed, rank, type, bias;
   int64_t batch, in_channels, out_channels, groups;
   int64_t in[AXES], out[AXES], taps[AXES], strides[AXES], dilations[AXES], begin[AXES], end[AXES];
   int step_count;
@@ -31,9 +28,8 @@ struct problem {
 /* Problems that tvmconv_name_kernels compute, one each. */
 extern const struct problem tvmconv_name_rt_problems[];
 
-/* Claims of a provider: nothing; each convolution with what follows it; all between convolutions, too, with channels last; or the
- * graph as a whole. */
-enum claims { NOTHING, CONVOLUTIONS, GROUPS, NETWORK };
+/* Claims of a provider: nothing; each convolution with what follows it; or networks. */
+enum claims { NOTHING, CONVOLUTIONS, NETWORK };
 /* Claims that were measured to be the fastest for a graph, by the hash of its convolutions. */
 struct decision {
   uint64_t graph;
@@ -67,7 +63,7 @@ struct graph {
 };
 
 /* A convolution and what follows it, as far as a kernel computes it. */
-enum operand { DATA, FILTER, BIAS, SCALES, SLOPE, RESIDUAL, OPERANDS };
+enum operand_kind { DATA, FILTER, BIAS, SCALES, SLOPE, RESIDUAL, OPERANDS };
 struct match {
   const tvmconv_name_kernel *kernel; /* NULL: there is none */
   const char *reason;                /* why not */
@@ -95,11 +91,6 @@ static inline void load(float *restrict to, const void *from, int64_t count, int
   }
 }
 
-/* Returns whether a call of onnxruntime's did what it should. */
-int good(ort_status *status);
-/* A status whose text says whose it is. */
-__attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
-
 /* The inputs or outputs of a node, to be freed; NULL: there is no memory. */
 const ort_value_info **values_of(const ort_node *node, ort_status *(*counting)(const ort_node *, size_t *),
                                  ort_status *(*reading)(const ort_node *, const ort_value_info **, size_t), size_t *count);
@@ -122,8 +113,6 @@ float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count);
 /* The elements of a tensor that callers cannot change; NULL: it is none, or has no elements. */
 const void *fixed_data(const ort_value_info *value);
 int is_constant_tensor(const ort_value_info *value);
-/* The elements of a fixed tensor of int64; returns the count, -1 if it is none or there are more than `most`. */
-int fixed_integers(const ort_value_info *value, int64_t *numbers, int most);
 int64_t integer_attribute(const struct node *node, const char *name, int64_t none);
 float float_attribute(const struct node *node, const char *name, float none);
 /* The count of a node's integers; -1 if it has none, -2 if it has more than `most`. */
@@ -138,24 +127,24 @@ const ort_value_info *other_input(const struct node *node, const char *name);
 /* Returns whether a tensor is fixed, and one number for each channel of the output that it is broadcast to, or for all. */
 int is_per_channel(const ort_value_info *value, const struct problem *problem);
 
-/* Reads the problem of a convolution alone. Returns NULL, or why no kernel computes it. */
-const char *read_problem(const struct node *node, struct problem *problem);
-/* The geometry of a pooling, with the extents of its output as onnxruntime has them; NULL, or why it is unknown. */
-const char *read_window(const struct node *node, struct problem *problem);
-/* The activation that a node computes of `name` alone; 0: it is none that kernels have. */
-int read_activation(const struct node *node, const char *name, struct step *step);
 /* Takes the next step after a tensor; returns 0 if there is none. */
 int follow(const struct graph *graph, struct match *match);
 /* Takes a node that goes into the filter and the bias, if it is one. */
 int fold(const struct graph *graph, struct match *match, long node);
 /* Multiplies a copy of the filter, and computes the bias; either may be NULL. Returns 0 if there is no memory. */
 int folded(const struct graph *graph, const struct match *match, float *filter, float *bias);
-/* Returns whether a node is a normalization of `name`, which has so many channels, by fixed numbers. */
-int is_normalization(const struct node *node, const char *name, int64_t channels);
-/* A node that is a normalization, or a product with, quotient by, sum or difference of fixed numbers, as x * factor + term. */
-int affine(const struct node *node, const ort_value_info *other, int64_t channels, float *factors, float *terms);
 /* The longest part of what begins with a convolution that the library has a kernel for. */
-void find_match(const struct graph *graph, size_t convolution, enum layout layout, struct match *best);
+void find_match(const struct graph *graph, size_t convolution, struct match *best);
+
+/* Parts of a graph that the library has kernels for, in no order. */
+struct matches {
+  struct match *list;
+  size_t count, convolutions, missing, first_missing; /* convolutions without a kernel, and the first node */
+  double ours, theirs;                                /* multiply-adds with and without a kernel */
+  const char *reason;
+};
+/* Returns 0 if there is no memory. */
+int find_matches(struct graph *graph, struct matches *found);
 /* A number that two graphs with the same convolutions have in common. */
 uint64_t hash_of(const struct graph *graph);
 

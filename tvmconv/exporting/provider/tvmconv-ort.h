@@ -103,6 +103,11 @@ struct ort_functions {
 };
 extern struct ort_functions ort;
 
+/* Returns whether a call of onnxruntime's did what it should. */
+int good(ort_status *status);
+/* A status whose text says whose it is. */
+__attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
+
 typedef struct ort_base {
   const void *(*functions)(uint32_t version);
   const char *(*version)(void);

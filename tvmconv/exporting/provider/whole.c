@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tvmconv-plan.h"
+#include "tvmconv-call.h"
 #include "tvmconv-raised.h"
 #include "tvmconv-whole.h"
 
@@ -121,14 +121,11 @@ ort_status *run_whole(const struct whole *whole, ort_context *context) {
   ort_status *status = NULL;
   for (int i = 0; i < all && status == NULL; ++i) {
     const struct tensor *tensor = &own->tensors[i];
-    ort_value *output = NULL;
     void *data = NULL;
-    if (i < inputs) {
+    if (i < inputs)
       status = read_input(context, whole->places[i], tensor->rank, tensor->dims, tensor->name, &data);
-    } else {
-      status = ort.context_output(context, whole->places[i], tensor->dims, (size_t)tensor->rank, &output);
-      if (status == NULL) status = ort.tensor_data(output, &data);
-    }
+    else
+      status = write_output(context, whole->places[i], tensor->rank, tensor->dims, &data);
     arguments[3 + i].v_int64 = (int64_t)(uintptr_t)data;
   }
   return status != NULL ? status : run_in(whole, context, arguments, all + 4);

@@ -113,7 +113,6 @@ ISA = Isa(
     detect=features,
     native=Path(__file__).with_name("native"),
     assembly=f"{__name__}.assembly",
-    levels={"v4": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "v3": ("-march=x86-64-v3",)},
     operator_flags=(
         *((flag, frozenset[str]()) for flag in ("-mavx2", "-mfma", "-mf16c")),
         *((flag, _WIDE) for flag in ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")),

@@ -153,9 +153,9 @@ def _check(kernel: PassKernel) -> PassKernel:
     return kernel
 
 
-def tvms(run: tvm.transform.Pass, after: Mapping[str, str] | None = None, name: str = "") -> Pass:
+def tvms(run: tvm.transform.Pass, after: Mapping[str, str] | None = None) -> Pass:
     """Return a pass of TVM's own, by its name there."""
-    return Pass(name or run.info.name.rpartition(".")[2], partial(_tvm, run), after=after or {})
+    return Pass(run.info.name.rpartition(".")[2], partial(_tvm, run), after=after or {})
 
 
 def ours(name: str, rewrite: Callable[[Any], Any], *asked: str, after: Mapping[str, str]) -> Pass:
