@@ -28,6 +28,8 @@ REFUSED = "_tvmconv_refused"
 LET_GO = "its weights were let go (keep_weights=False); let tvmconv.torch.optimize keep them"
 # A model that is always another one is not compiled for ever; as many as Dynamo compiles of one function.
 MOST_STATES = 8
+# Kinds of calls that are known at a look.
+MOST_KINDS = 256
 _PLAIN = (torch.Tensor, nn.Parameter)
 _KIND = attrgetter("__class__", "shape", "dtype", "device", "layout")
 _NEEDS_GRADIENT = attrgetter("requires_grad")
@@ -55,6 +57,11 @@ class NetworkState:
     examples: _Examples = field(default_factory=lambda: _Examples())
     guards: Guards | None = None
     refused: str = ""
+
+    def find(self, kind: Any, leaves: Sequence[Any]) -> Computed | None:
+        """Return what computes arguments: an example's, or one whose extents are free; None: nothing does."""
+        spec, *_ = kind
+        return self.examples.get(kind) or next((how for how in self.examples.values() if how.takes(leaves, spec)), None)
 
     def changed(self) -> str:
         """Return what is not as it was, or nothing."""
@@ -154,11 +161,14 @@ class Answering:
         if not why:
             whys = [state.changed() for state in self.states]
             state = next((each for each, changed in zip(self.states, whys, strict=True) if not changed), None)
-            if (state is None or kind not in state.examples) and self._anew and kind in self.states[-1].examples:
-                state = self._compiled(args, kwargs, kind) or state
-            found = state.examples.get(kind) if state is not None else None
+            found = state.find(kind, leaves) if state is not None else None
+            if found is None and self._anew and self.states[-1].find(kind, leaves):
+                state = self._compiled(args, kwargs, kind, leaves) or state
+                found = state.find(kind, leaves) if state is not None else None
             if found is not None and state is not None:
                 if not kwargs and all(type(each) is torch.Tensor for each in args):
+                    if len(self._plain) >= MOST_KINDS:  # of extents that are free
+                        self._plain.clear()
                     self._plain[tuple(map(_KIND, args))] = state, found
                 return found(tensors)
             advice = "give tvmconv.torch.optimize an example of it, too"
@@ -179,13 +189,15 @@ class Answering:
             state.guards = Guards(self.module, state.reads, own_forward)
         return answer
 
-    def _compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Any) -> NetworkState | None:
+    def _compiled(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Any, leaves: Sequence[Any]
+    ) -> NetworkState | None:
         """Return networks for the module as it is now, compiled unless another thread is about it."""
         if self._anew is None or not self._compiling.acquire(blocking=False):
             return None
         try:
             state = next((each for each in self.states if not each.changed()), None)
-            if state is not None and (kind in state.examples or state.refused):
+            if state is not None and (state.find(kind, leaves) or state.refused):
                 return state
             if state is None and len(self.states) == MOST_STATES:
                 self._refuse(f"it has changed {MOST_STATES} times", "it is compiled no more")

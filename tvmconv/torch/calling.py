@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..errors import InputError
 from ..runtime.networks.network import Network
+from ..runtime.networks.tensors import fits
 from .flat import inverse
 
 TYPES = {
@@ -46,15 +48,41 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         self._orders = [_or_none(order) for order in in_orders]
         backs = [_or_none(inverse(order)) for order in out_orders]
         outputs = self.network.outputs
-        self._is_laid = not any(backs)
+        self._is_laid, self._is_free = not any(backs), bool(self.network.extents)
         self._made = [(each.shape, TYPES[each.dtype], back) for each, back in zip(outputs, backs, strict=True)]
 
     def forward(self, *tensors: Any) -> list[Any]:
         """Return what the network computes."""
         given = [*map(_array, tensors, self._orders)]
+        if self._is_free:
+            return self._returned(self._of_extents(given))
         made = [torch.empty(shape, dtype=dtype) for shape, dtype, _ in self._made]
         self.network.run([*map(_POINTER, given)], [*map(_POINTER, made)], torch.get_num_threads(), True)
         return made if self._is_laid else self._returned(made)
+
+    def _of_extents(self, given: Sequence[Any]) -> list[Any]:
+        """Return what the network computes of arrays whose extents are free."""
+        extents, shapes = self.network.sizes([each.shape for each in given])
+        made = [torch.empty(shape, dtype=dtype) for shape, (_, dtype, _) in zip(shapes, self._made, strict=True)]
+        self.network.run([*map(_POINTER, given)], [*map(_POINTER, made)], torch.get_num_threads(), True, extents)
+        return made
+
+    def takes(self, tensors: Sequence[Any]) -> bool:
+        """Return whether extents are free, and tensors have ones that the network takes."""
+        if not self._is_free:
+            return False
+        shapes = []
+        for tensor, order, wanted in zip(tensors, self._orders, self.network.inputs, strict=True):
+            shape = tensor.shape if order is None else [tensor.shape[axis] for axis in order]
+            kind = (tensor.device.type, tensor.layout, tensor.dtype)
+            if kind != ("cpu", torch.strided, TYPES[wanted.dtype]) or not fits(wanted, shape):
+                return False
+            shapes.append(shape)
+        try:
+            self.network.sizes(shapes)
+        except InputError:  # out of a range, no multiple, or nothing would be left
+            return False
+        return True
 
     def sliced(self, tensors: Sequence[Any]) -> list[Any]:
         """Return what the network computes of tensors with more images than it takes, their first axis, some at a time."""

@@ -75,6 +75,11 @@ class NetworkChain(nn.Module):  # type: ignore[misc]
         )
         return self._forwards[0] if is_only else None
 
+    def takes(self, tensors: Sequence[Any]) -> bool:
+        """Return whether extents are free, and tensors have ones that are allowed."""
+        (first, *others), (reads, *_) = self.parts, self._reads
+        return not others and isinstance(first, NetworkCall) and first.takes([tensors[each] for each in reads])
+
     def forward(self, *tensors: Any) -> list[Any]:
         """Return what the networks compute."""
         values = list(tensors)

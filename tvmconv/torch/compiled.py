@@ -15,12 +15,15 @@ from torch.utils import _pytree as pytree
 
 from ..checks import as_path
 from ..errors import BundleError, InputError, check_extra
+from ..runtime.networks.extents import FreeExtents
 from ..runtime.networks.network import Network
+from ..runtime.networks.tensors import Tensor, fits
 from ..support.progress import Progress
 from .calling import TYPES, NetworkCall
 from .examples import DTYPES, cast, print_progress
 from .exporting import export
 from .flat import Flat, Structure, flatten_arguments, inverse, is_same
+from .free_axes import free_axes
 from .rewritten import copied_model
 from .store import temporary
 
@@ -34,11 +37,13 @@ def compile(
     *,
     math: str = "default",
     memory: str = "default",
+    dynamic_shapes: Any = None,
     progress: Progress | None = print_progress,
 ) -> CompiledModel:
     """Compile a whole model to one library, for inputs as the examples are; return what calls it.
 
-    ``torch.export`` reads the model (``strict=False``), so what its code decides by shapes is decided as for the examples.
+    ``torch.export`` reads the model (``strict=False``), so what its code decides by shapes is decided as for the examples, or, with
+    `dynamic_shapes`, for all that these allow.
 
     Parameters
     ----------
@@ -56,13 +61,16 @@ def compile(
         As for :func:`tvmconv.build`.
     memory
         ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that are larger than what they are of.
+    dynamic_shapes
+        As ``torch.export.export`` takes it, for axes whose extents calls give: ``{"x": {2: Dim("h", min=32, max=4096)}}``. None: all
+        are fixed.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 
     Raises
     ------
     InputError
-        If the model is none, or in training mode, or cannot compute in `dtype`.
+        If the model is none, or in training mode, or cannot compute in `dtype`, or `dynamic_shapes` does not fit the arguments.
     SourceError
         If torch.export cannot read it, or it changes its own buffers, or an operator is missing; it says which.
     MissingExtraError
@@ -82,12 +90,12 @@ def compile(
     if dtype is not None:
         model = copied_model(model).to(dtype)
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: cast(each, dtype), (args, kwargs))
-    flat = Flat(model, args, kwargs)
-    program = export(flat)
+    free, flat = free_axes(model, args, kwargs, dynamic_shapes), Flat(model, args, kwargs)
+    program = export(flat, free)
+    names = None if free is None else free.names(program)
     path = temporary() / "model.so" if path is None else as_path("path", path)
-    build(
-        read_torch(program), path, target, math=math, progress=progress, memory=memory, facts=flat.structure().facts()
-    )
+    facts = flat.structure().facts()
+    build(read_torch(program, names), path, target, math=math, progress=progress, memory=memory, facts=facts)
     return CompiledModel(path)
 
 
@@ -113,8 +121,12 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
         self._structure = Structure.read(facts)
         self._call = NetworkCall(path, self._structure.in_orders, self._structure.out_orders)
         self.network = self._call.network
-        orders = zip(self.network.inputs, self._structure.in_orders, strict=True)
-        self._inputs = [(tuple(each.shape[at] for at in inverse(order)), TYPES[each.dtype]) for each, order in orders]
+        orders = enumerate(zip(self.network.inputs, self._structure.in_orders, strict=True))
+        self._inputs = [
+            Tensor(f"input {number}", tuple(each.shape[at] for at in inverse(order)), each.dtype)
+            for number, (each, order) in orders
+        ]
+        self._extents = FreeExtents(self.network.description, self._inputs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model would.
@@ -134,14 +146,16 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
                 tensors.append(self._checked(leaf, len(tensors)))
             elif not is_same(leaf, constant[0]):
                 raise InputError(f"an argument is {leaf!r}; the model was compiled for {constant[0]!r}")
+        if self._extents.extents:
+            self._extents.of([each.shape for each in tensors])  # or say which is wrong, by the model's own axes
         return self._structure.answer(self._call(*tensors), tensors)
 
     def _checked(self, leaf: Any, number: int) -> Any:
-        wanted, dtype = self._inputs[number]
-        if not isinstance(leaf, torch.Tensor) or tuple(leaf.shape) != wanted or leaf.dtype != dtype:
+        wanted, dtype = self._inputs[number], TYPES[self._inputs[number].dtype]
+        if not isinstance(leaf, torch.Tensor) or not fits(wanted, leaf.shape) or leaf.dtype != dtype:
             shape = "x".join(map(str, leaf.shape)) + f" {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
             raise InputError(
-                f"input {number} is {shape}; the model was compiled for {'x'.join(map(str, wanted))} {dtype}: compile it for"
+                f"input {number} is {shape}; the model was compiled for {'x'.join(map(str, wanted.shape))} {dtype}: compile it for"
                 " this, too"
             )
         if leaf.device.type != "cpu" or leaf.layout != torch.strided:

@@ -19,7 +19,8 @@ from ..support.progress import Progress
 from .calling import NetworkCall
 from .chain import Lost, NetworkChain, part, wiring
 from .exporting import export
-from .flat import Flat, Structure, inverse, permute
+from .flat import Flat, Structure, extent_of, inverse, is_same, permute
+from .free_axes import free_axes
 from .pieces import Piece, flat_graph, split
 from .slices import Head, first_images, head_of
 from .store import Kept, Store, key_of
@@ -95,6 +96,20 @@ class Computed:
         """Return the rows of a module at a path of a model."""
         return [replace(row, layer=".".join(filter(None, (path, row.layer)))) for row in self.rows]
 
+    def takes(self, leaves: Sequence[Any], spec: Any) -> bool:
+        """Return whether arguments of other extents than in the example are ones that it computes."""
+        if not isinstance(self.graph, NetworkChain) or spec != self.structure.in_spec:
+            return False
+        tensors = []
+        for leaf, constant in zip(leaves, self.structure.given, strict=True):
+            if constant is None:
+                tensors.append(leaf)
+            elif not is_same(leaf, constant[0]):
+                return False
+        if any(each.ndim != len(order) for each, order in zip(tensors, self.structure.in_orders, strict=True)):
+            return False
+        return self.graph.takes([*map(permute, tensors, self.structure.in_orders)])
+
     @property
     def lost(self) -> str:
         """Return why a network of it, which is a copy in another process, cannot be loaded; empty if all can."""
@@ -112,7 +127,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class How:
-    """Options of compiling networks: for which targets, tuned for how long, in which arithmetic, with filters of which size."""
+    """Options of compiling networks: for which targets, tuned for how long, in which arithmetic, with filters of which size, and of which free axes."""
 
     targets: tuple[str, ...] = ("host",)
     trials: int = 0
@@ -120,6 +135,7 @@ class How:
     math: str = "default"
     progress: Progress | None = None
     memory: str = "default"
+    dynamic_shapes: Any = None
 
 
 def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], store: Store, how: How) -> Computed:
@@ -134,14 +150,18 @@ def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     UnsupportedMachineError
         If it is compiled for other machines alone.
     """
-    flat = Flat(model, args, kwargs)
-    options = (how.math, *([how.memory] if how.memory != "default" else []))
-    seen = watch(flat, *options)
+    free, flat = free_axes(model, args, kwargs, how.dynamic_shapes), Flat(model, args, kwargs)
+    options = [how.math, *([how.memory] if how.memory != "default" else [])]
+    # One call does not show what code does at other extents.
+    seen = watch(flat, *options) if free is None else ""
     if seen and all(store.find(seen, None if target == "host" else target) for target in how.targets):
         known = store.find(seen, None)
         if known is not None and known.chain:
             return _load_chain(known.chain, store, flat.structure())
-    program = export(flat)
+    program = export(flat, free)
+    names = {} if free is None else free.names(program)
+    if free is not None:
+        options += [str(program.range_constraints), str(names)]
     try:
         whole = flat_graph(decompose(program))
     except (RuntimeError, ValueError) as error:
@@ -149,7 +169,10 @@ def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     key = key_of(whole, *options)
     for target in how.targets:
         if store.find(key, None if target == "host" else target) is None:
-            built = _build(whole, _Few(model, args, kwargs), key, store, target, how)
+            if free is None:
+                built = _build(whole, _Few(model, args, kwargs), key, store, target, how)
+            else:
+                built = _build_free(whole, program.range_constraints, names, key, store, target, how)
             chain = _chain(whole, built, flat.structure())
             store.add(replace(built, seen=seen, chain=chain) if seen and chain else built)
     kept = store.find(key, None)
@@ -232,6 +255,45 @@ def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
         foreign |= failed
 
 
+def _build_free(
+    whole: fx.GraphModule,
+    ranges: Mapping[Any, Any],
+    names: Mapping[str, str],
+    key: str,
+    store: Store,
+    target: str,
+    how: How,
+) -> Kept:
+    """Compile a program of extents that are free, which is one network.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read or compiled.
+    """
+    check_extra("compile", "tvm")
+    from ..network.compile import build
+    from ..network.lower import check_target
+    from ..network.read.torch.reader import read_decomposed, unread
+
+    if foreign := {node.name: why for node, why in unread(whole.graph.nodes).items()}:
+        raise SourceError(f"of extents that calls give all operators are to be a network's: {_first(foreign)}")
+    cpu = check_target(target).name
+    (piece,) = split(_again(whole), (), ranges=ranges)
+    place = store.place(key, cpu, 0)
+    build(
+        read_decomposed(piece.program, names),
+        place,
+        target,
+        math=how.math,
+        progress=how.progress,
+        trials=how.trials,
+        seconds=how.seconds,
+        memory=how.memory,
+    )
+    return Kept(key, cpu, {}, [place.name])
+
+
 def _again(whole: fx.GraphModule) -> fx.GraphModule:
     """Return a copy of a graph that has the same weights."""
     return fx.GraphModule(whole, copy.deepcopy(whole.graph))
@@ -279,7 +341,8 @@ def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Op
     files = {name: file for piece, file in zip(pieces, kept.files, strict=True) for name in piece.nodes}
     rows = []
     for node in whole.graph.nodes:
-        if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
+        is_tensor = not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+        if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem" or not is_tensor:
             continue
         path = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))[0]
         line = line_of(node)
@@ -305,7 +368,7 @@ def _describe(value: Any) -> str:
         return ", ".join(map(_describe, value))
     if not isinstance(value, torch.Tensor):
         return ""
-    return f"{'x'.join(map(str, value.shape))} {str(value.dtype).removeprefix('torch.')}".strip()
+    return f"{'x'.join(map(str, map(extent_of, value.shape)))} {str(value.dtype).removeprefix('torch.')}".strip()
 
 
 def _first(foreign: Any) -> str:

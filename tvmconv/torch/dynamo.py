@@ -1,37 +1,43 @@
 """The backend ``"tvmconv"`` of ``torch.compile``: each graph that Dynamo finds by networks.
 
-Dynamo guards what it decided by shapes and values, and breaks a graph where it cannot go on; what it gives has fixed shapes
-but for those that it made symbols of. Graphs that are not compiled run as they are, and operators that networks lack are
+Dynamo guards what it decided by shapes and values, and breaks a graph where it cannot go on; of sizes that it made symbols of
+a network's extents are free (``dynamic=True``). Graphs that are not compiled run as they are, and operators that networks lack are
 PyTorch's, with a warning.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch._guards import tracing
+from torch.export import Dim
 
 from ..errors import InputError, MissingExtraError, SourceError, TvmconvError, TvmconvWarning
 from .computed import How, compute_model
+from .flat import extent_of, flatten_arguments
 from .store import Store, temporary
 
 
 class _Bound(nn.Module):  # type: ignore[misc]
-    """A graph with those of its inputs that are a model's weights."""
+    """A graph with those of its inputs that are a model's weights, or extents of other inputs."""
 
-    def __init__(self, graph: nn.Module, fixed: dict[int, Any], count: int) -> None:
+    def __init__(
+        self, graph: nn.Module, fixed: dict[int, Any], extents: dict[int, tuple[int, int]], count: int
+    ) -> None:
         super().__init__()
-        self._graph, self._fixed, self._count = graph, fixed, count
+        self._graph, self._fixed, self._extents, self._count = graph, fixed, extents, count
         self.weights = nn.ParameterList(nn.Parameter(each.detach(), requires_grad=False) for each in fixed.values())
 
     def forward(self, *args: Any) -> Any:
         """Return what the graph does of its other inputs."""
-        given, weights = iter(args), dict(zip(self._fixed, self.weights, strict=True))
-        return self._graph(*(weights[at] if at in weights else next(given) for at in range(self._count)))
+        others = [at for at in range(self._count) if at not in self._fixed and at not in self._extents]
+        known = dict(zip((*self._fixed, *others), (*self.weights, *args), strict=True))
+        known |= {at: known[tensor].shape[axis] for at, (tensor, axis) in self._extents.items()}
+        return self._graph(*(known[at] for at in range(self._count)))
 
 
 def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
@@ -46,17 +52,19 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         for at, (node, example) in enumerate(zip(inputs, examples, strict=True))
         if "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
     }
-    others = [at for at in range(len(examples)) if at not in fixed]
+    others = [at for at, each in enumerate(examples) if at not in fixed and isinstance(each, torch.Tensor)]
+    free = {at: _free_axes(inputs[at]) for at in others}
     try:
-        if not all(isinstance(examples[at], torch.Tensor) for at in others):
-            raise InputError("Dynamo made symbols of sizes; compile for fixed ones: torch.compile(..., dynamic=False)")
+        extents = _extents(inputs, [at for at in range(len(examples)) if at not in fixed and at not in others], free)
         if _needs_gradients(examples):
             raise InputError("gradients are asked for; call it under torch.no_grad() for networks")
         outputs = _outputs(graph, inputs)
         with tracing(None), torch.no_grad():
             given = tuple(examples[at].detach() for at in others)
             store = Store(temporary() / "networks")
-            compiled = compute_model(_Bound(graph, fixed, len(examples)).eval(), given, {}, store, How())
+            axes = [dict.fromkeys(free[at], Dim.DYNAMIC) for at in others]
+            how = How(dynamic_shapes=(axes,) if any(axes) else None)
+            compiled = compute_model(_Bound(graph, fixed, extents, len(examples)).eval(), given, {}, store, how)
     except MissingExtraError:
         raise
     except TvmconvError as error:
@@ -77,12 +85,45 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         if _needs_gradients(args):
             return graph(*args)
         same = all(args[at] is each for at, each in fixed.items()) and [*map(_state, weights)] == states
-        if not same:
+        tensors = [args[at].detach() for at in others]
+        if not same or (extents and not compiled.takes(*flatten_arguments(tuple(tensors), {}))):
             return graph(*args)
-        answers = compiled([args[at].detach() for at in others])
+        answers = compiled(tensors)
         return type(answers)(_lay_out(each, like) for each, like in zip(answers, outputs, strict=True))
 
     return compute
+
+
+def _free_axes(node: torch.fx.Node) -> dict[int, Any]:
+    """Return the symbols that Dynamo made of a tensor's extents, by their axes."""
+    sizes = getattr(node.meta.get("example_value"), "shape", ())
+    found = {axis: size.node.expr for axis, size in enumerate(sizes) if isinstance(size, torch.SymInt)}
+    return {
+        axis: symbol for axis, symbol in found.items() if not symbol.is_number
+    }  # as it is after code has decided by it
+
+
+def _extents(
+    inputs: Sequence[torch.fx.Node], numbers: Sequence[int], free: Mapping[int, Mapping[int, Any]]
+) -> dict[int, tuple[int, int]]:
+    """Return of inputs that are symbols the tensor and the axis whose extents they are.
+
+    Raises
+    ------
+    InputError
+        If one is no extent.
+    """
+    found = {symbol: (at, axis) for at, axes in free.items() for axis, symbol in axes.items()}
+    made = {}
+    for at in numbers:
+        symbol = getattr(getattr(inputs[at].meta.get("example_value"), "node", None), "expr", None)
+        if symbol not in found:
+            raise InputError(
+                f"Dynamo made a symbol of {inputs[at].name}, which is no tensor's extent; compile for fixed numbers: torch.compile(...,"
+                " dynamic=False)"
+            )
+        made[at] = found[symbol]
+    return made
 
 
 def _needs_gradients(args: Sequence[Any]) -> bool:
@@ -114,8 +155,10 @@ def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> li
 
 def _lay_out(answer: Any, like: Any) -> Any:
     """Return an answer whose axes lie in memory in the order in which PyTorch's do."""
-    if not isinstance(like, torch.Tensor) or answer.stride() == like.stride():
+    if not isinstance(like, torch.Tensor):
         return answer
-    order = sorted(range(like.ndim), key=like.stride, reverse=True)
+    order = sorted(range(like.ndim), key=lambda axis: extent_of(like.stride(axis)), reverse=True)
+    if answer.permute(order).is_contiguous():
+        return answer
     back = sorted(range(like.ndim), key=order.__getitem__)
     return answer.permute(order).contiguous().permute(back)

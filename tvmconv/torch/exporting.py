@@ -14,14 +14,15 @@ import torch
 from ..errors import SourceError, last_line
 from ..support.lines import line_of
 from .flat import Flat
+from .free_axes import FreeAxes
 from .rewritten import is_same_again, show_writes, without_writes, writes, written_by_arguments
 from .unchanged import put_back
 
 _OTHERS = tuple(map(str, (Path(torch.__file__).parent, Path(__file__).parents[1])))
 
 
-def export(flat: Flat) -> Any:
-    """Return a model as a program; what its code decides by shapes is decided as for the example.
+def export(flat: Flat, free: FreeAxes | None = None) -> Any:
+    """Return a model as a program; what its code decides by shapes is decided as for the example, unless axes are free.
 
     Raises
     ------
@@ -29,11 +30,12 @@ def export(flat: Flat) -> Any:
         If torch.export cannot read it, or it changes its buffers or what it is given.
     """
     written: list[str] = []
+    shapes = None if free is None else (tuple(free.shapes),)
     with torch.no_grad(), warnings.catch_warnings(), put_back(flat):
         warnings.simplefilter("ignore")
         flat.around = partial(show_writes, flat.model, written)
         try:
-            program = torch.export.export(flat, flat.tensors, strict=False)
+            program = torch.export.export(flat, flat.tensors, dynamic_shapes=shapes, strict=False)
             # Before this, changes in place are not noted.
             functional = program.run_decompositions({})
         except SourceError:
@@ -58,6 +60,10 @@ def export(flat: Flat) -> Any:
 def _reason(error: Exception) -> str:
     """Return the line of an error that says what it is: PyTorch's go on with advice and traces."""
     text = str(error).strip()
+    _, found, fixes = text.partition("Suggested fixes:")
+    if found:  # of constraints on extents that are free
+        advice = ", ".join(map(str.strip, fixes.strip().partition("\n\n")[0].splitlines()))
+        return f"its code does not do the same at all extents of dynamic_shapes; PyTorch suggests {advice}"
     return f"{type(error).__name__}: {text.splitlines()[0].strip()}" if text else last_line(error)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._prims_common import is_contiguous_or_false
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
@@ -178,10 +179,22 @@ def is_same(leaf: Any, constant: Any) -> bool:
 def order_of(tensor: Any) -> list[int]:
     """Return the axes of a tensor in the order in which they lie in memory; as they are, where memory has gaps."""
     axes = list(range(tensor.dim()))
-    if tensor.layout != torch.strided or tensor.is_contiguous():
+    if tensor.layout != torch.strided or _is_contiguous(tensor):
         return axes
-    order = sorted(axes, key=lambda axis: -int(tensor.stride(axis)))
-    return order if tensor.permute(order).is_contiguous() else axes
+    order = sorted(axes, key=lambda axis: -extent_of(tensor.stride(axis)))
+    return order if _is_contiguous(tensor.permute(order)) else axes
+
+
+def _is_contiguous(tensor: Any) -> bool:
+    """Return whether a tensor has no gaps; of extents that are free, as it surely has none."""
+    if all(isinstance(each, int) for each in (*tensor.shape, *tensor.stride())):
+        return bool(tensor.is_contiguous())
+    return bool(is_contiguous_or_false(tensor))
+
+
+def extent_of(size: Any) -> int:
+    """Return an extent or a stride; one that is free as it is for the example, without deciding that it is."""
+    return size if isinstance(size, int) else int(size.node.hint)
 
 
 def permute(tensor: Any, order: Sequence[int]) -> Any:

@@ -38,6 +38,7 @@ def optimize(
     memory: str | None = None,
     keep_weights: bool = True,
     changed: str = "pytorch",
+    dynamic_shapes: Any = None,
     progress: Progress | None = print_progress,
 ) -> nn.Module:
     """Return a copy of a model for inference whose calls are answered by compiled networks.
@@ -73,6 +74,10 @@ def optimize(
     changed
         ``"pytorch"``: a model that has changed is computed by PyTorch, with a warning that names what changed, until it is as it was.
         ``"compile"``: the first call of it compiles networks anew, while other threads' calls are PyTorch's. This needs the compiler.
+    dynamic_shapes
+        As ``torch.export.export`` takes it, for axes whose extents calls give: ``{"x": {2: Dim("h", min=32, max=4096)}}``. One network
+        answers calls of all that it allows, if none of the model's operators has to be PyTorch's. None: networks are for the examples'
+        shapes.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 
@@ -104,7 +109,7 @@ def optimize(
     check_memory(memory)
     if changed not in ("pytorch", "compile") or (changed == "compile" and not keep_weights):
         raise InputError(f"changed is {changed!r}; allowed: pytorch, and with keep_weights=True compile")
-    how = How(targets, trials, seconds, progress=progress, memory=memory)
+    how = How(targets, trials, seconds, progress=progress, memory=memory, dynamic_shapes=dynamic_shapes)
     with torch.inference_mode(False), torch.no_grad():
         given = as_examples(example_inputs)
         fast, examples = _copy(model, given, dtype)

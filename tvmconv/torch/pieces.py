@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,9 @@ def flat_graph(program: ExportedProgram) -> fx.GraphModule:
     return fx.GraphModule(module, module.graph)
 
 
-def split(whole: fx.GraphModule, foreign: Collection[str], head: int = 0) -> list[Piece]:
+def split(
+    whole: fx.GraphModule, foreign: Collection[str], head: int = 0, ranges: Mapping[Any, Any] | None = None
+) -> list[Piece]:
     """Replace what becomes networks, in a graph, by calls of modules; return what these are to compute.
 
     Parameters
@@ -85,6 +87,8 @@ def split(whole: fx.GraphModule, foreign: Collection[str], head: int = 0) -> lis
         The names of its nodes that are PyTorch's.
     head
         How many of its operators are a network of their own, if none is PyTorch's.
+    ranges
+        Of extents that are free, by their symbols.
     """
     calls = [node for node in whole.graph.nodes if node.op == "call_function"]
     ours = [node for node in calls if not _is_foreign(node, foreign)]
@@ -101,7 +105,7 @@ def split(whole: fx.GraphModule, foreign: Collection[str], head: int = 0) -> lis
         parts = [calls[:head], calls[head:]]
         fuse_by_partitions(whole, [dict.fromkeys(part) for part in parts if part], prefix=_PREFIX)
     found = [node for node in whole.graph.nodes if node.op == "call_module"]
-    pieces = [_piece(whole, node) for node in found]
+    pieces = [_piece(whole, node, ranges or {}) for node in found]
     whole.graph.eliminate_dead_code()
     whole.recompile()
     return pieces
@@ -112,7 +116,7 @@ def _is_foreign(node: fx.Node, foreign: Collection[str]) -> bool:
     return (node.args[0] if node.target is operator.getitem else node).name in foreign
 
 
-def _piece(whole: fx.GraphModule, call: fx.Node) -> Piece:
+def _piece(whole: fx.GraphModule, call: fx.Node, ranges: Mapping[Any, Any]) -> Piece:
     """Return what a module of the whole computes, and let the whole give it no weights."""
     module: Any = whole.get_submodule(str(call.target))
     graph = module.graph
@@ -141,7 +145,7 @@ def _piece(whole: fx.GraphModule, call: fx.Node) -> Piece:
     outputs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=each.name), None) for each in returned]
     signature = ExportGraphSignature(specs, outputs)
     entry = ModuleCallEntry(fqn="", signature=None)
-    program = ExportedProgram(module, graph, signature, {}, {}, [entry], constants=constants)
+    program = ExportedProgram(module, graph, signature, {}, dict(ranges), [entry], constants=constants)
     return Piece(str(call.target), names, program, orders, out_orders)
 
 

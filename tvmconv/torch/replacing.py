@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import packages_distributions
 from typing import Any
@@ -195,14 +196,16 @@ class Replacing:
         """Compile networks for the calls of a module; return why not all of these have some, or nothing."""
         try:
             source = with_fixed_weights(module)
-            found = [(example, _compute(source, example, answer, self._store, self._how)) for example, answer in calls]
+            # Extents of what submodules are given are not known.
+            how = self._how if not path else replace(self._how, dynamic_shapes=None)
+            found = [(example, _compute(source, example, answer, self._store, how)) for example, answer in calls]
         except (SourceError, UnsupportedMachineError) as error:
             self.elsewhere |= isinstance(error, UnsupportedMachineError)
             return str(error)
         answering = Answering(module, path, self._rewrites, self._anew)
-        for example, how in found:
-            answering.add(*example, how, _read(module, example))
-            self.networks += len(how.networks)
+        for example, made in found:
+            answering.add(*example, made, _read(module, example))
+            self.networks += len(made.networks)
         self.answering.append(answering)
         return ""
 
@@ -241,7 +244,8 @@ class CompileAnew:
             if not why and _shares(answer, example, plain):
                 why = "it returns a part of what it is given, or answers that share memory"
             try:
-                return reads, why or _compute(with_fixed_weights(plain), example, answer, self._store, self._how)
+                how = self._how if not answering.path else replace(self._how, dynamic_shapes=None)
+                return reads, why or _compute(with_fixed_weights(plain), example, answer, self._store, how)
             except TvmconvError as error:
                 return reads, str(error)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Call
 
 from ...errors import SourceError
 from ..ir.free import Dims, symbols_in
@@ -13,6 +14,8 @@ from .memory_plan import Array, NetworkPlan, Storage, item_bytes
 
 _OPERATORS = {tirx.Add: "({} + {})", tirx.Sub: "({} - {})", tirx.Mul: "({} * {})"}
 _OPERATORS |= {tirx.FloorDiv: "quotient({}, {})", tirx.FloorMod: "rest({}, {})"}
+_OPERATORS |= {tirx.LT: "({} < {})", tirx.LE: "({} <= {})", tirx.GT: "({} > {})", tirx.GE: "({} >= {})"}
+_OPERATORS |= {tirx.EQ: "({} == {})", tirx.NE: "({} != {})", tirx.And: "({} && {})", tirx.Or: "({} || {})"}
 _OPERATORS |= {tirx.Min: "least({}, {})", tirx.Max: "most({}, {})"}
 _HEAD = """\
 static inline int64_t quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
@@ -97,6 +100,8 @@ class FreeTable:
                 return f"given[{number}]"
         if isinstance(extent, tirx.Cast):
             return self._text(extent.value)
+        if isinstance(extent, Call) and extent.op.name == "prim.if_then_else":
+            return "({} ? {} : {})".format(*map(self._text, extent.args))
         operator = _OPERATORS.get(type(extent))
         if operator is None:
             raise SourceError(

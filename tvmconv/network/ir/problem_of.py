@@ -79,8 +79,12 @@ def free_extents(call: relax.Call) -> tuple[Extent, ...]:
     extents = [Extent.of(size) if isinstance(size, int) else Extent() for size in dims]
     if is_product(call):
         return Extent.of(1), Extent()
-    rank = len(dims) - 2
-    return (extents[0], *(extents[1:-1] if _channels_last(call.attrs.data_layout, rank) else extents[2:]))
+    attrs, rank = call.attrs, len(dims) - 2
+    spatial = extents[1:-1] if _channels_last(attrs.data_layout, rank) else extents[2:]
+    taps = [(static_shape(call.args[1].ty) or ())[each] for each in to_oix(call)[2:]]
+    spans = [int(step) * (size - 1) + 1 for step, size in zip(attrs.dilation, taps, strict=True)]
+    # Of a family no extent is fixed to less than a filter's, which pads alone make large enough.
+    return extents[0], *(Extent() if each.high < span else each for each, span in zip(spatial, spans, strict=True))
 
 
 def _some_of_many(call: relax.Call) -> list[Shape | None]:

@@ -29,7 +29,7 @@ class FreeExtents:
         self.extents = [Extent(**each) for each in description.get("extents", ())]
         self._inputs = inputs
 
-    def of(self, shapes: Sequence[Shape]) -> tuple[int, ...]:
+    def of(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Return the extents of inputs of these shapes, as the network's library takes them: divided by their multiples.
 
         Raises

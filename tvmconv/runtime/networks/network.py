@@ -209,18 +209,24 @@ class Network:
         """Return the extents of inputs that are free, and arrays for the outputs."""
         if not self.extents:
             return (), [make(shape, dtype) for make, shape, dtype in self._makers]
-        extents = self._free.of([each.shape for each in given])
-        kinds = zip(self._shapes(extents), self.outputs, strict=True)
-        return extents, [aligned_empty(shape, each.numpy) for shape, each in kinds]
+        extents, shapes = self.sizes([each.shape for each in given])
+        return extents, [aligned_empty(shape, each.numpy) for shape, each in zip(shapes, self.outputs, strict=True)]
 
-    def _shapes(self, extents: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return the shapes of the outputs."""
-        shapes = self._known.get(extents)
-        if shapes is None:
+    def sizes(self, shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+        """Return the extents of inputs of some shapes, as :meth:`run` takes them, and the shapes of the outputs.
+
+        Raises
+        ------
+        InputError
+            If the network does not take these shapes.
+        """
+        extents = self._free.of(shapes)
+        made = self._known.get(extents)
+        if made is None:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            shapes = self._known[extents] = self._plan(extents)[1]
-        return shapes
+            made = self._known[extents] = self._plan(extents)[1]
+        return extents, made
 
     def _plan(self, extents: tuple[int, ...]) -> tuple[int, list[tuple[int, ...]]]:
         """Let the library plan a call; return the bytes of arrays between kernels, and the shapes of the outputs."""

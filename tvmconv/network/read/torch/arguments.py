@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
-from tvm import relax
+from tvm import relax, te
 
 from ....frontends.torch.nodes import arguments
 from ...ir.constants import static_shape
+from ...ir.free import Dims, dims_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -25,10 +26,12 @@ class Given:
         The call of an operator of ATen.
     importer
         What reads the program: it knows the tensors of the nodes before.
+    dims
+        Makes extents of a tensor of PyTorch those of Relax.
     """
 
-    def __init__(self, node: Node, importer: BaseFXGraphImporter) -> None:
-        self._builder, self.node = importer.block_builder, node
+    def __init__(self, node: Node, importer: BaseFXGraphImporter, dims: Callable[[Any], Dims]) -> None:
+        self._builder, self.node, self._dims = importer.block_builder, node, dims
         self.nodes = arguments(node)
         self._values = {name: importer._retrieve_args(value) for name, value in self.nodes.items()}
 
@@ -51,8 +54,8 @@ class Given:
 
     def of_type(self, value: Any, dtype: str) -> relax.Expr:
         """Return a tensor or a number in a type."""
-        if not isinstance(value, relax.Expr):
-            return relax.const(value, dtype)
+        if not isinstance(value, relax.Expr) or not isinstance(value.ty, relax.TensorType):
+            return self.number(value, dtype)
         return value if str(value.ty.dtype) == dtype else self.emit(relax.op.astype(value, dtype))
 
     def common_type(self, *names: str) -> str:
@@ -70,6 +73,40 @@ class Given:
             If it is not fixed.
         """
         return self.shape_of(self[name], name)
+
+    def dims(self, name: str) -> Dims:
+        """Return the extents of a tensor, numbers or expressions of those that calls give.
+
+        Raises
+        ------
+        ValueError
+            If they are not known.
+        """
+        found = dims_of(self[name].ty)
+        if found is None:
+            raise ValueError(f"the shape of {name} is not known")
+        return found
+
+    def made_dims(self) -> Dims:
+        """Return the extents of the answer, which is one tensor."""
+        return self._dims(self.node.meta["val"].shape)
+
+    def number(self, value: Any, dtype: str) -> relax.Expr:
+        """Return a number of the program, which may be an expression of extents, as a tensor of no axes."""
+        if isinstance(value, (bool, int, float)):
+            return relax.const(value, dtype)
+        return self._builder.emit_te(
+            lambda each: te.compute((), lambda: each.astype(dtype)), value, primfunc_name_hint="number"
+        )
+
+    def counted(self, element: Callable[..., Any], shape: Sequence[Any], dtype: str | None = None) -> relax.Expr:
+        """Return a tensor whose elements are computed of their indices."""
+        dtype = dtype or self.dtype
+
+        def counted() -> te.Tensor:
+            return te.compute(shape, lambda *at: element(*at).astype(dtype))
+
+        return self._builder.emit_te(counted, primfunc_name_hint="counted")
 
     @staticmethod
     def shape_of(value: relax.Expr, name: str = "a tensor") -> tuple[int, ...]:

@@ -15,12 +15,13 @@ import torch
 from tvm import relax
 
 from ...ir.constants import static_shape
+from ...ir.free import is_one
 from .arguments import Converters, Given
 
 
 def _index(given: Given) -> relax.Expr:
     """Return ``index.Tensor``: some axes give way to those of the indices, at the place of the first if they are neighbours."""
-    data, shape = given["self"], given.fixed_shape("self")
+    data, shape = given["self"], given.dims("self")
     axes = [axis for axis, index in enumerate(given["indices"]) if index is not None]
     begin, neighbours = axes[0], axes == list(range(axes[0], axes[-1] + 1))
     if not neighbours:
@@ -35,22 +36,22 @@ def _index(given: Given) -> relax.Expr:
     return given.emit(relax.op.take(data, place, begin, mode="clip"))
 
 
-def linear(given: Given, indices: Sequence[Any], extents: Sequence[int]) -> Any:
+def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
     """Return the positions that indices of neighbouring axes have where these are one."""
     found = [from_start(given, index, extent) for index, extent in zip(indices, extents, strict=True)]
     place = found[0]
     for index, extent in zip(found[1:], extents[1:], strict=True):
-        place = given.emit(relax.op.multiply(place, relax.const(extent, "int64")))
+        place = given.emit(relax.op.multiply(place, given.number(extent, "int64")))
         place = given.emit(relax.op.add(place, index))
     return place
 
 
-def from_start(given: Given, index: Any, extent: int) -> Any:
+def from_start(given: Given, index: Any, extent: Any) -> Any:
     """Return indices that may count from the end as those from the start."""
     if str(index.ty.dtype) == "bool":
         raise ValueError("it is indexed by truth values: how many are chosen is not fixed")
     index, least = given.of_type(index, "int64"), relax.const(0, "int64")
-    counted = given.emit(relax.op.add(index, relax.const(extent, "int64")))
+    counted = given.emit(relax.op.add(index, given.number(extent, "int64")))
     return given.emit(relax.op.where(given.emit(relax.op.less(index, least)), counted, index))
 
 
@@ -62,7 +63,11 @@ def _select(given: Given) -> relax.Expr:
 def _choose(given: Given) -> relax.Expr:
     """Return ``select.int``: one element of an axis, which is then none; an index that numbers decide may be of either end, too."""
     (axis,), index = given.axes(), given["index"]
-    extent = given.fixed_shape("self")[axis]
+    extent = given.dims("self")[axis]
+    if isinstance(index, int) and not isinstance(extent, int):
+        begin = index if index >= 0 else extent + index
+        part = given.emit(relax.op.strided_slice(given["self"], [axis], [begin], [begin + 1]))
+        return given.emit(relax.op.reshape(part, given.made_dims()))
     if isinstance(index, relax.Expr):
         at = from_start(given, index, extent)
     elif isinstance(index, int):
@@ -91,18 +96,20 @@ def _stack(given: Given) -> relax.Expr:
 
 
 def _range(given: Given) -> relax.Expr:
-    """Return ``arange``, which is fixed."""
-    bounds = [given[name] for name in ("start", "end", "step")]
-    if any(isinstance(bound, (relax.Expr, torch.SymInt)) for bound in bounds):
-        raise ValueError("its bounds are not fixed")
+    """Return ``arange``, which is fixed, or counts from one extent to another."""
+    bounds = start, _, step = [given[name] for name in ("start", "end", "step")]
+    if any(isinstance(bound, relax.Expr) for bound in bounds):
+        if any(isinstance(bound, float) for bound in bounds):
+            raise ValueError("its bounds are not fixed")
+        return given.counted(lambda at: at * step + start, given.made_dims())
     numbers = torch.arange(*bounds, dtype=getattr(torch, given.dtype))
     return relax.const(numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy(), given.dtype)
 
 
 def _fill(given: Given) -> relax.Expr:
     """Return what is one number everywhere, 0 if the call gives none."""
-    shape = [int(size) for size in given.node.meta["val"].shape]
-    return given.emit(relax.op.broadcast_to(given.of_type(given.get("fill_value") or 0, given.dtype), shape))
+    filled = given.of_type(given.get("fill_value") or 0, given.dtype)
+    return given.emit(relax.op.broadcast_to(filled, given.made_dims()))
 
 
 def _stride(given: Given) -> relax.Expr:
@@ -119,8 +126,8 @@ def _stride(given: Given) -> relax.Expr:
 
 def _squeeze(given: Given) -> relax.Expr:
     """Return ``squeeze``, whose axes of other extents than 1 stay; of none left, a reshape, as ConvertLayout (0.27) fails at both."""
-    shape = given.fixed_shape("self")
-    axes = [axis for axis in given.axes() if shape and shape[axis] == 1]
+    shape = given.dims("self")
+    axes = [axis for axis in given.axes() if shape and is_one(shape[axis])]
     if len(axes) == len(shape):
         return given.emit(relax.op.reshape(given["self"], ()))
     return given.emit(relax.op.squeeze(given["self"], axes)) if axes else given["self"]

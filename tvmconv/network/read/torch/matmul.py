@@ -55,19 +55,26 @@ def _sum_of_product(given: Given) -> relax.Expr:
 def _attention(given: Given) -> relax.Expr:
     """Return ``scaled_dot_product_attention``: its decomposition asks of all scores whether a row is masked whole."""
     query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
-    dtype, size = given.dtype, given.fixed_shape("query")[-1]
+    dtype, size = given.dtype, given.node.args[0].meta["val"].shape[-1]
     if given["dropout_p"]:
         raise ValueError(f"its dropout is {given['dropout_p']}: call model.eval() before the export")
     if given["enable_gqa"]:
-        times, rank = given.fixed_shape("query")[-3] // given.fixed_shape("key")[-3], key.ty.ndim
+        times, rank = given.dims("query")[-3] // given.dims("key")[-3], key.ty.ndim
         key, value = (given.emit(relax.op.repeat(each, times, rank - 3)) for each in (key, value))
+    if not isinstance(size, int):
+        raise ValueError(f"its queries have {size} channels, which are not fixed")
     scale = size**-0.5 if given["scale"] is None else given["scale"]
     axes = [*range(key.ty.ndim - 2), key.ty.ndim - 1, key.ty.ndim - 2]
     scaled = given.emit(relax.op.multiply(query, relax.const(scale, dtype)))
     scores = given.emit(relax.op.matmul(scaled, given.emit(relax.op.permute_dims(key, axes))))
     if given["is_causal"]:
-        rows, columns = given.fixed_shape("query")[-2], given.fixed_shape("key")[-2]
-        mask = relax.const(np.tril(np.ones((rows, columns), bool)), "bool")
+        rows, columns = given.dims("query")[-2], given.dims("key")[-2]
+        if isinstance(rows, int) and isinstance(columns, int):
+            mask = relax.const(np.tril(np.ones((rows, columns), bool)), "bool")
+        else:  # which masks no row whole
+            mask = given.counted(lambda row, column: column <= row, (rows, columns), "bool")
+            masked = given.emit(relax.op.where(mask, scores, relax.const(-np.inf, dtype)))
+            return given.emit(relax.op.matmul(given.emit(relax.op.nn.softmax(masked, -1)), value))
     shares = given.emit(relax.op.nn.softmax(scores, -1)) if mask is None else _mask(given, scores, mask)
     return given.emit(relax.op.matmul(shares, value))
 

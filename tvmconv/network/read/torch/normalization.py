@@ -40,7 +40,7 @@ def _of_batches(given: Given) -> relax.Expr:
     """Return ``_native_batch_norm_legit.no_stats``, InstanceNorm's: its statistics are those of the data, along all axes but one."""
     data = given["input"]
     axes = [axis for axis in range(data.ty.ndim) if axis != 1]
-    channels = given.fixed_shape("input")[1]
+    channels = given.dims("input")[1]
     mean = given.emit(relax.op.mean(data, axes, keepdims=True))
     variance = given.emit(relax.op.variance(data, axes, keepdims=True))
     spread = given.emit(relax.op.sqrt(relax.op.add(variance, relax.const(given["eps"], given.dtype))))

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from tvm import relax
+from tvm import relax, sym, tirx
 
+from ...ir.free import equal, is_one
 from ...ir.operators import AVERAGE_POOLS, MAX_POOLS, Operators
 from .arguments import Converter, Converters, Given
 
@@ -33,7 +34,7 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
     """Return how to convert an adaptive pool over the last axes: a pool where all windows are alike, else window by window."""
 
     def convert(given: Given) -> relax.Expr:
-        data, shape = given["self"], given.fixed_shape("self")
+        data, shape = given["self"], given.dims("self")
         if pair and any(user.args[1] == 1 for user in given.node.users):
             raise ValueError("its indices are asked for, which are not computed")
         extents, wanted = shape[-rank:], _sizes_of(given["output_size"], rank)
@@ -41,7 +42,7 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
         if all(size == 1 for size in sizes):
             data = given.emit(reduce(data, list(range(len(shape) - rank, len(shape))), keepdims=True))
         elif len(shape) == rank + 2 and all(
-            size and not extent % size for extent, size in zip(extents, sizes, strict=True)
+            isinstance(extent, int) and size and not extent % size for extent, size in zip(extents, sizes, strict=True)
         ):
             window = [extent // size for extent, size in zip(extents, sizes, strict=True)]
             data = given.emit(pools[rank](data, window, window, layout=_LAYOUTS[rank]))
@@ -53,12 +54,14 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
     return convert
 
 
-def _by_windows(given: Given, data: Any, axis: int, extent: int, size: int, reduce: Callable[..., Any]) -> Any:
-    if size == extent:
+def _by_windows(given: Given, data: Any, axis: int, extent: Any, size: Any, reduce: Callable[..., Any]) -> Any:
+    if equal(size, extent):
         return data
+    if not isinstance(size, int):
+        raise ValueError(f"it makes {size} windows of {extent}")
     parts = []
     for number in range(size):
-        begin, end = number * extent // size, -(-(number + 1) * extent // size)
+        begin, end = number * extent // size, ((number + 1) * extent + size - 1) // size
         part = given.emit(relax.op.strided_slice(data, [axis], [begin], [end]))
         parts.append(given.emit(reduce(part, axis, keepdims=True)))
     return given.emit(relax.op.concat(parts, axis))
@@ -69,14 +72,14 @@ def _average(rank: int) -> Converter:
 
     def convert(given: Given) -> relax.Expr:
         shape, taps, pads = (
-            given.fixed_shape("self"),
+            given.dims("self"),
             *(_sizes_of(given[name], rank) for name in ("kernel_size", "padding")),
         )
         strides, divisor = _sizes_of(given["stride"] or taps, rank), given.get("divisor_override")
         data = given["self"] if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(given["self"], 0))
         ends, options = list(pads), {"ceil_mode": given["ceil_mode"], "count_include_pad": given["count_include_pad"]}
         if divisor:  # of whole windows, with zeros where they go beyond the data
-            sizes = given.node.meta["val"].shape[-rank:]
+            sizes, shape = given.node.meta["val"].shape[-rank:], given.fixed_shape("self")
             whole = zip(sizes, shape[-rank:], taps, pads, strides, strict=True)
             ends = [max((size - 1) * step + tap - extent - pad, 0) for size, extent, tap, pad, step in whole]
             around = [0] * 4 + [each for pair in zip(pads, ends, strict=True) for each in pair]
@@ -93,7 +96,7 @@ def _maxima(rank: int) -> Converter:
     """Return how to convert a maximum pool that may be asked where in its plane each maximum is."""
 
     def convert(given: Given) -> relax.Expr:
-        data, shape = given["self"], given.fixed_shape("self")
+        data, shape = given["self"], given.dims("self")
         taps, pads, dilations = (_sizes_of(given[name], rank) for name in ("kernel_size", "padding", "dilation"))
         strides = _sizes_of(given["stride"] or taps, rank)
         whole = data if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(data, 0))
@@ -103,7 +106,7 @@ def _maxima(rank: int) -> Converter:
         values = values if len(shape) == rank + 2 else given.emit(relax.op.squeeze(values, [0]))
         if not any(user.args[1] == 1 and user.users for user in given.node.users):
             return relax.Tuple([values, values])  # nobody asks for the second
-        outputs = given.shape_of(values)
+        outputs, shape = given.shape_of(values), given.fixed_shape("self")
         places: Any = np.zeros([1] * (2 * rank), np.int64)
         inside: Any = np.ones([1] * (2 * rank), bool)
         for axis, (tap, pad, step, gap) in enumerate(zip(taps, pads, strides, dilations, strict=True)):
@@ -152,24 +155,37 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
 
     def convert(given: Given) -> relax.Expr:
         name = "input" if "input" in given.nodes else "self"
-        data, shape = given[name], given.fixed_shape(name)
-        sizes = [int(size) for size in given.node.meta["val"].shape[2:]]
+        data, shape, sizes = given[name], given.dims(name), given.made_dims()[2:]
         scales = given.get("scale_factors") or [given.get(f"scales_{axis}") for axis in "dhw"[-rank:]]
         corners = given.get("align_corners")
-        ratios = [size / extent for size, extent in zip(sizes, shape[2:], strict=True)]
+        ratios = [_ratio(*each) for each in zip(sizes, shape[2:], strict=True)]
         as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
         # Nearest elements of whole ratios alone: else roundings of coordinates decide.
-        if fast and rank == 2 and as_sizes and (fast == "linear" or all(ratio == int(ratio) for ratio in ratios)):
+        if (
+            fast
+            and rank == 2
+            and as_sizes
+            and (fast == "linear" or all(ratio and ratio == int(ratio) for ratio in ratios))
+        ):
             how = "align_corners" if corners else "half_pixel" if fast == "linear" else "asymmetric"
             attributes = {"method": fast, "coordinate_transformation_mode": how, "rounding_method": "floor"}
-            if fast == "nearest_neighbor" or not (corners and 1 in sizes):
-                return given.emit(relax.op.image.resize2d(data, sizes, layout="NCHW", **attributes))
+            if fast == "nearest_neighbor" or not (corners and any(map(is_one, sizes))):
+                return given.emit(relax.op.image.resize2d(data, relax.ShapeExpr(sizes), layout="NCHW", **attributes))
+        shape = given.fixed_shape(name)
         for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
             rows = _rows(shape[axis], size, scale, mode, corners)
             data = _weigh(given, data, axis, rows)
         return data
 
     return convert
+
+
+def _ratio(size: Any, extent: Any) -> float | None:
+    """Return the factor by which an extent grows; None: it is another for other extents."""
+    if isinstance(size, int) and isinstance(extent, int):
+        return size / extent
+    most = sym.Analyzer().simplify(tirx.floordiv(size, extent)) if not isinstance(extent, int) else None
+    return int(most) if isinstance(most, (int, tirx.IntImm)) and equal(size, extent * int(most)) else None
 
 
 def _rows(extent: int, size: int, scale: float | None, mode: str, corners: Any) -> Any:
@@ -205,8 +221,8 @@ def _weigh(given: Given, data: Any, axis: int, rows: Any) -> Any:
 
 def _windows(given: Given) -> relax.Expr:
     """Return ``unfold.default``: all windows along an axis, their elements along a last one."""
-    (axis,), shape, rank = given.axes("dimension"), given.fixed_shape("self"), given["self"].ty.ndim
-    size, step = given["size"], given["step"]
+    (axis,), rank = given.axes("dimension"), given["self"].ty.ndim
+    shape, size, step = given.fixed_shape("self"), given["size"], given["step"]
     begins = np.arange(0, shape[axis] - size + 1, step)
     at = relax.const(begins[:, None] + np.arange(size), "int64")
     taken = given.emit(relax.op.take(given["self"], at, axis, mode="clip"))

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 import tvm
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from ....errors import SourceError, last_line
 from ....frontends.torch.fixed import TYPES
 from ....frontends.torch.memory import dense, readable
 from ....support.lines import line_of
+from ...ir.extents import with_extents
+from ...ir.free import Dims, dims_of, equal
 from .arguments import Converter, Given
 from .complex import is_complex
 from .constants import constants, fixed_of
 from .decompose import decompose
 from .elementwise import ARITHMETIC
+from .free import ProgramExtents
 from .indexing import MOVES
 from .matmul import PRODUCTS
 from .normalization import NORMALIZATIONS
@@ -31,7 +35,10 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+    from ....family import Extent
+
 ALIGNMENT = 64  # bytes, of TVM's own arrays
+NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS, **WRITES}
 
 
@@ -52,8 +59,15 @@ class UnreadError(SourceError):
         self.why, self.node = why, node
 
 
-def read_torch(program: ExportedProgram) -> tvm.IRModule:
+def read_torch(program: ExportedProgram, names: Mapping[str, str] | None = None) -> tvm.IRModule:
     """Return what ``torch.export.export`` gave as a Relax module, its parameters as constants.
+
+    Parameters
+    ----------
+    program
+        The program; extents that its ``dynamic_shapes`` left free are free in the module.
+    names
+        Of PyTorch's symbols the names that extents have; absent: those of inputs and axes.
 
     Raises
     ------
@@ -64,23 +78,25 @@ def read_torch(program: ExportedProgram) -> tvm.IRModule:
         program = decompose(program)
     except Exception as error:  # of PyTorch's own operators
         raise UnreadError(last_line(error), None) from error
-    return read_decomposed(program)
+    return read_decomposed(program, names)
 
 
-def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
-    """Return a program that is decomposed as a Relax module; errors are those of :func:`read_torch`."""
+def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = None) -> tvm.IRModule:
+    """Return a program that is decomposed as a Relax module; parameters and errors are those of :func:`read_torch`."""
     importer = _ProgramImporter()
     try:
-        importer.prepare(program)
+        importer.prepare(program, names)
         module = importer.from_exported_program(program, False, False, False, None)
     except SourceError:
         raise
     except Exception as error:  # assertions, and whatever converters stumble over
         raise importer.error(last_line(error)) from error
+    if decided := importer.decided():
+        raise UnreadError(f"what is computed depends on extents that calls give: {decided}", None)
     for variable, function in module.functions_items():
         if variable.name_hint != "main":  # a branch, which nobody calls from outside
             module[variable] = function.without_attr("global_symbol")
-    return module
+    return with_extents(module, importer.extents) if importer.extents else module
 
 
 def unread(nodes: Iterable[Node]) -> dict[Node, str]:
@@ -106,26 +122,47 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         super().__init__()
         self._node: Node | None = None
         self._fixed: dict[Node, Any] = {}
+        self._extents: ProgramExtents | None = None
         self.convert_map |= {name: self._ours(each) for name, each in CONVERTERS.items()}
         self.convert_map = {name: self._watched(each) for name, each in self.convert_map.items()}
 
-    def prepare(self, program: ExportedProgram) -> None:
+    def prepare(self, program: ExportedProgram, names: Mapping[str, str] | None) -> None:
         """Compute what is fixed; raise an UnreadError that names the first operator that is not known, and its line."""
         self._fixed = fixed_of(program)
+        self._extents = ProgramExtents(program, names)
         for node in program.graph.nodes:
             if node not in self._fixed and (why := self.lacking(node)):
                 self._node = node
                 raise self.error(why)
-        # Whatever computes what is fixed is not converted.
+        # Whatever computes what is fixed, or extents, is not converted.
         self.convert_map |= {
             node.target.__name__: self._watched(None)
-            for node in self._fixed
+            for node in program.graph.nodes
             if node.op == "call_function" and node.target.__name__ not in self.convert_map
         }
 
+    @property
+    def extents(self) -> list[Extent]:
+        """The extents of the inputs that calls give."""
+        return self._extents.extents if self._extents is not None else []
+
+    def decided(self) -> str:
+        """Return what was decided by extents that calls give, or nothing."""
+        return self._extents.decided() if self._extents is not None else ""
+
+    def create_input_vars(self, exported_program: ExportedProgram) -> tuple[Any, Any, dict[str, Any]]:
+        """Return TVM's variables of inputs, where extents are free with our symbols; of ranges the module knows itself."""
+        parameters, inputs, ranges = super().create_input_vars(exported_program)
+        if not self.extents:
+            return parameters, inputs, ranges
+        values = {node.name: node.meta["val"] for node in exported_program.graph.find_nodes(op="placeholder")}
+        for name, variable in inputs.items():
+            inputs[name] = relax.Var(name, relax.TensorType(self._dims(values[name].shape), variable.ty.dtype))
+        return parameters, inputs, {}
+
     def lacking(self, node: Node) -> str:
         """Return why a node cannot be read, or what the frontend would have wrong of it in silence; else nothing."""
-        if node.op != "call_function":
+        if node.op != "call_function" or isinstance(node.meta.get("val"), NUMBERS):
             return ""
         name = node.target.__name__
         if name not in self.convert_map:
@@ -153,7 +190,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return tvm.runtime.from_dlpack(tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone())
 
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
-        return lambda node: converter(Given(node, self))
+        return lambda node: converter(Given(node, self, self._dims))
 
     def _watched(self, convert: Callable[[Node], Any] | None) -> Callable[[Node], Any]:
         def watched(node: Node) -> Any:
@@ -163,9 +200,26 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
                 if isinstance(value, torch.Tensor) and value.dtype in TYPES and 0 in value.shape:
                     # There is nothing to compute, and TVM (0.27) fails at loops over nothing.
                     return constants(torch.zeros(value.shape, dtype=value.dtype))
+                if isinstance(value, torch.SymInt) and self._extents is not None:
+                    return self._extents.of(value)
+                if isinstance(value, NUMBERS):
+                    return None  # what computes with it is an extent, or cannot be read
                 assert convert is not None
-                return convert(node)
+                return self._shaped(convert(node), value)
             # For others that are fixed it is known already.
             return None if all(user in self._fixed for user in node.users) else constants(self._fixed[node])
 
         return watched
+
+    def _dims(self, shape: Any) -> Dims:
+        """Return extents of PyTorch as Relax has them."""
+        return tuple(shape) if self._extents is None else tuple(map(self._extents.of, shape))
+
+    def _shaped(self, made: Any, value: Any) -> Any:
+        """Return a tensor whose extents are free in the shape that PyTorch knows, where TVM cannot prove that it has it."""
+        if not isinstance(value, torch.Tensor) or all(isinstance(size, int) for size in value.shape):
+            return made
+        known, dims = self._dims(value.shape), dims_of(made.ty)
+        if dims is not None and len(dims) == len(known) and all(map(equal, dims, known)):
+            return made
+        return self.block_builder.emit(relax.op.reshape(made, known))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
 
+from ...ir.free import product
 from .arguments import Converter, Converters, Given
 
 Reduce = Callable[..., relax.Expr]
@@ -75,10 +75,13 @@ def _scan(operator: Reduce) -> Converter:
 def _variance(given: Given) -> relax.Expr:
     """Return ``var.correction``: squared deviations by their number less the correction, which is 1 unless given."""
     axes, correction = given.axes(), given["correction"]
-    shape = given.fixed_shape("self")
-    number = prod(shape[axis] for axis in axes)
-    left = max(number - (1 if correction is None else correction), 0)
+    shape = given.dims("self")
+    number, less = product([shape[axis] for axis in axes]), 1 if correction is None else correction
     variance = _along(given, relax.op.variance, given["self"]) if axes else given.emit(relax.op.zeros((), given.dtype))
+    if not isinstance(number, int):
+        many, left = (given.number(each, given.dtype) for each in (number, tirx.max(number - less, 0)))
+        return given.emit(relax.op.multiply(variance, given.emit(relax.op.divide(many, left)))) if less else variance
+    left = max(number - less, 0)
     if left == number:
         return variance
     return given.emit(relax.op.multiply(variance, relax.const(number / left if left else float("nan"), given.dtype)))

@@ -1,0 +1,173 @@
+"""PyTorch models of free extents: the ``dynamic_shapes`` of torch.export, and files that it wrote with them."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from near import assert_near
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tvm")
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv import cli  # noqa: E402
+from tvmconv.errors import InputError, SourceError, TvmconvWarning  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
+
+H, W, B = Dim("h", min=8, max=200), Dim("w", min=8), Dim("b")
+SIZES = ((1, 8, 8), (2, 16, 20), (3, 37, 29), (1, 101, 9))
+
+
+class Detector(nn.Module):
+    """A path down, one up by the shape of a tensor, pixels as rows, and a head behind a mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.pool, self.last = nn.Conv2d(3, 8, 3, 2, 1), nn.MaxPool2d(2), nn.Linear(8, 5)
+
+    def forward(self, image: Any) -> Any:
+        wide = functional.silu(self.first(image))
+        low = self.pool(wide)
+        up = functional.interpolate(low, size=wide.shape[2:], mode="bilinear")
+        batch, channels, height, width = low.shape
+        rows = low.view(batch, channels, height * width).transpose(1, 2)
+        return {"map": torch.cat([up, wide], 1), "rows": self.last(rows), "scores": self.last(low.mean((2, 3)))}
+
+
+def image(*shape: int) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def detector() -> Any:
+    torch.manual_seed(0)
+    return Detector().eval()
+
+
+def check(found: Any, right: Any) -> None:
+    assert found.keys() == right.keys()
+    for name, each in right.items():
+        assert_near(found[name], each.detach(), summed=27 + 8, layers=3)
+        assert found[name].stride() == each.stride()
+
+
+@pytest.fixture(scope="module")
+def compiled(detector: Any) -> Any:
+    return tvmconv.torch.compile(
+        detector, image(2, 3, 16, 24), dynamic_shapes={"image": {0: B, 2: H, 3: W}}, progress=None
+    )
+
+
+def test_one_library_for_all_sizes(detector: Any, compiled: Any) -> None:
+    for batch, *size in SIZES:
+        check(compiled(image(batch, 3, *size)), detector(image(batch, 3, *size)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (
+            (1, 3, 7, 8),
+            r"extent 2 of input 0 is 7; it must be h\[8:200\]; the network takes input 0 \(bx3xhxw float32\)",
+        ),
+        ((1, 3, 201, 8), "extent 2 of input 0 is 201; it must be"),
+        ((1, 4, 8, 8), r"input 0 is 1x4x8x8 torch.float32; the model was compiled for bx3xhxw torch.float32"),
+        ((3, 8, 8), "input 0 is 3x8x8"),
+    ],
+)
+def test_other_extents(compiled: Any, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compiled(image(*shape))
+
+
+def test_optimize_answers_all_sizes(detector: Any) -> None:
+    fast = tvmconv.torch.optimize(
+        detector, image(1, 3, 16, 16), dynamic_shapes=({0: Dim.STATIC, 2: H, 3: W},), progress=None
+    )
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        for _, *size in SIZES:
+            lying = image(1, 3, *size).to(memory_format=torch.channels_last)
+            for each in (image(1, 3, *size), lying):
+                found, right = fast(each), detector(image(1, 3, *size))
+                assert all(
+                    torch.allclose(found[name], right[name], atol=1e-5) for name in right
+                )  # tolerance: signs of memory
+    with pytest.warns(TvmconvWarning, match="there is no network for 1x3x201x16 float32: PyTorch computes it"):
+        check(fast(image(1, 3, 201, 16)), detector(image(1, 3, 201, 16)))
+
+
+def test_graphs_of_dynamo() -> None:
+    """Extents are symbols, also among the graph's inputs; an extent of 1 is a number, of fewer pixels than the filter has."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3, 1, 1)
+
+        def forward(self, x: Any) -> Any:
+            data = self.conv(x).relu()
+            return data.view(data.shape[0], 8, -1).mean(-1) * x.shape[2], data
+
+    network = Scaled().eval()
+    fast = torch.compile(network, backend="tvmconv", dynamic=True)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", TvmconvWarning)
+        for shape in ((1, 3, 8, 9), (1, 3, 31, 5), (2, 3, 8, 9), (1, 3, 1, 7), (5, 3, 4, 4)):
+            for found, right in zip(fast(image(*shape)), network(image(*shape)), strict=True):
+                assert_near(found, right, summed=27, layers=2)
+
+
+def test_one_dim_and_multiples() -> None:
+    """Two inputs of one width; a height that is halved twice and doubled twice."""
+
+    class Sum(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            low = functional.avg_pool2d(functional.avg_pool2d(x, 2), 2)
+            return functional.interpolate(functional.interpolate(low, scale_factor=2), scale_factor=2) + x * y
+
+    quarter = Dim("quarter", min=2, max=32)
+    shapes = {"x": {2: 4 * quarter, 3: 4 * quarter}, "y": {3: 4 * quarter}}
+    fast = tvmconv.torch.compile(
+        Sum().eval(), (image(1, 3, 16, 16), image(1, 3, 1, 16)), dynamic_shapes=shapes, progress=None
+    )
+    for size in (8, 12, 64, 128):
+        x, y = image(1, 3, size, size), image(1, 3, 1, size)
+        assert_near(fast(x, y), Sum().eval()(x, y), summed=16, layers=2)
+    for shapes, message in (
+        (((1, 3, 10, 10), (1, 3, 1, 10)), "extent 2 of input 0 is 10, no multiple of 4; pad it by 2 to 12"),
+        (((1, 3, 8, 12), (1, 3, 1, 12)), "extent 3 of input 0 is 12 and extent 2 of input 0 8, both quarter"),
+        (((1, 3, 132, 132), (1, 3, 1, 132)), "it must be"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fast(*(image(*each) for each in shapes))
+
+
+def test_a_saved_program(detector: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = torch.export.export(detector, (image(2, 3, 16, 24),), dynamic_shapes=({0: B, 2: H, 3: W},), strict=False)
+    torch.export.save(program, tmp_path / "model.pt2")
+    assert cli.main(["compile", str(tmp_path / "model.pt2"), "-o", str(tmp_path / "model.so")]) == 0
+    network = load_network(tmp_path / "model.so")
+    assert network.inputs[0].shape == ("image[0]", 3, "image[2]", "image[3]")
+    for batch, *size in SIZES:
+        given = image(batch, 3, *size)
+        for found, right in zip(network(image=given).values(), detector(given).values(), strict=True):
+            assert_near(torch.from_numpy(found), right.detach(), summed=27 + 8, layers=3)
+
+
+def test_what_does_not_fit(detector: Any) -> None:
+    class Halves(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2 if x.shape[2] > 32 else x
+
+    with pytest.raises(SourceError, match=r"does not do the same at all extents .* PyTorch suggests h = Dim"):
+        tvmconv.torch.compile(Halves().eval(), image(1, 3, 16, 16), dynamic_shapes=({2: H},), progress=None)
+    for wrong in ({"image": {4: H}}, {"x": {2: H}}, ({2: H}, None)):
+        with pytest.raises(InputError, match=r"dynamic_shapes.* give what torch.export.export takes"):
+            tvmconv.torch.compile(detector, image(1, 3, 16, 16), dynamic_shapes=wrong, progress=None)

@@ -1,0 +1,107 @@
+"""`free_axes`: the ``dynamic_shapes`` of torch.export, for the tensors that a model's arguments have, one after the other."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from ..errors import InputError
+from .flat import flatten_arguments, order_of
+
+
+@dataclass(frozen=True)
+class FreeAxes:
+    """Axes whose extents calls give, of the tensors that :class:`tvmconv.torch.flat.Flat` takes.
+
+    Attributes
+    ----------
+    shapes
+        Of each tensor by its axes what torch.export takes; numbers and what is left out is fixed.
+    """
+
+    shapes: Sequence[dict[int, Any]]
+
+    def names(self, program: ExportedProgram) -> dict[str, str]:
+        """Return the names that extents were given, by the symbols that a program has for them."""
+        given = set(program.graph_signature.user_inputs)
+        nodes = [node for node in program.graph.find_nodes(op="placeholder") if node.name in given]
+        found = {}
+        for node, axes in zip(nodes, self.shapes, strict=True):
+            for axis, dim in axes.items():
+                size = node.meta["val"].shape[axis]
+                if isinstance(dim, Dim) and isinstance(size, torch.SymInt):
+                    found[str(size.node.expr.as_coeff_Mul()[1])] = str(getattr(dim, "root", dim).__name__)
+        return found
+
+
+def free_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> FreeAxes | None:
+    """Return the axes that are free; None: none is.
+
+    Parameters
+    ----------
+    model, args, kwargs
+        The model and an example of its arguments.
+    dynamic_shapes
+        As torch.export takes it: by the names of arguments, or in their order.
+
+    Raises
+    ------
+    InputError
+        If it does not fit the arguments.
+    """
+    if hasattr(dynamic_shapes, "dynamic_shapes"):  # torch.export.ShapesCollection and AdditionalInputs
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)
+    if not dynamic_shapes:
+        return None
+    # One tensor may be several arguments.
+    args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs))
+    arguments: Any = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    found: dict[int, dict[int, Any]] = {}
+    if not isinstance(dynamic_shapes, Mapping):
+        arguments = [*arguments.values()]
+    _walk(arguments, dynamic_shapes, found, "")
+    tensors = [each for each in flatten_arguments(args, kwargs)[0] if isinstance(each, torch.Tensor)]
+    shapes = []
+    for tensor in tensors:
+        given = found.get(id(tensor), {})
+        shapes.append({at: given[axis] for at, axis in enumerate(order_of(tensor)) if given.get(axis) is not None})
+    return FreeAxes(shapes) if any(shapes) else None
+
+
+def _walk(value: Any, given: Any, found: dict[int, dict[int, Any]], path: str) -> None:
+    """Note what is given for each tensor of a value."""
+    if given is None:
+        return
+    if isinstance(value, torch.Tensor):
+        axes = given if isinstance(given, Mapping) else dict(enumerate(given))
+        if any(not isinstance(axis, int) or not 0 <= axis < value.ndim for axis in axes):
+            raise _misfit(path, given, f"a tensor of {value.ndim} axes")
+        found[id(value)] = dict(axes)
+        return
+    if isinstance(value, Mapping) and isinstance(given, Mapping) and value.keys() >= given.keys():
+        items = [(value[name], given[name], name) for name in given]
+    else:
+        children = list(value) if isinstance(value, (list, tuple)) else _children(value)
+        if not isinstance(given, (list, tuple)) or len(given) != len(children):
+            raise _misfit(path, given, f"a {type(value).__name__} of {len(children)}")
+        items = [(*each, str(at)) for at, each in enumerate(zip(children, given, strict=True))]
+    for child, each, name in items:
+        _walk(child, each, found, f"{path}[{name}]")
+
+
+def _children(value: Any) -> list[Any]:
+    known = pytree.SUPPORTED_NODES.get(type(value))
+    return list(known.flatten_fn(value)[0]) if known is not None else []
+
+
+def _misfit(path: str, given: Any, value: str) -> InputError:
+    return InputError(
+        f"dynamic_shapes{path} is {given!r}, and the argument {value}; give what torch.export.export takes"
+    )
