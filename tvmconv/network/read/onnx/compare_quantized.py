@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ....runtime.networks.tensors import Array
 
-# How far from what it rounds an integer is at most, in steps: half of one, and what sums of f32 err, by themselves and for each step of
+# Distance of an integer from what it rounds, in steps, at most: half of one, and what sums of f32 err, by themselves and for each step of
 # the largest sum. One number of a filter that is one step off shows in sums of hundreds of products.
 _HALF, _SUM_ERROR = 0.5 + 2.0**-6, 2.0**-16
 _QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
