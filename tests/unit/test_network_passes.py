@@ -48,7 +48,10 @@ def sample() -> tvm.IRModule:
     with builder.function("main", [x]):
         emit = builder.emit
         filters = emit(op.multiply(const(8, 4, 1, 1), relax.const(np.float32(0.5))))  # simplify
-        first = emit(nn.conv2d(x, filters))
+        numbers = relax.const(np.float32(0.03)), relax.const(np.uint8(128))
+        integers = emit(op.quantize(x, *numbers, axis=0, out_dtype="uint8"))
+        flipped = emit(op.flip(emit(op.dequantize(integers, *numbers, axis=0)), 1))  # move-quantizers
+        first = emit(nn.conv2d(flipped, filters))
         shifted = emit(op.multiply(first, const(1, 8, 1, 1)))
         second = emit(nn.conv2d(shifted, const(8, 8, 1, 1)))  # algebra, channels-last
         summed = emit(op.sum(emit(op.stack([second, first], axis=0)), axis=0))  # unstack

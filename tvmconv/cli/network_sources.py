@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import InputError, SourceError, check_extra, last_line
+from ..errors import InputError, SourceError, VerificationError, check_extra, last_line
 from ..family import Extent
 from ..frontends.shapes import Bucket
 
@@ -83,12 +85,41 @@ class _OnnxModel:
         self._model = fix_shapes(arguments.model, bucket, arguments.cut, free=free)
         self._came = as_it_came(arguments.model, self._model, bucket, arguments.cut) if not free else self._model
         self.module = as_relax(self._model, arguments.model, free)
+        self._source, self._layout = arguments.model, arguments.layout
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """Return onnxruntime's outputs, or the reference evaluator's."""
-        from ..network.read.onnx.compare import answers
+        """Return onnxruntime's outputs, or the reference evaluator's; of a quantized model the network's own, if its quantizers are right.
 
+        Raises
+        ------
+        VerificationError
+            If what a quantizer gives is not what onnxruntime computes of what comes before it.
+        """
+        from ..network.read.onnx.compare import answers, is_quantized
+
+        if is_quantized(self._model.graph):
+            with suppress(InputError):  # compared as a whole then
+                return self._quantized_answers(arrays)
         return answers(self._model, arrays, self._came)
+
+    def _quantized_answers(self, arrays: Mapping[str, Array]) -> list[Array]:
+        from ..network.compile import build
+        from ..network.read.onnx.compare_quantized import unexplained, with_quantized
+        from ..network.read.onnx.reader import as_relax
+        from ..runtime.networks.network import load_network
+
+        model = with_quantized(self._model, {name: each.shape for name, each in arrays.items()})
+        with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+            path = Path(folder) / "network.so"
+            build(as_relax(model, self._source), path, layout=self._layout)
+            taken = load_network(path)(**arrays)
+        if wrong := unexplained(self._model, arrays, taken):
+            raise VerificationError(
+                f"{self._source}: {len(wrong)} quantizers or outputs are not what onnxruntime rounds there, given the same integers before:"
+                f" {'; '.join(wrong[:3])}. An operator before the first may be read wrongly; the convolutions alone can be built:"
+                f" tvmconv build {self._source}"
+            )
+        return [taken[each.name] for each in self._model.graph.output]
 
 
 def _free_shapes(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]:

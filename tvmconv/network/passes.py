@@ -28,6 +28,7 @@ from .rewrite.channel_shuffle import mark_shuffles, write_shuffles
 from .rewrite.channels_last import LayoutError, channels_last
 from .rewrite.fuse_patterns import fuse
 from .rewrite.hoist_affine import hoist
+from .rewrite.move_quantizers import move_quantizers
 from .rewrite.recognise_activation import recognise_activations
 from .rewrite.simplify import simplify
 from .rewrite.sink_reshapes import sink
@@ -174,6 +175,12 @@ PASSES = (
         _module(fuse),
         "several operators as the one that they are: normalizations, products",
         {"simplify": "patterns have constants where models compute them"},
+    ),
+    NetworkPass(
+        "move-quantizers",
+        _module(move_quantizers),
+        "moves, maximum pools and means of what is dequantized, in 8 bits",
+        {"simplify": "scales are constants"},
     ),
     NetworkPass(
         "hoist-affine", _module(hoist), "what acts on channels, up to the convolution that computes them", _FUSED

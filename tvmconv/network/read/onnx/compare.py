@@ -85,7 +85,7 @@ def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | N
     try:
         compared = model if came is None else came
         # Its optimizations change what quantized models compute: steps are fused, and pairs saturate in 16 bits.
-        level = "ORT_DISABLE_ALL" if _is_quantized(compared.graph) else "ORT_ENABLE_ALL"
+        level = "ORT_DISABLE_ALL" if is_quantized(compared.graph) else "ORT_ENABLE_ALL"
         session = open_session(compared, level)
         taken = {each.name for each in session.get_inputs()}
         found: list[Array] = session.run(None, {name: each for name, each in arrays.items() if name in taken})
@@ -99,13 +99,13 @@ def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | N
     return found
 
 
-def _is_quantized(graph: GraphProto) -> bool:
+def is_quantized(graph: GraphProto) -> bool:
     """Return whether a graph has operators on integers, or numbers that are rounded to some."""
     named = any(
         "QuantizeLinear" in node.op_type or node.op_type.startswith("QLinear") or node.op_type in _INTEGERS
         for node in graph.node
     )
-    return named or any(map(_is_quantized, (inner for node in graph.node for inner in subgraphs(node))))
+    return named or any(map(is_quantized, (inner for node in graph.node for inner in subgraphs(node))))
 
 
 def _evaluate(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:

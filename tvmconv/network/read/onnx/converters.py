@@ -26,6 +26,7 @@ from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
 from .free import resize
+from .quantized import find_dequantized
 from .quantized_operators import CONVERTERS, convert_quantized
 
 if TYPE_CHECKING:
@@ -130,7 +131,20 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
             inputs[1] = _as_base(*inputs)
         if op_name == "TopK" and len(inputs) > 1:
             opset = max(opset, 11)
-        return super()._convert_operator(op_name, inputs, attrs, opset)
+        found = find_dequantized(self.bb, inputs[0]) if op_name == "Pad" and len(inputs) > 1 else None
+        if found is None or found.scale.size > 1 or found.zero.size > 1 or not _pads_zero(inputs):
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+        # The frontend's is a function, which moves nothing else.
+        zero = relax.const(found.zero.reshape(()), str(found.values.ty.dtype))
+        padded = super()._convert_operator(op_name, [found.values, inputs[1], zero, *inputs[3:]], attrs, opset)
+        scale = relax.const(found.scale.reshape(()))
+        return self.bb.normalize(relax.op.dequantize(self.bb.emit(padded), scale, zero, axis=0))
+
+
+def _pads_zero(inputs: Sequence[Any]) -> bool:
+    """Return whether a Pad has zeros, or copies, around its data."""
+    number = constant(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else np.zeros(1)
+    return number is not None and not number.any()
 
 
 def _numbers_of(expr: relax.Expr) -> npt.NDArray[Any] | None:

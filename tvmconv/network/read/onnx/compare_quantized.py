@@ -1,0 +1,140 @@
+"""A quantized network beside onnxruntime, quantizer by quantizer.
+
+Sums of f32 round, those of integers do not: a number that lies between two steps becomes one of them here and the other there, and all
+that follows differs by as much as quantization itself errs, 0.01 to 0.08 of relative L2 after tens of layers. So onnxruntime is given
+what the network's quantizers gave, and computes what each of them rounds: the network's integer must be what that rounds to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto, helper
+
+from ....accuracy import differing
+from ....errors import InputError, last_line
+from ....frontends.onnx.graph import attributes_of, used_names_of
+from ....frontends.onnx.session import open_session
+from .expand_qlinear import expand_qlinear
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+    from ....runtime.networks.tensors import Array
+
+# Distance of an integer from what it rounds, in steps, at most: half of one, and what sums of f32 err, by themselves and for each step of
+# the largest sum. One number of a filter that is one step off shows in sums of hundreds of products.
+_HALF, _SUM_ERROR = 0.5 + 2.0**-6, 2.0**-16
+_QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
+_STEPS = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(np.uint16), np.dtype(np.int16))
+
+
+def quantized_tensors(model: ModelProto) -> list[str]:
+    """Return what a model's quantizers give, in order: those of fixed numbers, and within branches, are none."""
+    expanded = ModelProto()
+    expanded.CopyFrom(model)
+    expand_qlinear(expanded)
+    return [name for node in _quantizers(expanded) for name in node.output if name]
+
+
+def with_quantized(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> ModelProto:
+    """Return a model of these shapes whose outputs are, after its own, what its quantizers give."""
+    made = ModelProto()
+    made.CopyFrom(model)
+    for each in made.graph.input:
+        if each.name in shapes:
+            dims = each.type.tensor_type.shape.dim
+            for dim, size in zip(dims, shapes[each.name], strict=True):
+                dim.dim_value = size
+    present = {each.name for each in made.graph.output}
+    made.graph.output.extend(ValueInfoProto(name=each) for each in quantized_tensors(model) if each not in present)
+    return made
+
+
+def unexplained(model: ModelProto, arrays: Mapping[str, Array], taken: Mapping[str, Array]) -> list[str]:
+    """Return in words which quantizers of a network, and outputs, are not what onnxruntime computes of what they are computed of.
+
+    Parameters
+    ----------
+    model
+        What was compiled.
+    arrays
+        The network's inputs.
+    taken
+        What its quantizers and outputs gave for them.
+
+    Raises
+    ------
+    InputError
+        If onnxruntime cannot run it on them.
+    """
+    given = ModelProto()
+    given.CopyFrom(model)
+    expand_qlinear(given)
+    quantizers = [node for node in _quantizers(given) if taken[node.output[0]].dtype in _STEPS]
+    made = {name for node in quantizers for name in node.output if name}
+    for node in quantizers:
+        given.graph.node.remove(node)
+    outputs = [each.name for each in given.graph.output if each.name not in made]
+    given.graph.input.extend(
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(taken[name].dtype), taken[name].shape)
+        for name in sorted(made)
+    )
+    asked = [name for node in quantizers for name in _numbers(node)]
+    del given.graph.output[:]
+    for number, name in enumerate((*asked, *outputs)):
+        given.graph.node.append(helper.make_node("Identity", [name], [f"{name}.asked.{number}"]))
+        given.graph.output.append(ValueInfoProto(name=given.graph.node[-1].output[0]))
+    try:
+        session = open_session(given, "ORT_DISABLE_ALL")
+        known = {**arrays, **{name: taken[name] for name in made}}
+        found = session.run(None, {each.name: known[each.name] for each in session.get_inputs()})
+    except Exception as error:  # its own have no other class
+        raise InputError(f"onnxruntime cannot run it between its quantizers: {last_line(error)}") from error
+    wrong, rest = [], iter(found)
+    for node in quantizers:
+        numbers = [next(rest) for _ in _numbers(node)]
+        wrong += _misrounded(node, taken[node.output[0]], *numbers)
+    return wrong + differing({name: taken[name] for name in outputs}, list(rest))
+
+
+def _quantizers(model: ModelProto) -> list[NodeProto]:
+    """Return the nodes that quantize what depends on a model's inputs."""
+    fixed = {each.name for each in model.graph.initializer}
+    computed = {each.name for each in model.graph.input} - fixed
+    found = []
+    for node in model.graph.node:
+        if computed.intersection(used_names_of(node)):
+            computed.update(node.output)
+            if node.op_type in _QUANTIZERS:
+                found.append(node)
+    return found
+
+
+def _numbers(node: NodeProto) -> list[str]:
+    """Return the tensor that a node quantizes, its scale and its zero point, if it has one."""
+    names = [node.input[0], *node.output[1:]] if node.op_type == "DynamicQuantizeLinear" else list(node.input)
+    return [each for each in names if each]
+
+
+def _misrounded(node: NodeProto, got: Array, values: Array, scale: Array, zero: Array | None = None) -> list[str]:
+    """Return in words how far integers are from what they round, if that is too far."""
+    name = node.output[0]
+    if values.shape != got.shape:
+        return [f"{name} has the shape {got.shape} instead of {values.shape}"]
+    if node.op_type == "DynamicQuantizeLinear":
+        least, greatest = min(float(values.min(initial=0)), 0), max(float(values.max(initial=0)), 0)
+        if not np.isclose(scale * 255, greatest - least, rtol=1e-4):  # tolerance: of f32's sums
+            return [f"{name} by a scale of {scale} instead of {(greatest - least) / 255}"]
+    axis = attributes_of(node).get("axis", 1) % max(values.ndim, 1)
+    shape = [-1 if at == axis and scale.size > 1 else 1 for at in range(values.ndim)]
+    steps = np.nan_to_num(values.astype(np.float64) / scale.astype(np.float64).reshape(shape))
+    offset = 0 if zero is None else zero.astype(np.float64).reshape(shape)
+    bounds = np.iinfo(got.dtype)
+    off = np.abs(got - np.clip(steps + offset, bounds.min, bounds.max))
+    most = _HALF + _SUM_ERROR * np.abs(steps[np.isfinite(values)]).max(initial=0)
+    if not (off > most).any():
+        return []
+    return [f"{name} by up to {off.max():.2g} steps, {np.mean(off > most):.2g} of its numbers"]

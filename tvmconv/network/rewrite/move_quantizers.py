@@ -1,0 +1,159 @@
+"""Moves, maximum pools and means of what is dequantized, in 8 bits.
+
+Models quantize what each operator gives. A move of numbers, or the greatest of some, is the same before as after they are dequantized
+by one scale: so what is dequantized is moved first, and what is quantized by the scale that it had stays as it is. A quantizer goes up
+through moves that make no more of less, to the kernel whose rounding it is. Means are those of sums of integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..ir.constants import constant, static_shape
+from ..ir.graph import Graph, scalar
+from ..ir.moves import RESHAPES, name_of
+from ..ir.mutator import each_function, tidy
+from .average_integers import Numbers, average
+
+_QUANTIZE, _DEQUANTIZE = "relax.quantize", "relax.dequantize"
+_EIGHT_BITS = ("uint8", "int8")
+# Operators whose first argument, or all tensors of it, they move.
+_MOVES = (
+    *RESHAPES,
+    *(
+        f"relax.{name}"
+        for name in ("permute_dims", "strided_slice", "concat", "flip", "tile", "broadcast_to", "repeat")
+    ),
+)
+_GREATEST = tuple(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3))
+
+
+def move_quantizers(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module that moves integers, where what they are dequantized to was moved."""
+    return tidy(each_function(tidy(each_function(mod, _Moving, with_bindings=True)), _Lifting, with_bindings=True))
+
+
+class _OfIntegers(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
+        super().__init__(mod)
+        self._graph = Graph(function)
+
+    def _binding(self, expr: Any) -> Any:
+        return self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+
+    def _dequantized(self, expr: Any) -> tuple[Any, Numbers] | None:
+        """Return integers that are dequantized by one scale, and their numbers; None: they are others."""
+        call = self._binding(expr)
+        numbers = _numbers(call) if name_of(call) == _DEQUANTIZE else None
+        return None if numbers is None or str(call.ty.dtype) != "float32" else (call.args[0], numbers)
+
+    def _quantize(self, values: Any, numbers: Numbers, before: Callable[[relax.Expr], Any]) -> relax.Expr:
+        """Return f32 as integers: those that it is dequantized of, if they are by the same numbers."""
+        found = self._dequantized(values)
+        if found is not None and found[1] == numbers:
+            return found[0]
+        return before(relax.op.quantize(values, *_constants(numbers), axis=0, out_dtype=numbers[2]))
+
+
+@mutator
+class _Moving(_OfIntegers):
+    """Moves above what dequantizes."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return an operator on what is dequantized as what dequantizes its answer of integers; any other call as it is."""
+        call = self.visit_expr_post_order(call)
+        name = name_of(call)
+        if name == _QUANTIZE and (numbers := _numbers(call)) is not None:
+            return self._quantize(call.args[0], numbers, lambda made: made)
+        if name == "relax.concat":
+            return self._concat(call)
+        found = self._dequantized(call.args[0]) if call.args else None
+        if found is None:
+            return call
+        data, numbers = found
+        if name in (*_MOVES, *_GREATEST) or _is_nearest(call):
+            return self._of(relax.Call(call.op, [data, *call.args[1:]], call.attrs, call.ty_args), numbers)
+        if name == "relax.nn.pad" and not call.attrs.pad_value:
+            return self._of(relax.op.nn.pad(data, list(call.attrs.pad_width), call.attrs.pad_mode, numbers[1]), numbers)
+        averaged = average(self.builder_.emit, call, data, numbers)
+        return call if averaged is None else averaged
+
+    def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
+        """Return a part of what is dequantized as what dequantizes that part."""
+        item = self.visit_expr_post_order(item)
+        call = self._binding(item.tuple_value)
+        found = self._dequantized(call.args[0]) if name_of(call) == "relax.split" else None
+        if found is None:
+            return item
+        parts = self.builder_.emit(relax.Call(call.op, [found[0]], call.attrs))
+        return self._of(relax.TupleGetItem(parts, item.index), found[1])
+
+    def _of(self, integers: relax.Expr, numbers: Numbers) -> relax.Expr:
+        return relax.op.dequantize(self.builder_.emit(integers), *_constants(numbers), axis=0, out_dtype="float32")
+
+    def _concat(self, call: relax.Call) -> relax.Expr:
+        given = self._binding(call.args[0])
+        found = [self._dequantized(each) for each in given.fields] if isinstance(given, relax.Tuple) else [None]
+        parts = [each for each in found if each is not None]
+        if len(parts) < len(found) or len({numbers for _, numbers in parts}) > 1:
+            return call
+        return self._of(relax.op.concat([data for data, _ in parts], call.attrs.axis), parts[0][1])
+
+
+@mutator
+class _Lifting(_OfIntegers):
+    """Quantizers above moves."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return what is quantized after it is moved as what is moved after it is quantized; any other call as it is."""
+        given = call.args[0] if call.args else None
+        call = self.visit_expr_post_order(call)
+        numbers = _numbers(call) if name_of(call) == _QUANTIZE else None
+        return call if numbers is None else self._lifted(given, call.args[0], numbers)
+
+    def _lifted(self, before: Any, values: Any, numbers: Numbers) -> relax.Expr:
+        """Return f32 as integers; `before` is the variable that it was in the function that is rewritten."""
+        move, old = self._binding(values), self._graph.call(before) if isinstance(before, relax.Var) else None
+        emit = self.builder_.emit
+        readers = self._graph.readers(before) if isinstance(before, relax.Var) else []
+        if old is None or len(readers) != 1 or not _keeps_size(old):
+            return self._quantize(values, numbers, lambda made: made)
+        if name_of(move) == "relax.concat" and isinstance(given := self._binding(move.args[0]), relax.Tuple):
+            olds = self._graph.fields(old.args[0])
+            parts = [emit(self._lifted(*each, numbers)) for each in zip(olds, given.fields, strict=True)]
+            return relax.op.concat(parts, move.attrs.axis)
+        if name_of(move) in _MOVES or _is_nearest(move):
+            data = emit(self._lifted(old.args[0], move.args[0], numbers))
+            return relax.Call(move.op, [data, *move.args[1:]], move.attrs, move.ty_args)
+        return self._quantize(values, numbers, lambda made: made)
+
+
+def _numbers(call: relax.Call) -> Numbers | None:
+    """Return the scale, zero point and type of the integers of a quantizer, or of what dequantizes; None: they are of several."""
+    scale, zero = (scalar(constant(each)) for each in call.args[1:])
+    dtype = str(call.ty.dtype if name_of(call) == _QUANTIZE else call.args[0].ty.dtype)
+    return None if scale is None or zero is None or dtype not in _EIGHT_BITS else (scale, int(zero), dtype)
+
+
+def _constants(numbers: Numbers) -> tuple[relax.Expr, relax.Expr]:
+    scale, zero, dtype = numbers
+    return relax.const(np.float32(scale)), relax.const(np.dtype(dtype).type(zero))
+
+
+def _is_nearest(call: Any) -> bool:
+    """Return whether a call resizes by the nearest numbers."""
+    return name_of(call) == "relax.image.resize2d" and call.attrs.method == "nearest_neighbor"
+
+
+def _keeps_size(call: relax.Call) -> bool:
+    """Return whether an operator gives at least as many numbers as it takes, so that rounding them before is no more work."""
+    made = static_shape(call.ty)
+    taken = [static_shape(each.ty) for each in call.args if isinstance(each.ty, relax.TensorType)]
+    return made is not None and all(each is not None and prod(each) <= prod(made) for each in taken)
