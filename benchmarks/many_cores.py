@@ -2,9 +2,9 @@
 
     python -m benchmarks.many_cores --target znver3 --target znver5 [SUITE ...]
 
-Efficiency is ideal: the work of a kernel by that of as many threads as there are, all as busy as the busiest. A task weighs the
-elements that it stores, the tasks of a loop are alike, loops follow each other, and the filter is prepacked. Threads, caches and
-memory take no time.
+Efficiency is ideal: what a kernel stores by one thread, by that of as many threads as there are, all as busy as the busiest. A task weighs
+the elements that it stores, the tasks of a loop are alike, or count as the largest where a call cuts them, loops follow each other, and
+the filter is prepacked. Threads, caches and memory take no time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
+from typing import Any
 
 from tvm import tirx
 
@@ -22,9 +23,10 @@ from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.errors import TvmconvError
 from tvmconv.lowering.common.entry_points import SYMBOL, EntryPoints
 from tvmconv.lowering.common.rewrites import find_all
-from tvmconv.lowering.compiler import default_choice
+from tvmconv.lowering.compiler import default_choice, schedule
 from tvmconv.lowering.cpu.functions import functions_of
-from tvmconv.lowering.cpu.kernels import lower_choice
+from tvmconv.lowering.cpu.lowering import lower
+from tvmconv.lowering.cpu.rewrites.cuts import axes_of, stores
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.runtime.packed import PACKED_SYMBOL
 from tvmconv.signature import format_signature
@@ -37,51 +39,39 @@ POOR = 0.4  # efficiency that no layer is to have
 
 
 @dataclass(frozen=True)
-class Loop:
-    """A parallel loop: its tasks, and the elements that they store together."""
-
-    tasks: int
-    stores: int
-
-
-@dataclass(frozen=True)
 class Layer:
     """A problem's kernel for prepacked filters: its algorithm, and its parallel loops in order."""
 
     problem: Problem
     algorithm: str
-    loops: tuple[Loop, ...]
+    loops: tuple[Any, ...]
 
     def efficiency(self, threads: int) -> float:
-        """Return the share of so many threads' time in which they work."""
-        work = sum(loop.stores for loop in self.loops)
-        busiest = sum(loop.stores / loop.tasks * -(-loop.tasks // threads) for loop in self.loops)
+        """Return the share of so many threads' time in which they do what one thread does."""
+        work = sum(int(loop.extent) * stores(loop.body) for loop in self.loops)
+        busiest = sum(
+            -(-tasks // threads) * size for tasks, size in (divide_tasks(loop, threads) for loop in self.loops)
+        )
         return work / (threads * busiest)
+
+
+def divide_tasks(loop: Any, threads: int) -> tuple[int, float]:
+    """Return the tasks of a parallel loop, as so many threads have them, and the elements that the largest stores."""
+    tasks, shares = int(loop.extent), {}
+    for name, axis in axes_of(loop).items():
+        cuts = axis.cuts(tasks, threads)
+        tasks, shares[name] = tasks * cuts, -(-axis.pieces // cuts) / axis.pieces
+    return tasks, stores(loop.body, shares)
 
 
 def layer(problem: Problem, target: CpuTarget, math: str = "default") -> Layer:
     """Return a problem's kernel by its default plan."""
     choice = default_choice(problem, target, math)
-    functions = functions_of(lower_choice(problem, target, choice, EntryPoints.PACKED).module)
+    definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
+    functions = functions_of(lower(scheduled.mod, definition, EntryPoints.PACKED, last="apart").module)
     body = functions[PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL].body
     loops = (loop for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL)
-    return Layer(problem, choice.algorithm, tuple(Loop(int(loop.extent), _stores(loop)) for loop in loops))
-
-
-def _stores(statement: object, times: int = 1) -> int:
-    """Return how many elements a statement stores, both branches of a condition included; loops without a fixed extent count once."""
-    if isinstance(statement, tirx.For):
-        return _stores(
-            statement.body, times * (int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1)
-        )
-    if isinstance(statement, tirx.BufferStore):
-        return times  # loops over lanes are vectorized later
-    if isinstance(statement, tirx.SeqStmt):
-        return sum(_stores(each, times) for each in statement.seq)
-    if isinstance(statement, tirx.IfThenElse):
-        branches = (statement.then_case, statement.else_case)
-        return sum(_stores(each, times) for each in branches if each is not None)
-    return _stores(statement.body, times) if hasattr(statement, "body") else 0
+    return Layer(problem, choice.algorithm, tuple(loops))
 
 
 def summary(layers: Sequence[Layer]) -> list[list[str]]:
@@ -134,13 +124,13 @@ def print_layers(name: str, layers: Sequence[Layer], problems: int, listed: int)
         [
             format_signature(each.problem),
             each.algorithm,
-            " ".join(f"{loop.tasks}:{loop.stores}" for loop in each.loops),
+            " ".join("{}:{:.0f}".format(*divide_tasks(loop, THREADS[-1])) for loop in each.loops),
             *(f"{each.efficiency(threads):.2f}" for threads in (16, 64)),
         ]
         for each in worst
     ]
     if rows:
-        print_table(["signature", "algorithm", "tasks:stores", "16 threads", "64 threads"], rows)
+        print_table(["signature", "algorithm", "tasks for 64:stores of one", "16 threads", "64 threads"], rows)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tvmconv.algorithms.annotations import APART, PREFETCH, PREFETCH_NEXT
 from tvmconv.algorithms.cpu.windows.plan import DirectPlan
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.stage_names import ACC, stage_name
+from tvmconv.algorithms.stage_names import ACC, OUT, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.direct_parts import reduce_by_parts
 from tvmconv.schedules.cpu.dots import import_dot
@@ -79,6 +79,9 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: 
     steps.skip_padding(sch, window, sx, part_lane)
     if window.vnni_factor > 1:
         import_dot(sch, task, window, lanes, target)
+    steps.offer_each(sch, [*phases, block])
+    if window.stores_vectors:
+        steps.offer_axis(sch, "rows", row, sch.get_loops(sch.get_sblock(stage_name(OUT, i)))[-4])
 
 
 def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
@@ -155,3 +158,4 @@ def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target
     sch.annotate(unrolled, APART, 1)
     if window.vnni_factor > 1:
         import_dot(sch, task, window, lanes, target)
+    steps.offer_each(sch, inner)

@@ -76,3 +76,4 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     sch.decompose_reduction(total, taps[0])
     if window.vnni_factor == 2:
         import_dot(sch, task, window, lanes, target)
+    steps.offer_axis(sch, "channels", block)

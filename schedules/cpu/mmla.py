@@ -96,6 +96,7 @@ def _schedule(sch: Schedule, window: MatrixWindow, vectors: int, target: CpuTarg
     steps.skip_padding(sch, window, x, lane)
     sch.annotate(lane, MATRICES, 1)
     _import(sch, window, task, target)
+    steps.offer_each(sch, inner)
 
 
 def _tasks(

@@ -111,3 +111,4 @@ def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> N
         sch.unroll(loop)
     sch.decompose_reduction(acc, taps[0])
     steps.skip_padding(sch, window, x, lane)
+    steps.offer_each(sch, inner)

@@ -11,6 +11,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Var
 
 from tvmconv.algorithms.annotations import (
+    CUT,
     OVERLAP,
     PACK,
     PART,
@@ -100,6 +101,24 @@ def vectorize_last(sch: Schedule, loop: LoopRV, lanes: int) -> None:
 def task_loops(rows: Sequence[LoopRV], chunk: LoopRV, rows_first: bool) -> list[LoopRV]:
     """Return the loops of tasks, those over `rows` and over chunks of channels: what threads share comes first."""
     return [*rows, chunk] if rows_first else [chunk, *rows]
+
+
+def offer_axis(sch: Schedule, axis: str, *loops: LoopRV, again: int = 0) -> None:
+    """Let calls of many threads cut tasks along loops of an axis, all of which have a piece of it in each iteration, or in some.
+
+    A piece costs as many more as `again` says, beside what it stores again.
+    """
+    extents = [int(sch.get(loop).extent) for loop in loops]
+    pieces = min(extents)
+    if pieces > 1 and all(extent % pieces == 0 for extent in extents):
+        for number, loop in enumerate(loops):
+            sch.annotate(loop, CUT, f"{axis} {again}" if again and number == 0 else axis)
+
+
+def offer_each(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Let calls of many threads cut tasks along each of some loops, one within the other, around all that a task does."""
+    for number, loop in enumerate(loops):
+        offer_axis(sch, f"loop{number}", loop)
 
 
 def fill(sch: Schedule) -> None:

@@ -58,6 +58,8 @@ from tvmconv.targets.target import CpuTarget
 # Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
 TWO_LINES, LINE = 32, 16  # floats
 TRANSPOSED = 64  # input channels that are transposed at a time
+# Tiles whose products take as long as the filter takes to come again.
+TILES_OF_FILTER = 4
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -94,12 +96,18 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
     sch.parallel(task)
     transformed_back(sch, tiles, vector, own)
 
-    _sum_in_registers(sch, tiles, plan, block)
+    *_, held, row_tile, column_tile = _sum_in_registers(sch, tiles, plan, block)
     if tiles.vnni_factor > 1:
         import_dot(sch, task, tiles, tiles.lanes, target)
 
-    _data(sch, tiles, task, target)
+    transformed = _data(sch, tiles, task, target)
     _filter(sch, tiles)
+    _offer_tiles(sch, tiles, (transformed[0], row_tile, block_row), (transformed[1], column_tile, columns))
+    steps.offer_axis(sch, "channels", block)
+    if image:
+        steps.offer_axis(sch, "images", held, *image)
+    for number, phase in enumerate(phases):
+        steps.offer_axis(sch, f"phases{number}", phase)
 
 
 def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: CpuTarget) -> None:
@@ -116,10 +124,11 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, targe
 
     if tiles.vnni_factor > 1:
         # What multiplies pairs reads memory: sums that lie there would be stored for each.
-        part, b, kz = task, sch.get_loops(_sum_in_registers(sch, tiles, plan, task))[2], None
+        sums = _sum_in_registers(sch, tiles, plan, task)
+        part, b, kz = task, sch.get_loops(sch.get_sblock(stage_name(ACC, i)))[2], None
         import_dot(sch, task, tiles, tiles.lanes, target)
     else:
-        part, b, kz = _sum_by_parts(sch, tiles, plan, task)
+        (part, b, kz), sums = _sum_by_parts(sch, tiles, plan, task)
     if tiles.prepacked:
         _filter(sch, tiles)
     else:
@@ -132,14 +141,27 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, targe
         sch.annotate(b, PREFETCH_NEXT, copy_of_filter(stage_name(FILTER_TILES, i), 2))
 
     _data(sch, tiles, None, target)
+    *sums, row_tile, column_tile = sums
+    _offer_tiles(sch, tiles, (row_tile, rows), (column_tile, columns))
+    for number, loops in enumerate(zip(sums, (n, *phases, z), strict=True)):
+        steps.offer_axis(sch, f"outer{number}", *loops)
 
 
-def _sum_in_registers(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, at: LoopRV) -> SBlockRV:
-    """Keep sums in registers until they are whole; return the block that copies them, at the loop `at`."""
+def _offer_tiles(sch: Schedule, tiles: WinogradWindow, rows: tuple[LoopRV, ...], columns: tuple[LoopRV, ...]) -> None:
+    """Let tasks be cut along the loops over their rows, and over the tiles of a row where these are no lines of planes."""
+    count = int(sch.get(rows[-1]).extent) * int(sch.get(columns[-1]).extent)
+    for axis, loops in (("rows", rows), ("columns", columns)):
+        if axis == "rows" or tiles.problem.data_format == "NXC":
+            pieces = min(int(sch.get(loop).extent) for loop in loops)
+            steps.offer_axis(sch, axis, *loops, again=-(-TILES_OF_FILTER * pieces // count))
+
+
+def _sum_in_registers(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, at: LoopRV) -> list[LoopRV]:
+    """Keep sums in registers until they are whole; return the loops around tiles of registers of what copies them, at the loop `at`."""
     acc = sch.get_sblock(stage_name(ACC, tiles.index))
     sums = sch.cache_write(acc, 0, "local")
     sch.compute_at(sums, at, preserve_unit_loops=True)
-    *_, rows, columns, o = sch.get_loops(sums)
+    n, _, *around, rows, columns, o = sch.get_loops(sums)[-9:]
     tile, inner = _tile(sch, rows, columns, o, plan.shape, tiles)
     sch.reorder(*tile, *inner)
     in_registers(sch, inner)
@@ -151,13 +173,16 @@ def _sum_in_registers(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, 
     sch.reorder(kz, step, unrolled, *inner)
     in_registers(sch, [unrolled, *inner])
     sch.decompose_reduction(acc, kz)
-    return sums
+    return [n, *around, *tile]
 
 
 def _sum_by_parts(
     sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, task: LoopRV
-) -> tuple[LoopRV, LoopRV, LoopRV]:
-    """Add to sums in memory part by part of the input channels; return the loops over parts, the last axis of points, and first taps."""
+) -> tuple[tuple[LoopRV, LoopRV, LoopRV], list[LoopRV]]:
+    """Add to sums in memory part by part of the input channels.
+
+    Returns the loops over parts, the last axis of points and first taps, and those around tiles of registers.
+    """
     acc = sch.get_sblock(stage_name(ACC, tiles.index))
     sch.compute_at(acc, task, preserve_unit_loops=True)
     a, b, n, g, *phases, z, rows, columns, o, kz, c = sch.get_loops(acc)[1:]
@@ -166,7 +191,7 @@ def _sum_by_parts(
     sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
     in_registers(sch, [unrolled, *inner])
     spread_points(sch, acc)
-    return part, b, kz
+    return (part, b, kz), [n, *phases, z, *tile]
 
 
 def _tile(
@@ -263,8 +288,8 @@ def filter_by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> 
     return outer, lane
 
 
-def _data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: CpuTarget) -> None:
-    """Transform data: a task's rows of it, or all of it first, in parallel (`task` None)."""
+def _data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: CpuTarget) -> tuple[LoopRV, LoopRV]:
+    """Transform data: a task's rows of it, or all of it first, in parallel (`task` None); return the loops over its tiles."""
     full, channels = target.vector_bits // 32, tiles.channels
     block = sch.get_sblock(stage_name(DATA_TILES, tiles.index))
     if task is not None:
@@ -278,6 +303,7 @@ def _data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: Cpu
         sch.storage_align(block, 0, axis=-2, factor=TWO_LINES, offset=LINE)
     transform_in_registers(sch, block, sch.get_sblock(stage_name(DATA_ROWS, tiles.index)), vector, [a, b, lane])
     padded_data(sch, tiles, task, target)
+    return row, column
 
 
 def padded_data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: CpuTarget) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from tvm import tirx
 
-from benchmarks.many_cores import Layer, Loop, layer, main, summary
+from benchmarks.many_cores import Layer, divide_tasks, layer, main, summary
+from tvmconv.algorithms.annotations import CUT
+from tvmconv.lowering.cpu.rewrites.cuts import LEAST_STORES
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -14,21 +17,36 @@ SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g64-NXC-XIO-f
 PROBLEM = parse_signature(SIGNATURE)
 
 
+def _loop(tasks: int, rows: int, each: int, cuts: bool = False) -> tirx.For:
+    """Return a parallel loop over tasks of some rows, of which each has so many stores."""
+    buffer = tirx.decl_buffer((1,), "float32")
+    element, row = tirx.Var("element", "int32"), tirx.Var("row", "int32")
+    stores = tirx.For(element, 0, each, tirx.ForKind.SERIAL, tirx.BufferStore(buffer, tirx.const(0.0, "float32"), [0]))
+    serial = tirx.For(row, 0, rows, tirx.ForKind.SERIAL, stores, annotations={CUT: "rows"} if cuts else {})
+    return tirx.For(tirx.Var("task", "int32"), 0, tasks, tirx.ForKind.PARALLEL, serial)
+
+
 def test_efficiency_is_work_by_the_busiest_threads_time() -> None:
-    found = Layer(PROBLEM, "direct", (Loop(8, 800), Loop(3, 300)))
+    found = Layer(PROBLEM, "direct", (_loop(8, 1, 100), _loop(3, 1, 100)))
     assert found.efficiency(1) == 1
     assert found.efficiency(2) == pytest.approx(1100 / (2 * (400 + 200)))
     assert found.efficiency(16) == pytest.approx(1100 / (16 * (100 + 100)))
     assert summary([found])[0] == ["2", "0.92", "0.92", "0"]
 
 
+def test_tasks_are_cut_for_many_threads() -> None:
+    loop = _loop(8, 6, LEAST_STORES, cuts=True)
+    assert divide_tasks(loop, 8) == (8, 6 * LEAST_STORES)
+    assert divide_tasks(loop, 16) == (16, 3 * LEAST_STORES)
+    assert divide_tasks(loop, 64) == (48, LEAST_STORES)
+
+
 def test_loops_are_those_of_the_default_plan() -> None:
     target = Target.parse("x86-64-v3")
     assert isinstance(target, CpuTarget)
-    found = layer(PROBLEM, target)
-    outputs = 64 * 56 * 56
-    assert all(loop.tasks > 0 for loop in found.loops)
-    assert sum(loop.stores for loop in found.loops) >= outputs
+    tasks = [divide_tasks(loop, 1) for loop in layer(PROBLEM, target).loops]
+    assert all(count > 0 for count, _ in tasks)
+    assert sum(count * size for count, size in tasks) >= 64 * 56 * 56
 
 
 def test_a_line_for_each_number_of_threads(capsys: pytest.CaptureFixture[str]) -> None:

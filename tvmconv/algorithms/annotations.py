@@ -23,6 +23,8 @@ The annotations of loops, and what answers them:
     PREFETCH_TILES  the filter of a loop's next iteration, of AMX's tiles,  tvmconv/lowering/cpu/rewrites/tile_prefetching.py
                     by its name
     APART           steps of a sum that LLVM keeps in their order           tvmconv/lowering/cpu/rewrites/apart.py
+    CUT             loops of a task that may be cut at run time, by the      tvmconv/lowering/cpu/rewrites/cuts.py
+                    name of their axis, and what else a piece costs
     PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/rewrites/tiles.py
     ==============  ======================================================  =====================
@@ -72,6 +74,7 @@ PREFETCH_NEXT = f"{PREFIX}prefetch_next"
 PREFETCH_PART = f"{PREFIX}prefetch_part"
 PREFETCH_TILES = f"{PREFIX}prefetch_tiles"
 APART = f"{PREFIX}apart"
+CUT = f"{PREFIX}cut"
 PACK = f"{PREFIX}pack"
 ROLE = f"{PREFIX}tile"
 CONFIGURE = f"{PREFIX}tiles"

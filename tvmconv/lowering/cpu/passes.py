@@ -30,6 +30,7 @@ from .packing import Halves, split, unsplit
 from .rewrites.apart import keep_apart
 from .rewrites.choices import choose_once
 from .rewrites.columns import part_columns
+from .rewrites.cuts import cut_tasks
 from .rewrites.instructions import by_elements, by_instructions, by_vex
 from .rewrites.lanes import divide_whole_vectors
 from .rewrites.matrices import by_matrices
@@ -195,7 +196,8 @@ LOWERING: tuple[Pass, ...] = (
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
     ours("apart", keep_apart, ask.APART, after={"shuffles": "what all lanes read is a load outside of vectors"}),
-    Pass("check", _check, after={"apart": "it is the last that answers an annotation of a loop"}),
+    ours("cuts", cut_tasks, ask.CUT, after={"apart": "it counts what is left of a task", "one-thread": "tasks are then known"}),
+    Pass("check", _check, after={"cuts": "it is the last that answers an annotation of a loop"}),
 )  # fmt: skip
 _VECTORS = {"VectorizeLoop": "values are vectors"}
 GENERATION: tuple[Pass, ...] = (

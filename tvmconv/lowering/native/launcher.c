@@ -58,6 +58,22 @@ static int parallel_launch(ParallelTask task, void* data, int num_task) {
   return failed ? -1 : 0;
 }
 
+/* Returns into how many pieces each of a loop's tasks is cut along an axis that has so many: as many as make the busiest thread's work least, and
+ * fewer where it gains less than a sixteenth; one for as few threads as plans have tasks for. Each piece does `again` what takes so many
+ * sixteenths of a piece; `enough` tasks are not cut. `tvmconv/lowering/cpu/rewrites/cuts.py` does the same. */
+#define FEW_THREADS 8
+static int cut_tasks(int tasks, int pieces, int again, int enough) {
+  const int64_t threads = current_threads();
+  int best = 1;
+  if (threads <= FEW_THREADS || tasks <= 0) return 1;
+  int64_t least = (tasks + threads - 1) / threads * (16 * pieces + again);
+  for (int64_t cuts = 2; cuts <= pieces && tasks * cuts <= enough; cuts++) {
+    int64_t busiest = (tasks * cuts + threads - 1) / threads * (16 * ((pieces + cuts - 1) / cuts) + again);
+    if (16 * busiest <= 15 * least) best = (int)cuts, least = busiest;
+  }
+  return best;
+}
+
 /* Calls `body` with every index below `count`, by the threads of the current call. */
 int tvmconv_share(int64_t count, Body body, void* data) {
   return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(current_threads(), count, body, data);
@@ -113,6 +129,7 @@ static int free_workspace(int device_type, int device_id, void* block) {
 }
 
 int (*__TVMBackendParallelLaunch)(ParallelTask, void*, int) = parallel_launch;
+int (*__TVMBackendCutTasks)(int, int, int, int) = cut_tasks;
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = alloc_workspace;
 int (*__TVMBackendFreeWorkspace)(int, int, void*) = free_workspace;
 

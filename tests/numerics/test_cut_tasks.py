@@ -1,0 +1,79 @@
+"""Tasks that calls of many threads cut: each piece stores its own outputs, and the bits are those of one thread."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import compile_bundle
+
+import tvmconv
+from tvmconv.lowering.cpu.rewrites.cuts import CutAxis
+from tvmconv.signature import parse_signature
+from tvmconv.support.toolchain import run_compiler
+
+# Winograd by rows, by channels and phases, and of planes; direct by rows, by pixels and tap by tap; few outputs.
+SIGNATURES = [
+    "conv2d-n1-i64x36x36-o64x36x36-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    "backprop2d-n1-i128x8x8-o128x16x16-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    "conv2d-n1-i64x36x36-o64x36x36-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32",
+    "conv2d-n1-i32x64x64-o64x32x32-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32",
+    "conv2d-n1-i512x7x7-o256x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
+    "conv2d-n1-i256x21x21-o64x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
+    "backprop2d-n1-i64x32x32-o3x64x64-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+]
+
+
+def test_bits_are_those_of_one_thread(tmp_path: Path) -> None:
+    problems = [parse_signature(each) for each in SIGNATURES]
+    bundle = compile_bundle(tmp_path / "bundle", problems, quick=True)
+    generator = np.random.default_rng(66)
+    one = tvmconv.load(bundle, threads=1)
+    others = [tvmconv.load(bundle, threads=threads) for threads in (9, 33, 200)]
+    for problem, signature in zip(problems, SIGNATURES, strict=True):
+        data, filters = (
+            generator.standard_normal(shape, dtype=np.float32) for shape in (problem.data_shape, problem.filter_shape)
+        )
+        expected = [one[signature](data, filters), one[signature](data, one[signature].pack(filters))]
+        for registry in others:
+            kernel = registry[signature]
+            for want, given in zip(expected, (filters, kernel.pack(filters)), strict=True):
+                out = np.full_like(want, np.nan)
+                kernel(data, given, out=out)
+                assert np.array_equal(out, want), signature
+
+
+@pytest.fixture(scope="module")
+def in_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int, CutAxis], int]:
+    """Return the launcher's function, of tasks, threads and an axis."""
+    folder = tmp_path_factory.mktemp("launcher")
+    native = Path(tvmconv.__file__).parent / "lowering" / "native"
+    text = (native / "launcher.c").read_text()
+    begin = text.index("#define FEW_THREADS")
+    end = text.index("\n}\n", begin) + 3
+    source = "#include <stdint.h>\nint threads;\nstatic int current_threads(void) { return threads; }\n"
+    (folder / "cut.c").write_text(source + text[begin:end].replace("static int cut_tasks", "int cut_tasks"))
+    run_compiler(("-shared", "-fPIC", "cut.c", "-o", "cut.so"), folder)
+    library = ctypes.CDLL(str(folder / "cut.so"))
+
+    def cuts(tasks: int, threads: int, axis: CutAxis) -> int:
+        ctypes.c_int.in_dll(library, "threads").value = threads
+        return int(library.cut_tasks(tasks, axis.pieces, axis.again, axis.enough))
+
+    return cuts
+
+
+def test_the_launcher_cuts_as_the_benchmark_counts(in_c: Callable[[int, int, CutAxis], int]) -> None:
+    for tasks, threads, pieces, again, enough in product(
+        (1, 7, 8, 16, 131), (1, 8, 9, 16, 64), (2, 7, 49), (0, 3, 40), (4, 60, 9999)
+    ):
+        axis = CutAxis(pieces, again, enough)
+        cuts = in_c(tasks, threads, axis)
+        assert cuts == axis.cuts(tasks, threads)
+        assert 1 <= cuts <= pieces
+        assert cuts == 1 or tasks * cuts <= enough
+        assert threads > 8 or cuts == 1

@@ -1,0 +1,177 @@
+"""Tasks cut finer at run time, where a call has more threads than a plan has tasks for.
+
+A space asks for it (CUT) on serial loops of a task, by the name of an axis that they run along: loops of one name are cut at the
+same places, so that what one of them writes another finds. Each call asks the launcher into how many pieces (`CutAxis`); for
+a few threads that is one, and the task is as it was. What is not in such a loop is done by each piece again: an output is stored by one
+piece, so bits are the same for any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from tvm import tirx
+
+from ....algorithms.annotations import CUT
+from ...common.rewrites import (
+    IMPORT,
+    asks_for,
+    find_all,
+    map_nodes,
+    refuse,
+    rewrite_loops,
+    sequence,
+    settle,
+    substitute,
+)
+
+# Elements that a piece stores at least, sums included: some 10 us of a core that adds 8 products at a time.
+LEAST_STORES = 1 << 18
+PARTS = 16  # of a piece's time, in which is counted what each does again
+FEW_THREADS = 8  # for which plans have tasks enough
+FUNCTION = "tvmconv_cuts"
+# The launcher fills the slot; without one, as in a program of TVM's, tasks stay whole.
+_TEXT = f"""
+@__TVMBackendCutTasks = weak hidden global ptr null
+define linkonce_odr hidden i32 @{FUNCTION}(i32 %tasks, i32 %pieces, i32 %again, i32 %enough) alwaysinline nounwind {{
+  %slot = load ptr, ptr @__TVMBackendCutTasks
+  %none = icmp eq ptr %slot, null
+  br i1 %none, label %whole, label %ask
+ask:
+  %cuts = call i32 %slot(i32 %tasks, i32 %pieces, i32 %again, i32 %enough)
+  ret i32 %cuts
+whole:
+  ret i32 1
+}}
+"""
+
+
+@dataclass(frozen=True)
+class CutAxis:
+    """An axis along which tasks may be cut.
+
+    Attributes
+    ----------
+    pieces
+        Into how many at most.
+    again
+        The time of what each piece does again, in the PARTS of a piece.
+    enough
+        Tasks that are not cut.
+    """
+
+    pieces: int
+    again: int
+    enough: int
+
+    def cuts(self, tasks: int, threads: int) -> int:
+        """Return into how many pieces each of so many tasks is cut for so many threads, as `lowering/native/launcher.c` does it."""
+        best, least = 1, -(-tasks // threads) * (PARTS * self.pieces + self.again)
+        if threads <= FEW_THREADS:
+            return 1
+        for count in range(2, min(self.pieces, self.enough // tasks) + 1):
+            busiest = -(-tasks * count // threads) * (PARTS * -(-self.pieces // count) + self.again)
+            if 16 * busiest <= 15 * least:
+                best, least = count, busiest
+        return best
+
+
+def cut_tasks(body: Any) -> Any:
+    """Return the statement with parallel loops whose tasks are cut where they ask for it."""
+    cut = map_nodes(body, tirx.For, lambda loop: _divide(loop) if loop.kind == tirx.ForKind.PARALLEL else loop)
+    return rewrite_loops(cut, CUT, lambda loop: settle(loop, CUT))  # of a function of one thread
+
+
+def stores(statement: Any, shares: Mapping[str, float] | None = None, times: float = 1) -> float:
+    """Return how many elements a statement stores, both branches of a condition included; loops without a fixed extent count once.
+
+    Of loops along the axes that `shares` names, that share of the iterations counts.
+    """
+    if isinstance(statement, tirx.For):
+        extent = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
+        share = (shares or {}).get(_axis_of(statement), 1) if asks_for(statement, CUT) else 1
+        return stores(statement.body, shares, times * extent * share)
+    if isinstance(statement, tirx.BufferStore):
+        return times  # loops over lanes are vectorized later
+    if isinstance(statement, tirx.SeqStmt):
+        return sum(stores(each, shares, times) for each in statement.seq)
+    if isinstance(statement, tirx.IfThenElse):
+        branches = (statement.then_case, statement.else_case)
+        return sum(stores(each, shares, times) for each in branches if each is not None)
+    return stores(statement.body, shares, times) if hasattr(statement, "body") else 0
+
+
+def axes_of(task: Any) -> dict[str, CutAxis]:
+    """Return the axes along which the tasks of a parallel loop may be cut, that of which pieces do least again first."""
+    asking = [loop for loop in find_all(task.body, tirx.For) if asks_for(loop, CUT)]
+    if not all(isinstance(loop.extent, tirx.IntImm) for loop in (task, *asking)):
+        return {}  # extents are free
+    whole, found = stores(task.body) if asking else 0, {}
+    for name in dict.fromkeys(map(_axis_of, asking)):
+        loops = [loop for loop in asking if _axis_of(loop) == name]
+        enough = int(task.extent) * int(whole) // LEAST_STORES
+        if enough <= int(task.extent):
+            continue
+        pieces = min(int(loop.extent) for loop in loops)
+        for loop in loops:
+            if int(loop.extent) % pieces:
+                refuse(loop, CUT, f"it has {loop.extent} iterations, and another loop of its axis {pieces}")
+        again = stores(task.body, {name: 0})
+        beside = sum(int(more) for loop in loops for more in loop.annotations[CUT].split()[1:])
+        found[name] = CutAxis(pieces, ceil(PARTS * (again * pieces / (whole - again) + beside)), enough)
+    return dict(sorted(found.items(), key=lambda each: each[1].again / each[1].pieces))
+
+
+def _axis_of(loop: Any) -> str:
+    return str(loop.annotations[CUT].split()[0])
+
+
+def _divide(task: Any) -> Any:
+    axes = axes_of(task)
+    if not axes:
+        return _place_pieces(task, {})
+    asks, counts, all_cuts = [], {}, tirx.Var("cuts", "int32")
+    count: Any = tirx.const(1, "int32")
+    for name, axis in axes.items():
+        counts[name] = tirx.Var(f"cuts_{name}", "int32")
+        asked = tirx.call_extern("int32", FUNCTION, task.extent * count, axis.pieces, axis.again, axis.enough)
+        asks.append(tirx.Bind(counts[name], asked))
+        count *= counts[name]
+    index, left = tirx.Var(task.loop_var.name, "int32"), tirx.Var("piece", "int32")
+    inside, places = [tirx.Bind(left, tirx.truncmod(index, all_cuts))], {}
+    number: Any = left
+    for name, axis in axes.items():
+        piece, number = tirx.truncmod(number, counts[name]), tirx.truncdiv(number, counts[name])
+        first, end = tirx.Var(f"first_{name}", "int32"), tirx.Var(f"end_{name}", "int32")
+        inside.append(tirx.Bind(first, tirx.truncdiv(piece * axis.pieces, counts[name])))
+        inside.append(tirx.Bind(end, tirx.truncdiv((piece + 1) * axis.pieces, counts[name])))
+        places[name] = (axis.pieces, first, end)
+    body = substitute(_place_pieces(task, places).body, {task.loop_var: tirx.truncdiv(index, all_cuts)})
+    loop = tirx.For(
+        index, 0, task.extent * all_cuts, task.kind, sequence([*inside, body]), annotations=task.annotations
+    )
+    return tirx.AttrStmt(0, IMPORT, _TEXT, sequence([*asks, tirx.Bind(all_cuts, count), loop]))
+
+
+def _place_pieces(task: Any, places: dict[str, tuple[int, Any, Any]]) -> Any:
+    """Return a loop over tasks whose loops do what lies between two of the `pieces` of their axis, and ask no more.
+
+    They keep their extents, which LLVM unrolls: one whose iterations were counted at run time took a Winograd kernel 5 % longer on a Zen 3.
+    """
+
+    def piece(loop: Any) -> Any:
+        if not asks_for(loop, CUT):
+            return loop
+        if _axis_of(loop) not in places:
+            return settle(loop, CUT)
+        pieces, first, end = places[_axis_of(loop)]
+        times = int(loop.extent) // pieces
+        left = {key: value for key, value in loop.annotations.items() if key != CUT}
+        inside = tirx.And(first * times <= loop.loop_var, loop.loop_var < end * times)
+        body = tirx.IfThenElse(inside, loop.body, None)
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=left)
+
+    return map_nodes(task, tirx.For, piece)
