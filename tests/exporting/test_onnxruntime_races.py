@@ -11,7 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from models import model, save, value
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tvmconv import cli
 from tvmconv.exporting.provider_library import export_provider
@@ -128,3 +128,44 @@ def test_the_command_says_that_nothing_was_compared(
     assert cli.main(["export-onnxruntime", path, "-o", str(tmp_path / "p.so")]) == 0
     said = capfd.readouterr().err
     assert said.count("its network's answers were not compared with onnxruntime's: numbers decide the shapes") == 1
+
+
+def saturating() -> onnx.ModelProto:
+    """Return a quantized product, of which onnxruntime's optimizations saturate sums in 16 bits where a CPU lacks VNNI."""
+    numbers = {
+        "s": np.float32(1),
+        "z": np.uint8(0),
+        "w": np.full((8, 4), 127, np.int8),
+        "t": np.float32(1),
+        "v": np.int8(0),
+    }
+    numbers |= {"r": np.float32(2000)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        helper.make_node("DequantizeLinear", ["a", "s", "z"], ["b"]),
+        helper.make_node("DequantizeLinear", ["w", "t", "v"], ["c"]),
+        helper.make_node("MatMul", ["b", "c"], ["d"]),
+        helper.make_node("QuantizeLinear", ["d", "r", "z"], ["e"]),
+        helper.make_node("DequantizeLinear", ["e", "r", "z"], ["y"]),
+    ]
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in numbers.items()]
+    return model(nodes, [X], [value("y", (3, 4))], weights=weights)
+
+
+@pytest.mark.parametrize(("times", "is_refused"), [(1, False), (3, True)])
+def test_quantized_answers_are_those_without_optimizations(
+    times: int, is_refused: bool, provider: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path, plain = save(saturating(), tmp_path), ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+    def network(*_: Any, **__: Any) -> Session:
+        made = Session(path, lambda y: times * y)
+        made._own = ort.InferenceSession(path, plain, providers=["CPUExecutionProvider"])
+        return made
+
+    monkeypatch.setattr(racing, "session", network)
+    monkeypatch.setattr(racing, "time_call", lambda *_: Timing(1.0, 1.0, 1))
+    monkeypatch.setattr(racing, "_array", lambda *_: np.full((3, 8), 255, np.float32))
+    found = race(path, provider, claims=("nothing", "network"))
+    assert found.refused.startswith("its answers are off by") == is_refused

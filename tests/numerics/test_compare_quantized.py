@@ -16,7 +16,7 @@ from tvmconv import cli
 from tvmconv.network.compile import build
 from tvmconv.network.operators import quantize
 from tvmconv.network.read.onnx import quantized, quantized_operators
-from tvmconv.network.read.onnx.compare_quantized import unexplained, with_quantized
+from tvmconv.network.read.onnx.compare_quantized import find_wrong_quantizers, with_quantized
 from tvmconv.network.read.onnx.reader import as_relax, fix_shapes
 from tvmconv.runtime.networks.network import load_network
 
@@ -53,7 +53,7 @@ def found(source: str, folder: Path) -> list[str]:
     build(as_relax(with_quantized(model, {}), source), folder / "probe.so")
     network = load_network(folder / "probe.so")
     arrays = {name: 2 * each for name, each in network.random_inputs().items()}
-    return unexplained(model, arrays, network(**arrays))
+    return find_wrong_quantizers(model, arrays, network(**arrays))
 
 
 @pytest.mark.parametrize("operators", [False, True])

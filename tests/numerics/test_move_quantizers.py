@@ -18,7 +18,7 @@ from tvmconv.frontends.onnx.session import open_session
 from tvmconv.network.compile import build
 from tvmconv.network.options import Options
 from tvmconv.network.passes import run, use_kernels
-from tvmconv.network.read.onnx.compare_quantized import unexplained, with_quantized
+from tvmconv.network.read.onnx.compare_quantized import find_wrong_quantizers, with_quantized
 from tvmconv.network.read.onnx.reader import as_relax, fix_shapes, read_onnx
 from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import load_network
@@ -118,7 +118,7 @@ def test_moves_stay_in_8_bits(seed: int, tmp_path: Path) -> None:
 def test_averages_sum_integers(tmp_path: Path) -> None:
     source = written(tmp_path, AVERAGES, 1)
     assert {"relax.mean", "relax.nn.avg_pool2d", "relax.dequantize"}.isdisjoint(of_f32(source))
-    assert unexplained(fix_shapes(source), *answers(source, tmp_path)) == []
+    assert find_wrong_quantizers(fix_shapes(source), *answers(source, tmp_path)) == []
 
 
 def test_quantizers_go_up_to_what_they_round(tmp_path: Path) -> None:
@@ -135,4 +135,4 @@ def test_quantizers_go_up_to_what_they_round(tmp_path: Path) -> None:
     source = chains.save(tmp_path)
     (row,) = report(use_kernels(read_onnx(source)))
     assert row.signature.endswith("u8s8u8-zx100-scale-q_0.07_90")
-    assert unexplained(fix_shapes(source), *answers(source, tmp_path)) == []
+    assert find_wrong_quantizers(fix_shapes(source), *answers(source, tmp_path)) == []

@@ -245,7 +245,7 @@ def test_onnx_tests_of_nodes_pass(tmp_path: Path) -> None:
 
 def test_what_is_no_scale_or_not_fixed_is_named(tmp_path: Path) -> None:
     for scale, w_fixed, message in (
-        (0.0, True, "has a scale of 0.0: scales are positive"),
+        (0.0, True, "has a scale of 0.0 in .*: scales are positive and finite"),
         (0.1, False, "is read with one fixed zero point"),
     ):
         chains = Chains()
@@ -259,6 +259,20 @@ def test_what_is_no_scale_or_not_fixed_is_named(tmp_path: Path) -> None:
         source = chains.output(made, TensorProto.UINT8) and chains.save(tmp_path, opset=19)
         with pytest.raises(SourceError, match=message):
             read_onnx(source)
+
+
+def test_sums_that_may_pass_32_bits_are_refused_or_in_f32(tmp_path: Path) -> None:
+    chains, zero = Chains(), np.int8(0)
+    x, w = chains.input([1, 70_000], TensorProto.UINT8), chains.const(np.full((70_000, 1), 127, np.int8))
+    numbers = [chains.const(each) for each in (np.float32(0.1), np.uint8(0), np.float32(0.1), zero)]
+    parts = [chains.node("DequantizeLinear", x, *numbers[:2]), chains.node("DequantizeLinear", w, *numbers[2:])]
+    chains.output(chains.node("MatMul", *parts))
+    function = read_onnx(chains.save(tmp_path))["main"]
+    assert "matmul" in str(function) and "int32" not in str(function)
+    made = chains.node("QLinearMatMul", x, *numbers[:2], w, *numbers[2:], *numbers[:2])
+    source = chains.output(made, TensorProto.UINT8) and chains.save(tmp_path)
+    with pytest.raises(SourceError, match=f"the QLinearMatMul node .*{made}.*sums that do not pass 32 bits"):
+        read_onnx(source)
 
 
 def _quantize(folder: Path, written: Any, **options: Any) -> str:

@@ -104,7 +104,7 @@ class _OnnxModel:
 
     def _quantized_answers(self, arrays: Mapping[str, Array]) -> list[Array]:
         from ..network.compile import build
-        from ..network.read.onnx.compare_quantized import unexplained, with_quantized
+        from ..network.read.onnx.compare_quantized import find_wrong_quantizers, with_quantized
         from ..network.read.onnx.reader import as_relax
         from ..runtime.networks.network import load_network
 
@@ -113,7 +113,7 @@ class _OnnxModel:
             path = Path(folder) / "network.so"
             build(as_relax(model, self._source), path, layout=self._layout)
             taken = load_network(path)(**arrays)
-        if wrong := unexplained(self._model, arrays, taken):
+        if wrong := find_wrong_quantizers(self._model, arrays, taken):
             raise VerificationError(
                 f"{self._source}: {len(wrong)} quantizers or outputs are not what onnxruntime rounds there, given the same integers before:"
                 f" {'; '.join(wrong[:3])}. An operator before the first may be read wrongly; the convolutions alone can be built:"

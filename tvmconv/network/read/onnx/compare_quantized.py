@@ -53,7 +53,7 @@ def with_quantized(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Mo
     return made
 
 
-def unexplained(model: ModelProto, arrays: Mapping[str, Array], taken: Mapping[str, Array]) -> list[str]:
+def find_wrong_quantizers(model: ModelProto, arrays: Mapping[str, Array], taken: Mapping[str, Array]) -> list[str]:
     """Return in words which quantizers of a network, and outputs, are not what onnxruntime computes of what they are computed of.
 
     Parameters
@@ -96,7 +96,7 @@ def unexplained(model: ModelProto, arrays: Mapping[str, Array], taken: Mapping[s
     wrong, rest = [], iter(found)
     for node in quantizers:
         numbers = [next(rest) for _ in _numbers(node)]
-        wrong += _misrounded(node, taken[node.output[0]], *numbers)
+        wrong += _say_misrounding(node, taken[node.output[0]], *numbers)
     return wrong + differing({name: taken[name] for name in outputs}, list(rest))
 
 
@@ -119,7 +119,7 @@ def _numbers(node: NodeProto) -> list[str]:
     return [each for each in names if each]
 
 
-def _misrounded(node: NodeProto, got: Array, values: Array, scale: Array, zero: Array | None = None) -> list[str]:
+def _say_misrounding(node: NodeProto, got: Array, values: Array, scale: Array, zero: Array | None = None) -> list[str]:
     """Return in words how far integers are from what they round, if that is too far."""
     name = node.output[0]
     if values.shape != got.shape:

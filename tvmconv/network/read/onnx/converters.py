@@ -66,6 +66,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
                 plain = []
                 self._choose(node)
             else:
+                node.name = node.name or node.output[0]  # of errors
                 plain.append(node)
         super()._construct_nodes(SimpleNamespace(node=plain))
 
@@ -120,11 +121,14 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         convert = _CONVERTERS.get(op_name)
-        made = (
-            convert_quantized(self.bb, op_name, inputs, attrs)
-            if convert is None
-            else convert(self.bb.emit, inputs, attrs)
-        )
+        try:
+            made = (
+                convert_quantized(self.bb, op_name, inputs, attrs)
+                if convert is None
+                else convert(self.bb.emit, inputs, attrs)
+            )
+        except ValueError as error:
+            raise ValueError(f"the {op_name} node {attrs['tvm_custom']['name']!r}: {error}") from error
         if made is not None:
             return self.bb.normalize(made)
         if op_name == "Pow":

@@ -22,12 +22,12 @@ def expand_qlinear(model: ModelProto) -> None:
     """Replace the operators on integers of a model's graph."""
     nodes: list[NodeProto] = []
     for node in model.graph.node:
-        nodes += _expanded(node) if node.op_type in _EXPANSIONS else [node]
+        nodes += _expand(node) if node.op_type in _EXPANSIONS else [node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
 
 
-def _expanded(node: NodeProto) -> Iterator[NodeProto]:
+def _expand(node: NodeProto) -> Iterator[NodeProto]:
     made: list[NodeProto] = []
 
     def add(kind: str, *inputs: str, **attributes: Any) -> str:

@@ -29,6 +29,7 @@ _MOST_ROUNDS = 8
 _SMALL = 16
 # Operators that take the time of networks. Parts without are not worth a node of their own, which waits for all of its inputs.
 _WORTHWHILE = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "RNN", "GRU", "LSTM", "Attention", *MICROSOFT}
+_WORTHWHILE |= {"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
 _TYPES = {
     "tensor(float)": TensorProto.FLOAT,
     "tensor(float16)": TensorProto.FLOAT16,

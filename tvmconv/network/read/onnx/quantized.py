@@ -96,6 +96,8 @@ def convolve(emit: Emit, kind: str, data: Quantized, weights: Quantized, given: 
         "data_layout": f"NC{letters}",
         "out_dtype": "int32",
     }
+    if _may_pass(data, filter_, outputs):
+        return None
     centred = _centre(emit, data)
     if kind == "Conv":
         return emit(CONVOLUTIONS[problem.rank](centred, filter_, kernel_layout=f"OI{letters}", **attributes))
@@ -109,7 +111,9 @@ def multiply(emit: Emit, data: Quantized, weights: Quantized) -> relax.Expr | No
     if array is None or array.ndim != 2 or data.zero.size != 1 or data.scale.size != 1:
         return None
     filter_ = _less_zeros(array, weights.zero, weights.axis, 1)
-    return None if filter_ is None else emit(relax.op.matmul(_centre(emit, data), filter_, out_dtype="int32"))
+    if filter_ is None or _may_pass(data, filter_, 1):
+        return None
+    return emit(relax.op.matmul(_centre(emit, data), filter_, out_dtype="int32"))
 
 
 def _centre(emit: Emit, data: Quantized) -> relax.Expr:
@@ -127,6 +131,14 @@ def _less_zeros(array: Array, zeros: Array, axis: int, outputs: int) -> relax.Ex
     centred = array.astype(np.int16) - zeros.reshape(shape).astype(np.int16)
     fits = centred.size == 0 or (centred.min() >= -128 and centred.max() <= 127)
     return relax.const(centred.astype(np.int8 if fits else np.int16))
+
+
+def _may_pass(data: Quantized, filter_: relax.Expr, outputs: int) -> bool:
+    """Return whether sums of products with a filter, and a bias, may pass 32 bits."""
+    bounds, zero = np.iinfo(str(data.values.ty.dtype)), int(data.zero.item())
+    array = np.abs(constant(filter_).astype(np.int64))  # type: ignore[union-attr]
+    sums = array.sum(tuple(axis for axis in range(array.ndim) if axis != outputs))
+    return int(sums.max(initial=0)) * max(zero - bounds.min, bounds.max - zero) + _MOST_BIAS >= 2**31
 
 
 def scale_sums(emit: Emit, sums: relax.Expr, factor: Array, axis: int) -> relax.Expr:

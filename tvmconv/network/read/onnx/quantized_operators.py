@@ -40,7 +40,8 @@ def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given
     made = CONVERTERS[kind](builder, taken, given)
     if made is None:
         raise ValueError(
-            f"{kind} is read with one fixed zero point of its data, a fixed filter, and fixed scales and zero points of that"
+            f"{kind} is read with one fixed zero point of its data, a fixed filter, fixed scales and zero points of that, and sums that"
+            " do not pass 32 bits"
         )
     return made
 

@@ -30,6 +30,7 @@ from ....frontends.onnx.weights import fill, hollow, load_weights
 from ....frontends.shapes import Bucket, bind, left_free
 from ...ir.extents import with_extents
 from ...ir.graph import OUTPUT_NAMES
+from .check_quantized import check_quantized
 from .expand_functions import drop_empty, expand_functions
 from .fold_constants import fold_constants
 from .free import Free, check_nodes, symbolic
@@ -73,6 +74,7 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
 
 def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IRModule:
     """Return what :func:`read_onnx` does, of what :func:`fix_shapes` returned for the same file and free extents."""
+    check_quantized(model, source)
     simple = prepare(model, source)
     shapes, extents = symbolic(free or {})
     if extents:
