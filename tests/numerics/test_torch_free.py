@@ -96,9 +96,8 @@ def test_optimize_answers_all_sizes(detector: Any) -> None:
             lying = image(1, 3, *size).to(memory_format=torch.channels_last)
             for each in (image(1, 3, *size), lying):
                 found, right = fast(each), detector(image(1, 3, *size))
-                assert all(
-                    torch.allclose(found[name], right[name], atol=1e-5) for name in right
-                )  # tolerance: signs of memory
+                for name in right:  # in whatever memory format
+                    assert_near(found[name], right[name], summed=27 + 8, layers=3)
     with pytest.warns(TvmconvWarning, match="there is no network for 1x3x201x16 float32: PyTorch computes it"):
         check(fast(image(1, 3, 201, 16)), detector(image(1, 3, 201, 16)))
 

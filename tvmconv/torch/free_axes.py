@@ -88,7 +88,7 @@ def _walk(value: Any, given: Any, found: dict[int, dict[int, Any]], path: str) -
     if isinstance(value, Mapping) and isinstance(given, Mapping) and value.keys() >= given.keys():
         items = [(value[name], given[name], name) for name in given]
     else:
-        children = list(value) if isinstance(value, (list, tuple)) else _children(value)
+        children = list(value) if isinstance(value, (list, tuple)) else _list_children(value)
         if not isinstance(given, (list, tuple)) or len(given) != len(children):
             raise _misfit(path, given, f"a {type(value).__name__} of {len(children)}")
         items = [(*each, str(at)) for at, each in enumerate(zip(children, given, strict=True))]
@@ -96,7 +96,7 @@ def _walk(value: Any, given: Any, found: dict[int, dict[int, Any]], path: str) -
         _walk(child, each, found, f"{path}[{name}]")
 
 
-def _children(value: Any) -> list[Any]:
+def _list_children(value: Any) -> list[Any]:
     known = pytree.SUPPORTED_NODES.get(type(value))
     return list(known.flatten_fn(value)[0]) if known is not None else []
 

@@ -104,7 +104,7 @@ class ProgramExtents:
         if kind in _QUOTIENTS:
             return _QUOTIENTS[kind](*map(self._expression, given.args))
         if kind in _ROUNDED:
-            factor, rest = _scaled(given.args[0])
+            factor, rest = _split_factor(given.args[0])
             times = self._expression(rest) * factor.numerator
             up = factor.denominator - 1 if kind is functions.CeilToInt else 0  # extents are no less than 0
             return times if factor.denominator == 1 else tirx.floordiv(times + up, factor.denominator)
@@ -113,7 +113,7 @@ class ProgramExtents:
         raise ValueError(f"networks compute no extent as {given}")
 
 
-def _scaled(given: Any) -> tuple[Fraction, Any]:
+def _split_factor(given: Any) -> tuple[Fraction, Any]:
     """Return the exact factor, and what it multiplies, that a number of floating point is.
 
     Raises
