@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
-from tvm import relax
+torch = pytest.importorskip("torch")
+from near import assert_near  # noqa: E402
+from tvm import relax  # noqa: E402
 
-from tests.numerics.test_network import module
-from tests.numerics.test_network_transposes import called
-from tvmconv.network.passes import use_kernels
-from tvmconv.network.report import report
+import tvmconv.torch  # noqa: E402
+from tests.numerics.test_network import module  # noqa: E402
+from tests.numerics.test_network_transposes import called  # noqa: E402
+from tvmconv.network.passes import use_kernels  # noqa: E402
+from tvmconv.network.report import report  # noqa: E402
 
 op = relax.op
 Shape = tuple[int, ...]
@@ -94,3 +97,27 @@ def test_a_product_of_what_kernels_computed(tmp_path: Path) -> None:
     (answer,) = called(make, [data], "host", tmp_path)
     rows = np.einsum("nchw,oc->ohw", data, filter_[:, :, 0, 0]).reshape(4, 35)
     np.testing.assert_array_equal(answer, rows @ rows.T)
+
+
+class Followed(torch.nn.Module):
+    """A product of data, then what has numbers along its second axis, which are channels of the kernel's only without a batch."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.normalization, self.slopes = torch.nn.BatchNorm1d(count), torch.nn.PReLU(count)
+        torch.nn.init.uniform_(self.slopes.weight)
+        torch.nn.init.uniform_(self.normalization.weight)
+        self.normalization.running_mean = torch.randn(count)
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        product = x @ x.mT
+        normalized = self.normalization(product.flatten(2) if product.ndim > 3 else product)
+        return [self.slopes(product), self.slopes(2 * normalized.reshape(product.shape))]
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (1, 5, 8), (3, 5, 8), (2, 5, 3, 8)])
+def test_numbers_along_the_second_axis_follow_a_product(shape: Shape) -> None:
+    torch.manual_seed(0)
+    model, x = Followed(5).eval(), torch.randn(shape)
+    with torch.no_grad():
+        assert_near(tvmconv.torch.compile(model, x, progress=None)(x), model(x), summed=8, layers=3)

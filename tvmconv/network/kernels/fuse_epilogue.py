@@ -160,9 +160,9 @@ class _RelaxOperations(RelaxOperators, FollowedGraph):
         if call is None or sum(read.same_as(each) for each in call.args) != 1:
             return None
         if call.op.name == "relax.nn.batch_norm":
-            return self._normalization(op, call)
+            return self._normalization(op, call, channels)
         if call.op.name == "relax.nn.prelu":
-            return self._slopes(call)
+            return self._slopes(call, channels)
         if len(call.args) != 2:
             return None
         is_first = call.args[0].same_as(read)
@@ -174,19 +174,22 @@ class _RelaxOperations(RelaxOperators, FollowedGraph):
             return None
         return Sum(other) if same_shape(read.ty, other.ty) else None
 
-    def _normalization(self, op: relax.Var, call: relax.Call) -> Effect | None:
-        """Return what a batch normalization by fixed numbers does, of which one answer is read."""
+    def _normalization(self, op: relax.Var, call: relax.Call, channels: int) -> Effect | None:
+        """Return what a batch normalization by fixed numbers, one for each of the channels, does, of which one answer is read."""
         taken = self.readers(op)
         found = self._graph.normalization(self._graph.values.get(taken[0])) if len(taken) == 1 else None
-        rank, own = call.args[0].ty.ndim, self._problem.rank + 2
-        axis = self._axis - own if self._axis == own - 1 else self._axis
-        if found is None or found.axis != axis % rank:
+        if found is None or found.axis != self._axis_in(call) or found.factor.size != channels:
             return None
         return Linear(lambda: found.factor, lambda: found.shift)
 
-    def _slopes(self, call: relax.Call) -> Effect | None:
-        """Return what a PReLU of fixed slopes does."""
-        array = self._graph.array(call.args[1])
-        if array is None or int(call.attrs.axis) % (self._problem.rank + 2) != self._axis:
+    def _axis_in(self, call: relax.Call) -> int:
+        """Return the axis of the problem's channels in what a call reads: counted from the end, if it is the problem's last."""
+        own = self._problem.rank + 2
+        return (self._axis - own if self._axis == own - 1 else self._axis) % int(call.args[0].ty.ndim)
+
+    def _slopes(self, call: relax.Call, channels: int) -> Effect | None:
+        """Return what a PReLU of fixed slopes, one for each of the channels, does."""
+        array, rank = self._graph.array(call.args[1]), int(call.args[0].ty.ndim)
+        if array is None or array.size != channels or int(call.attrs.axis) % rank != self._axis_in(call):
             return None
         return Slopes(lambda: array.astype(np.float64).reshape(-1))
