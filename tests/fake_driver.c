@@ -69,9 +69,8 @@ int cuGetErrorString(int code, const char** words) {
 int cuDeviceGetCount(int* count) { return *count = DEVICES, 0; }
 int cuDeviceGet(int* device, int index) { return *device = index, index < DEVICES ? 0 : 101; }
 int cuDeviceGetName(char* name, int size, int device) { return snprintf(name, size, "Fake %d", device), 0; }
-int cuDeviceTotalMem_v2(size_t* bytes, int device) { return (void)device, *bytes = 1 << 30, 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  *value = attribute == 75 ? architectures[device] / 10 : attribute == 76 ? architectures[device] % 10 : attribute == 38 ? 4096 : 4;
+  *value = attribute == 75 ? architectures[device] / 10 : attribute == 76 ? architectures[device] % 10 : 4096;
   return 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {

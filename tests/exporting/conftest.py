@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +15,23 @@ from toys import compile_bundle, small_problem
 
 from tvmconv.algorithms import table as algorithms
 from tvmconv.exporting.provider_library import export_provider
+from tvmconv.onnxruntime import racing
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 
 HERE = Path(__file__).parent
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-std=c99", "-D_POSIX_C_SOURCE=200809L")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def short_races() -> Iterator[None]:
+    """Let races of providers take no time: what they find is tested, not what is faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(racing, "_TURN_SECONDS", 0.001)
+        patch.setattr(racing, "_PAUSE_SECONDS", 0.0)
+        yield
+
 
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 

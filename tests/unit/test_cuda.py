@@ -27,7 +27,7 @@ def test_gpus(tmp_path: Path) -> None:
     with machine_with(compile_driver(tmp_path, "90,86")):
         found = survey()
     assert found.obstacle is None and found.driver_version == 13000
-    assert found.gpus == (Gpu(0, "Fake 0", 90, 1 << 30, 4, 4096), Gpu(1, "Fake 1", 86, 1 << 30, 4, 4096))
+    assert found.gpus == (Gpu(0, "Fake 0", 90, 4096), Gpu(1, "Fake 1", 86, 4096))
     assert str(found.gpus[1]) == "cuda:1 (Fake 1, sm_86)"
 
 
@@ -111,7 +111,7 @@ CODE = [
 @pytest.mark.parametrize(("architectures", "gpu", "code"), CODE)
 def test_code(architectures: tuple[int | str, ...], gpu: int, code: tuple[int, int] | None) -> None:
     target = BundleTarget("cuda", tuple(f"sm_{each}" for each in architectures))
-    assert code_for(target, Gpu(0, "", gpu, 0, 0, 0)) == code
+    assert code_for(target, Gpu(0, "", gpu, 0)) == code
 
 
 VARIANTS = [

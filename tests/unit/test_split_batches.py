@@ -11,7 +11,7 @@ from tvmconv.runtime.cuda.gpus import Gpu
 from tvmconv.runtime.split import calls_for, find_split
 from tvmconv.signature import format_signature
 
-GPU = Gpu(0, "some", 90, 1, 1, 1)
+GPU = Gpu(0, "some", 90, 1)
 
 
 def fewest(batch: int, sizes: tuple[int, ...]) -> int | None:

@@ -16,7 +16,7 @@ from ..isa import Isa
 from ..support.toolchain import find_compiler, find_tool, run_compiler, run_tool
 from .elf import make_visible
 from .families import family_source
-from .plan import FamilyFunction, Function, FunctionVariant, Plan
+from .plan import Function, FunctionVariant, Plan
 from .sources import kernel_source, object_symbols, table_source, targets_header
 
 NATIVE = Path(__file__).parent / "native"
@@ -129,9 +129,9 @@ def _members(plan: Plan, options: ArchiveOptions) -> list[_Member]:
 
         return _Member(name, make)
 
-    def kernel(function: Function | FamilyFunction) -> _Member:
+    def kernel(function: Function) -> _Member:
         visible = [f"{plan.name}_rt_{kind}_{function.name}" for kind in ("kernel", "entry")]
-        source = kernel_source(function) if isinstance(function, Function) else family_source(function)
+        source = kernel_source(function) if function.family is None else family_source(function)
         return _Member(
             f"kernel_{function.name}",
             lambda work, output: _link_kernel(plan, source, function.variants, output, work, options.flags),

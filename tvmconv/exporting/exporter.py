@@ -21,7 +21,7 @@ from .archive import ArchiveOptions, build_library, check_header, check_tools
 from .header import header
 from .names import check_name, library_name
 from .packaging import packaging
-from .plan import Plan, plan
+from .plan import Function, Plan, plan
 from .smoke import answers, program
 
 # Mark of a folder that an export may replace.
@@ -127,22 +127,16 @@ def _describe(planned: Plan, options: ArchiveOptions) -> dict[str, Any]:
         "name": planned.name,
         "targets": list(planned.targets),
         "threads": options.threads,
-        "kernels": [
-            {
-                "signature": each.signature,
-                "function": f"{planned.name}_{each.name}",
-                "variants": [{"target": v.entry.target, "algorithm": v.entry.algorithm} for v in each.variants],
-            }
-            for each in planned.functions
-        ],
-        "families": [
-            {
-                "signature": each.signature,
-                "function": f"{planned.name}_{each.name}",
-                "variants": [{"target": v.entry.target, "algorithm": v.entry.algorithm} for v in each.variants],
-            }
-            for each in planned.families
-        ],
+        "kernels": [_describe_function(planned, each) for each in planned.functions],
+        "families": [_describe_function(planned, each) for each in planned.families],
+    }
+
+
+def _describe_function(planned: Plan, function: Function) -> dict[str, Any]:
+    return {
+        "signature": function.signature,
+        "function": f"{planned.name}_{function.name}",
+        "variants": [{"target": each.entry.target, "algorithm": each.entry.algorithm} for each in function.variants],
     }
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from ..dtypes import ROWS
+from ..family import ProblemFamily
 from ..problem import Problem
 from ..version import __version__
-from .plan import FamilyFunction, Function, Plan
+from .plan import Function, Plan
 
 _ERRORS = (
     ("CPU", "this CPU lacks features that the kernel was built for"),
@@ -106,18 +107,16 @@ def header(plan: Plan, threads: str) -> str:
     own = {"none": "the calling thread", "pthreads": "the library's own threads", "openmp": "OpenMP"}[threads]
     common = _COMMON.replace("ERRORS", _commas_first(errors)).replace("TARGETS", ", ".join(plan.targets))
     common = common.replace("THREAD_STACK", str(STACK_KIB)).replace("ONE_BY_DEFAULT", own)
-    used = {each.problem.dtype for each in plan.functions} | {each.family.dtype for each in plan.families}
+    used = {each.problem.dtype for each in (*plan.functions, *plan.families)}
     types = sorted(each for each in used if ROWS[each].c_definition)
     parts = [
         f"/* {plan.name}.h: convolution kernels of {_comment(plan.bundle.path.name)}, for {plan.isa.name}, by tvmconv {__version__}. Functions"
         " return 0, or an error's\n * number. They may be called from several threads. See docs/c.md of tvmconv. */",
         common,
         *(ROWS[each].c_definition for each in types),
-        "\n".join(_function(each) for each in plan.functions),
+        *map(_function, (*plan.functions, *plan.families)),
+        "#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
     ]
-    if plan.families:
-        parts.append("\n".join(map(_family, plan.families)))
-    parts.append("#ifdef __cplusplus\n}\n#endif\n\n#endif\n")
     return re.sub(r"\bNAME(?=[_.])", plan.name, "\n".join(parts)).replace(_KEPT, "")
 
 
@@ -138,20 +137,28 @@ def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> 
 
 
 def _function(function: Function) -> str:
+    """Return what the header says of a kernel."""
     problem, name = function.problem, f"NAME_{function.name}"
-    arrays = [f"{each} {list(shape)}" for each, (shape, _) in problem.operands.items()]
+    arrays = {each: shape for each, (shape, _) in problem.operands.items()}
     algorithms = dict.fromkeys(f"{each.entry.algorithm} for {each.entry.target}" for each in function.variants)
-    sizes = {each: prod(shape) for each, (shape, _) in problem.operands.items()} | {
-        "output": prod(problem.output_shape)
-    }
-    operands = tuple(problem.operands)
-    plain, packed = parameters(problem, operands), parameters(problem, operands, packed=True)
+    extents = "" if function.family is None else "const int64_t *extents, "
+    plain, packed = (extents + parameters(problem, arrays, packed=each) for each in (False, True))
+    if function.family is None:
+        shapes = ", ".join(f"{each} {list(shape)}" for each, shape in arrays.items())
+        about = [f" * {shapes} -> output {list(problem.output_shape)}; {', '.join(algorithms)}. */"]
+        sizes = arrays | {"output": problem.output_shape}
+        about += [f"#define {name}_{each.upper()}_ELEMENTS {prod(shape)}" for each, shape in sizes.items()]
+    else:
+        about = [*_extents(function.family), f" * {', '.join(algorithms)}. */"]
+        about.append(
+            f"int {name}_output_extents(const int64_t *extents, int64_t *output); /* batch and {problem.rank} spatial extents */"
+        )
+    of = "" if function.family is None else " /* of any extents */"
     return "\n".join(
         [
             "",
             f"/* {function.signature}",
-            f" * {', '.join(arrays)} -> output {list(problem.output_shape)}; {', '.join(algorithms)}. */",
-            *(f"#define {name}_{each.upper()}_ELEMENTS {size}" for each, size in sizes.items()),
+            *about,
             f"#define {name}_PACKED_BYTES {function.packed_bytes} /* at most; {name}_packed_bytes() on this CPU */",
             f"int {name}({plain});",
             f"int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed);",
@@ -159,42 +166,19 @@ def _function(function: Function) -> str:
             f"int {name}_with(const NAME_call *call, {plain});",
             f"int {name}_packed_with(const NAME_call *call, {packed});",
             f"size_t {name}_packed_bytes(void);",
-            f"size_t {name}_workspace_bytes(int threads);",
-            f"size_t {name}_packed_workspace_bytes(int threads);",
+            f"size_t {name}_workspace_bytes(int threads);{of}",
+            f"size_t {name}_packed_workspace_bytes(int threads);{of}",
         ]
     )
 
 
-def _family(function: FamilyFunction) -> str:
-    """Return what the header says of a family's kernel."""
-    family, name = function.family, f"NAME_{function.name}"
-    problem = family.typical
-    names = list(problem.operands)
-    plain, packed = parameters(problem, names), parameters(problem, names, packed=True)
-    axes = family.rank
-    given = f"batch and {axes} spatial extents of data"
+def _extents(family: ProblemFamily) -> list[str]:
+    """Return the line of a comment that says which extents a call of a family gives."""
+    given = f"batch and {family.rank} spatial extents of data"
     if family.pads == "?":
-        given += f", {axes} pads at the begin, {axes} at the end"
+        given += f", {family.rank} pads at the begin, {family.rank} at the end"
         given += ", less output padding" if family.op != "convolution" else ""
-    algorithms = dict.fromkeys(f"{each.entry.algorithm} for {each.entry.target}" for each in function.variants)
-    return "\n".join(
-        [
-            "",
-            f"/* {function.signature}",
-            f" * Any extents of this family, in the order: {given}. Others are NAME_ERROR_ARGUMENT.",
-            f" * {', '.join(algorithms)}. */",
-            f"#define {name}_PACKED_BYTES {function.packed_bytes} /* at most; {name}_packed_bytes() on this CPU */",
-            f"int {name}_output_extents(const int64_t *extents, int64_t *output); /* batch and {axes} spatial extents */",
-            f"int {name}(const int64_t *extents, {plain});",
-            f"int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed);",
-            f"int {name}_packed(const int64_t *extents, {packed});",
-            f"int {name}_with(const NAME_call *call, const int64_t *extents, {plain});",
-            f"int {name}_packed_with(const NAME_call *call, const int64_t *extents, {packed});",
-            f"size_t {name}_packed_bytes(void);",
-            f"size_t {name}_workspace_bytes(int threads); /* of any extents */",
-            f"size_t {name}_packed_workspace_bytes(int threads);",
-        ]
-    )
+    return [f" * Any extents of this family, in the order: {given}. Others are NAME_ERROR_ARGUMENT."]
 
 
 def _comment(text: str) -> str:

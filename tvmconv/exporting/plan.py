@@ -51,41 +51,23 @@ class Function:
     name
         Without the library's.
     signature, problem
-        What it computes.
+        What it computes; of a family, one of its problems.
     variants
         The best first.
+    family
+        None: it computes the problem alone.
     """
 
     name: str
     signature: str
     problem: Problem
     variants: tuple[FunctionVariant, ...]
+    family: ProblemFamily | None = None
 
     @property
     def packed_bytes(self) -> int:
         """Bytes of the largest packed filter of its variants."""
         return max(packed_bytes(self.problem, each.entry) for each in self.variants)
-
-
-@dataclass(frozen=True)
-class FamilyFunction:
-    """A kernel of a family.
-
-    Attributes
-    ----------
-    name, signature, family, variants
-        As of `Function`.
-    """
-
-    name: str
-    signature: str
-    family: ProblemFamily
-    variants: tuple[FunctionVariant, ...]
-
-    @property
-    def packed_bytes(self) -> int:
-        """Bytes of the largest packed filter of its variants."""
-        return max(packed_bytes(self.family.typical, each.entry) for each in self.variants)
 
 
 @dataclass(frozen=True)
@@ -107,7 +89,7 @@ class Plan:
     targets: tuple[str, ...]
     isa: Isa
     functions: tuple[Function, ...]
-    families: tuple[FamilyFunction, ...] = ()
+    families: tuple[Function, ...] = ()
 
 
 def packed_bytes(problem: Problem, entry: Entry) -> int:
@@ -145,7 +127,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
         variants = tuple(FunctionVariant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
         if is_family(signature):
             family = parse_family(signature)
-            families.append(FamilyFunction(family_name(family), signature, family, variants))
+            families.append(Function(family_name(family), signature, family.typical, variants, family))
             continue
         problem = parse_signature(signature)
         if problem.is_quantized:
@@ -230,6 +212,7 @@ def _with_unique_names(plan: Plan) -> Plan:
         taken.update(name + ending for ending in endings)
         return name
 
-    functions = tuple(replace(each, name=unique(each.name, KERNEL_ENDINGS, each.signature)) for each in plan.functions)
-    families = tuple(replace(each, name=unique(each.name, FAMILY_ENDINGS, each.signature)) for each in plan.families)
-    return replace(plan, functions=functions, families=families)
+    def named(functions: Iterable[Function], endings: Iterable[str]) -> tuple[Function, ...]:
+        return tuple(replace(each, name=unique(each.name, endings, each.signature)) for each in functions)
+
+    return replace(plan, functions=named(plan.functions, KERNEL_ENDINGS), families=named(plan.families, FAMILY_ENDINGS))

@@ -41,12 +41,6 @@ def kernel_source(function: Function) -> str:
         for each, (shape, dtype) in operands.items()
     ]
     inputs = len(operands) - 1
-    names = list(problem.operands)
-    plain, packed = parameters(problem, names), parameters(problem, names, packed=True)
-    given, given_packed = (
-        ", ".join([*names, "output"]),
-        ", ".join(["packed" if n == "filter" else n for n in names] + ["output"]),
-    )
     collect = "".join(f"  arrays[{i}] = inputs[{i}];\n" for i in range(inputs))
     return f"""\
 /* {function.signature} */
@@ -59,21 +53,7 @@ def kernel_source(function: Function) -> str:
 const struct kernel NAME_rt_kernel_{function.name} = {{{inputs}, arguments, {len(function.variants)}, variants, NULL, 0}};
 #define KERNEL (&NAME_rt_kernel_{function.name})
 
-int {name}_with(const NAME_call *call, {plain}) {{
-  const void *const arrays[] = {{{given}}};
-  return NAME_rt_run(KERNEL, PLAIN, call, arrays);
-}}
-int {name}_packed_with(const NAME_call *call, {packed}) {{
-  const void *const arrays[] = {{{given_packed}}};
-  return NAME_rt_run(KERNEL, PACKED, call, arrays);
-}}
-int {name}({plain}) {{ return {name}_with(NULL, {given}); }}
-int {name}_packed({packed}) {{ return {name}_packed_with(NULL, {given_packed}); }}
-int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
-size_t {name}_packed_bytes(void) {{ return NAME_rt_packed_bytes(KERNEL); }}
-size_t {name}_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(KERNEL, PLAIN, threads); }}
-size_t {name}_packed_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(KERNEL, PACKED, threads); }}
-
+{public_functions(function)}
 static int run(const NAME_call *call, const void *const *inputs, void *output) {{
   const void *arrays[{inputs + 1}];
 {collect}  arrays[{inputs}] = output;
@@ -90,6 +70,31 @@ static const NAME_array described[] = {{
 const NAME_kernel NAME_rt_entry_{function.name} = {{
     "{function.name}", "{function.signature}", {inputs}, described, run, run_packed, pack,
     {name}_packed_bytes, {name}_workspace_bytes, {name}_packed_workspace_bytes}};
+"""
+
+
+def public_functions(function: Function) -> str:
+    """Return the definitions of the functions that programs call, of a file that defines `KERNEL`, and `family` where it is of one."""
+    problem, name, names = function.problem, f"NAME_{function.name}", list(function.problem.operands)
+    takes, gives, run = "", "", "run(KERNEL, {entry}, call, arrays)"
+    if function.family is not None:
+        takes, gives, run = "const int64_t *given, ", "given, ", "run_family(&family, {entry}, call, given, arrays)"
+    lines = []
+    for kind, entry, filter_ in (("", "PLAIN", "filter"), ("_packed", "PACKED", "packed")):
+        typed = takes + parameters(problem, names, packed=entry == "PACKED")
+        given = ", ".join([*(filter_ if each == "filter" else each for each in names), "output"])
+        lines.append(f"""\
+int {name}{kind}_with(const NAME_call *call, {typed}) {{
+  const void *const arrays[] = {{{given}}};
+  return NAME_rt_{run.format(entry=entry)};
+}}
+int {name}{kind}({typed}) {{ return {name}{kind}_with(NULL, {gives}{given}); }}
+size_t {name}{kind}_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(KERNEL, {entry}, threads); }}
+""")
+    return f"""\
+{"".join(lines)}\
+int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
+size_t {name}_packed_bytes(void) {{ return NAME_rt_packed_bytes(KERNEL); }}
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_int, c_size_t
+from ctypes import byref, c_int
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -12,7 +12,7 @@ from ...errors import CudaError
 from .driver import Driver, driver
 
 # CUdevice_attribute
-_MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR = 16, 38, 75, 76
+_L2_BYTES, _MAJOR, _MINOR = 38, 75, 76
 _NAME_BYTES = 256
 
 
@@ -28,8 +28,8 @@ class Gpu:
         As the driver reports it.
     architecture
         Its compute capability times ten: 90 is sm_90.
-    memory_bytes, multiprocessors, l2_bytes
-        Its size.
+    l2_bytes
+        Of its L2 cache.
     kind
         Of the targets that it runs.
     """
@@ -37,8 +37,6 @@ class Gpu:
     index: int
     name: str
     architecture: int
-    memory_bytes: int
-    multiprocessors: int
     l2_bytes: int
     kind: ClassVar[str] = "cuda"
 
@@ -82,10 +80,9 @@ def survey() -> Survey:
 
 
 def _gpu(cuda: Driver, index: int) -> Gpu:
-    device, name, memory = c_int(), ctypes.create_string_buffer(_NAME_BYTES), c_size_t()
+    device, name = c_int(), ctypes.create_string_buffer(_NAME_BYTES)
     cuda.call("cuDeviceGet", byref(device), index)
     cuda.call("cuDeviceGetName", name, _NAME_BYTES, device)
-    cuda.call("cuDeviceTotalMem_v2", byref(memory), device)
 
     def attribute(number: int) -> int:
         value = c_int()
@@ -96,7 +93,5 @@ def _gpu(cuda: Driver, index: int) -> Gpu:
         index,
         name.value.decode(errors="replace"),
         10 * attribute(_MAJOR) + attribute(_MINOR),
-        memory.value,
-        attribute(_MULTIPROCESSORS),
         attribute(_L2_BYTES),
     )
