@@ -26,13 +26,14 @@ from tvmconv.runtime.family_kernel import FamilyKernel
 from tvmconv.targets.target import CpuTarget, Target
 
 DIRECT = "conv2d-n?-i16xhxw%4[8:]-o24x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias-add-relu"
-# One of each kind: residual, planes, a transposed one that is given its output, pixels in a row, whole tiles of Winograd.
+# One of each kind: residual, planes, a transposed one that is given its output, pixels in a row, whole tiles of Winograd, filters side by side.
 FAMILIES = {
     DIRECT: "direct",
     "conv2d-n?-i9x?x?-o9x?x?-k3x5-s2x1-d1x2-psame_lower-g9-NCX-OIX-bf16": "planar",
     "backprop2d-n?-i8x?x?-o12x?x?-k4x3-s2x3-d1x1-p?-g1-NXC-XIO-f32": "direct",
     "conv3d-n?-i8x?x?x?-o16x?x?x?-k1x1x1-s1x1x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-OIX-f16-scale": "direct",
     "conv2d-n?-i8x?x?-o8x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32": "winograd4",
+    "conv2d-n?-i4x?x?-o6x?x?-k2x2-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32": "direct",
 }
 SIZES = ((1, 1, 1), (2, 1, 9), (1, 5, 3), (1, 13, 31), (2, 24, 25), (1, 33, 47))
 SPREAD = 5  # threads that compute other blocks than one

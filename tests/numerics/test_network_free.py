@@ -177,16 +177,101 @@ def test_memory_is_flat(detector: tuple[str, Network]) -> None:
     assert call(1000) - before < 4096  # KiB
 
 
+def test_windows_whose_pads_depend_on_extents(tmp_path: Path) -> None:
+    """Pads to a quotient, at either end, sizes that are rounded up, and a filter beside filter, which leaves a row of some sizes."""
+    upper, lower = {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"}
+    nodes = [
+        node("Conv", ["x", "w3"], ["c1"], strides=[2, 2], **upper),
+        node("Conv", ["x", "w3"], ["c2"], strides=[3, 3], **lower),
+        node("Conv", ["x", "w3"], ["c3"], **lower),
+        node("Conv", ["x", "w2"], ["c4"], strides=[2, 2]),
+        node("MaxPool", ["x"], ["p1"], kernel_shape=[3, 3], strides=[2, 2], **lower),
+        node("MaxPool", ["x"], ["p2"], kernel_shape=[2, 2], strides=[1, 1], **upper),
+        node("MaxPool", ["x"], ["p3"], kernel_shape=[3, 3], strides=[3, 3], pads=[1, 1, 1, 1], ceil_mode=1),
+        node("MaxPool", ["x"], ["p4"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+    ]
+    outputs = [value(name, None) for each in nodes for name in each.output]
+    weights = [weight("w3", 6, 4, 3, 3), weight("w2", 6, 4, 2, 2)]
+    source = save(model(nodes, [value("x", [1, 4, "h", "w"])], outputs, weights=weights), tmp_path)
+    network = free_network(source, "1x4x?x?", tmp_path)
+    check(source, network, [(1, 4, height + 1, width + 1) for height, width in SIZES])
+
+
+def test_resizes_by_any_factor(tmp_path: Path) -> None:
+    modes = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    nodes = [
+        node("Resize", ["x", "", factor], [f"{factor}{mode}"], coordinate_transformation_mode=mode, mode="linear")
+        for mode in modes
+        for factor in ("half", "more", "less")
+    ]
+    nodes += [
+        node(
+            "Resize",
+            ["x", "", factor],
+            [f"near{factor}"],
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
+        for factor in ("half", "more", "less")
+    ]
+    row = [
+        node("ReduceMean", ["x", "axis"], ["line"], keepdims=0),
+        node("Resize", ["line", "", "row"], ["long"], mode="linear"),
+    ]
+    outputs = [value(each.output[0], None) for each in (*nodes, row[1])]
+    weights = [
+        floats("half", 1, 1, 0.5, 0.5), floats("more", 1, 1, 1.5, 2.25), floats("less", 1, 1, 0.3, 0.75), floats("row", 1, 1, 1.5),
+        integers("axis", 2),
+    ]  # fmt: skip
+    source = save(model([*nodes, *row], [value("x", [1, 3, "h", "w"])], outputs, weights=weights), tmp_path)
+    sizes = ((4, 5), (7, 13), (33, 64), (101, 97))
+    check(source, free_network(source, "1x3x?x?", tmp_path), [(1, 3, *each) for each in sizes])
+
+
+def test_attention_of_any_length(tmp_path: Path) -> None:
+    """A layer of a transformer on rows of any number, with a normalization before it and the greatest's place behind it."""
+    nodes = [
+        node("InstanceNormalization", ["x", "scale", "shift"], ["g"]),
+        node("Transpose", ["g"], ["rows"], perm=[0, 2, 1]),
+        *(node("MatMul", ["rows", f"w{each}"], [each]) for each in "qkv"),
+        *(node("Reshape", [each, "heads"], [f"{each}4"]) for each in "qkv"),
+        *(
+            node("Transpose", [f"{each}4"], [f"{each}h"], perm=[0, 2, 3, 1] if each == "k" else [0, 2, 1, 3])
+            for each in "qkv"
+        ),
+        node("MatMul", ["qh", "kh"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "vh"], ["read"]),
+        node("Transpose", ["read"], ["back"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["back", "joined"], ["y"]),
+        node("ArgMax", ["y"], ["z"], axis=2),
+    ]
+    weights = [weight(f"w{each}", 8, 8) for each in "qkv"]
+    weights += [
+        integers("heads", 0, 0, 2, 4),
+        integers("joined", 0, 0, 8),
+        floats("scale", *range(1, 9)),
+        floats("shift", *range(8)),
+    ]
+    made = model(
+        nodes,
+        [value("x", ["n", 8, "t"])],
+        [value("y", None), onnx.helper.make_tensor_value_info("z", 7, None)],
+        weights=weights,
+    )
+    source = save(made, tmp_path)
+    check(source, free_network(source, "?x8x?", tmp_path), [(1, 8, 1), (2, 8, 7), (1, 8, 64), (3, 8, 97)])
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
         (
-            [node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], auto_pad="SAME_UPPER")],
-            "MaxPool node 'y' pads by SAME_UPPER",
+            [node("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], auto_pad="SAME_UPPER")],
+            "pads by SAME_UPPER",
         ),
         ([node("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], ceil_mode=1)], "rounds its size up"),
         ([node("Resize", ["x", "", "half"], ["y"], mode="cubic")], "Resize node 'y' is cubic"),
-        ([node("Resize", ["x", "", "half"], ["y"], mode="linear")], "no whole factors"),
         ([node("CumSum", ["x", "axis"], ["y"])], "the network has cumsum"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Random graphs of ONNX' operators; `python -m tests.graphs` tries more."""
+"""Random graphs of ONNX' operators, and of free extents; `python -m tests.graphs` and `python -m tests.graphs.free` try more."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("tvm")
+from tests.graphs import free
 from tests.graphs.check import check_seed
 
 
@@ -13,3 +14,9 @@ from tests.graphs.check import check_seed
 def test_a_graph_is_as_onnxruntime_has_it(seed: int) -> None:
     outcome, text = check_seed(seed)
     assert outcome.kind in ("right", "refused"), f"{outcome.detail}\n{text}"
+
+
+@pytest.mark.parametrize("seed", (2, 4))
+def test_a_network_of_free_extents_is_as_onnxruntime_has_it(seed: int) -> None:
+    outcome, text = free.check_seed(seed)
+    assert outcome.kind == "right", f"{outcome.detail}\n{text}"

@@ -148,6 +148,31 @@ def test_one_dim_and_multiples() -> None:
             fast(*(image(*each) for each in shapes))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_types_of_few_digits(dtype: Any) -> None:
+    """A convolution, rows, a normalization and attention between them."""
+
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.last = nn.Conv1d(4, 8, 3, 2, 1), nn.LayerNorm(8), nn.Linear(8, 5)
+
+        def forward(self, x: Any) -> Any:
+            rows = self.norm(functional.gelu(self.conv(x)).transpose(1, 2))
+            return self.last(torch.softmax(rows @ rows.transpose(1, 2), -1) @ rows)
+
+    torch.manual_seed(0)
+    network, shapes = Rows().eval(), ({0: B, 2: Dim("length", min=8)},)
+    fast = tvmconv.torch.compile(network, image(2, 4, 16), dtype=dtype, dynamic_shapes=shapes, progress=None)
+    for batch, length in ((1, 8), (2, 61)):
+        x = image(batch, 4, length).to(dtype)
+        found, right = fast(x), network(x.float())
+        assert found.dtype == dtype
+        assert (found.float() - right).norm() < (
+            0.02 if dtype == torch.bfloat16 else 0.003
+        ) * right.norm()  # tolerance: five roundings
+
+
 def test_a_saved_program(detector: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = torch.export.export(detector, (image(2, 3, 16, 24),), dynamic_shapes=({0: B, 2: H, 3: W},), strict=False)
     torch.export.save(program, tmp_path / "model.pt2")

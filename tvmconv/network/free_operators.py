@@ -72,10 +72,33 @@ _ELEMENTS = [
 ]
 _REDUCED = ("max", "mean", "min", "sum")
 _POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("avg", "max") for rank in (1, 2, 3))
-_OTHERS = ("broadcast_to", "call_tir", "image.resize2d", "nn.layer_norm", "nn.rms_norm", "nn.softmax", "variance")
+_OTHERS = (
+    "argmax",
+    "argmin",
+    "broadcast_to",
+    "call_tir",
+    "flip",
+    "full",
+    "full_like",
+    "image.resize2d",
+    "matmul",
+    "mod",
+    "nn.group_norm",
+    "nn.instance_norm",
+    "nn.layer_norm",
+    "nn.log_softmax",
+    "nn.pad",
+    "nn.rms_norm",
+    "nn.softmax",
+    "repeat",
+    "stack",
+    "take",
+    "tile",
+    "variance",
+)
 _KNOWN = {f"relax.{name}" for name in (*_MOVES, *_ELEMENTS, *_REDUCED, *_POOLS, *_OTHERS)}
 # Types of tensors.
-_DTYPES = ("float32", "bool", "int32", "int64")
+_DTYPES = ("float32", "float16", "bfloat16", "uint16", "bool", "int32", "int64")
 
 
 def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:

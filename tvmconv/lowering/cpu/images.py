@@ -105,6 +105,8 @@ def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
         taken: list[Any] = []
         while axes and prod(each for each, _ in taken) < extent:
             taken.append(axes.pop(0))
+        if prod(each for each, _ in taken) != extent:
+            raise RewriteError("an axis of data is a part of one of the image's")
         longer = [each for each in taken if each[0] > 1] or taken[-1:]
         for (_, (outer, by)), (count, (inner, within)) in pairwise(longer):
             if outer != count * inner or by != within:

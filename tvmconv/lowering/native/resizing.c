@@ -10,43 +10,46 @@ enum { ROUND, PREFER_FLOOR, PREFER_CEIL, FLOOR, CEIL };
 /* Distance by which coordinates are moved off whole numbers before they are rounded down, or up. */
 static const float EPSILON = 1e-5f;
 
-static float place(int64_t at, int64_t extent, int64_t size, int64_t mode) {
+/* A factor of 0: it is the quotient of the sizes. */
+static float place(int64_t at, int64_t extent, int64_t size, int64_t mode, float factor) {
   const float x = (float)at, scale = (float)extent / (float)size;
   if (mode == ALIGN_CORNERS) return (float)(extent - 1) / (float)(size > 1 ? size - 1 : 1) * x;
-  if (mode == ASYMMETRIC) return scale * x;
+  if (mode == ASYMMETRIC) return factor != 0 ? x / factor : scale * x;
   if (mode == PYTORCH_HALF_PIXEL && size == 1) return 0;
-  return (x + 0.5f) * scale - 0.5f;
+  return (factor != 0 ? (x + 0.5f) / factor : (x + 0.5f) * scale) - 0.5f;
 }
 
-static float whole(float x, int64_t rounding) {
+/* Of a factor that is given coordinates are rounded as they are. */
+static float whole(float x, int64_t rounding, float factor) {
+  const float moved = factor != 0 ? 0 : EPSILON;
   switch (rounding) {
     case ROUND: return rintf(x);
     case PREFER_FLOOR: return ceilf(x - 0.5f);
     case PREFER_CEIL: return floorf(x + 0.5f);
-    case FLOOR: return floorf(x + EPSILON);
-    default: return ceilf(x - EPSILON);
+    case FLOOR: return floorf(x + moved);
+    default: return ceilf(x - moved);
   }
 }
 
 static int32_t within(float x, int64_t extent) { return (int32_t)(x < 0 ? 0 : x > (float)(extent - 1) ? (float)(extent - 1) : x); }
 
 /* Gives which of `extent` elements each of `size` outputs is nearest to. */
-void tvmconv_network_nearest(int32_t* table, int64_t extent, int64_t size, int64_t mode, int64_t rounding) {
+void tvmconv_network_nearest(int32_t* table, int64_t extent, int64_t size, int64_t mode, float factor, int64_t rounding) {
   for (int64_t at = 0; at < size; at++)
     table[at] = mode == ASYMMETRIC && rounding == FLOOR && size % extent == 0
                     ? (int32_t)(at / (size / extent))
-                    : within(whole(place(at, extent, size, mode), rounding), extent);
+                    : within(whole(place(at, extent, size, mode, factor), rounding, factor), extent);
 }
 
 /* Gives which element lies `after` the one before each output. */
-void tvmconv_network_before(int32_t* table, int64_t extent, int64_t size, int64_t mode, int64_t after) {
-  for (int64_t at = 0; at < size; at++) table[at] = within(floorf(place(at, extent, size, mode)) + (float)after, extent);
+void tvmconv_network_before(int32_t* table, int64_t extent, int64_t size, int64_t mode, float factor, int64_t after) {
+  for (int64_t at = 0; at < size; at++) table[at] = within(floorf(place(at, extent, size, mode, factor)) + (float)after, extent);
 }
 
 /* Gives how much each output has of the element after it. */
-void tvmconv_network_share(float* table, int64_t extent, int64_t size, int64_t mode) {
+void tvmconv_network_share(float* table, int64_t extent, int64_t size, int64_t mode, float factor) {
   for (int64_t at = 0; at < size; at++) {
-    const float x = place(at, extent, size, mode);
+    const float x = place(at, extent, size, mode, factor);
     table[at] = x - floorf(x);
   }
 }

@@ -38,7 +38,7 @@ def _reduce(builder: relax.BlockBuilder, call: relax.Call, divide: bool) -> rela
     if not is_free(call.args[0].ty):
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(
-        _sum_in_turn, call.args[0], _axes_of(call), bool(call.attrs.keepdims), divide, primfunc_name_hint="sum"
+        sum_in_turn, call.args[0], _axes_of(call), bool(call.attrs.keepdims), divide, primfunc_name_hint="sum"
     )
 
 
@@ -48,16 +48,17 @@ def _axes_of(call: relax.Call) -> list[int]:
 
 
 def _variance(data: te.Tensor, axes: Sequence[int], keep: bool) -> te.Tensor:
-    mean = _sum_in_turn(data, axes, keep=True, divide=True)
+    mean = sum_in_turn(data, axes, keep=True, divide=True)
 
     def square(*at: Any) -> Any:
         left = data(*at) - mean(*(0 if axis in axes else each for axis, each in enumerate(at)))
         return left * left
 
-    return _sum_in_turn(te.compute(data.shape, square, "squares"), axes, keep, divide=True)
+    return sum_in_turn(te.compute(data.shape, square, "squares"), axes, keep, divide=True)
 
 
-def _sum_in_turn(data: te.Tensor, axes: Sequence[int], keep: bool, divide: bool) -> te.Tensor:
+def sum_in_turn(data: te.Tensor, axes: Sequence[int], keep: bool, divide: bool) -> te.Tensor:
+    """Return the sums of a tensor along axes, the last first; means, to `divide` them."""
     total, number = data, tirx.const(1, "int64")
     for axis in reversed(axes):
         extent = total.shape[axis]

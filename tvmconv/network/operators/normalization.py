@@ -16,10 +16,13 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.free import number_of
 from ..ir.mutator import each_function, tidy
 from ..operators.block_sums import BLOCK, MOST
 from ..schedule.rules import ROWS
+from ..schedule.stages import KEPT
 from .elementwise import OPAQUE
+from .free_sums import sum_in_turn
 from .softmax import combine_halves
 
 # Parts of a row's sum, the first of these that divides it: 16 are two vectors of AVX2, or one of AVX-512.
@@ -165,8 +168,21 @@ def _normalized_groups(
     return builder.call_te(normalized, data, mean, factor, shift, primfunc_name_hint="norm")
 
 
+def _of_free_groups(data: te.Tensor, spatial: Sequence[int], size: int) -> te.Tensor:
+    """Return the same where extents are free: of means of channels, whose numbers are added in blocks."""
+    means = sum_in_turn(data, spatial, keep=False, divide=True)
+    channel = te.reduce_axis((0, size), "channel")
+
+    def element(n: Any, c: Any) -> Any:
+        return te.sum(means(n, c // size * size + channel) / tirx.const(size, "float32"), axis=channel)
+
+    return means if size == 1 else te.compute(means.shape, element, "mean", attrs={KEPT: 1})
+
+
 def _of_groups(value: Value, shape: Sequence[Any], spatial: Sequence[int], size: int, name: str) -> te.Tensor:
     """Return the mean of each group for each of its channels, which has `size` of them."""
+    if any(not isinstance(extent, int) for extent in map(number_of, shape)):
+        return _of_free_groups(te.compute(shape, value, name), spatial, size)
     count = size * _count(shape, spatial)
     if size == 1:
         return _mean(value, shape, spatial, count, name)

@@ -116,11 +116,13 @@ def _resized_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     """Return a resize of extents that calls give, whose tables a C function makes (`lowering/native/resizing.c`)."""
     attrs, given, shape = call.attrs, dims_of(call.args[0].ty) or (), dims_of(call.ty) or ()
     first, mode = str(attrs.layout).index("H"), str(attrs.coordinate_transformation_mode)
+    factors = [float(each) for each in attrs.roi[:2]]  # which nothing else is for; 0: the quotient of the sizes
     rounding = str(attrs.rounding_method) or ("round" if mode == "align_corners" else "floor")
 
     def table(axis: int, function: str, dtype: str, *numbers: int) -> Any:
         def made(extent: Any, size: Any) -> te.Tensor:
-            last = [tirx.const(each, "int64") for each in (_MODES.index(mode), *numbers)]
+            last = [tirx.const(each, "int64") for each in numbers]
+            last = [tirx.const(_MODES.index(mode), "int64"), tirx.const(factors[axis - first], "float32"), *last]
 
             def body(_: Any, written: Any) -> Any:
                 return tirx.Evaluate(tirx.call_extern("void", function, written[0].data, extent, size, *last))

@@ -26,6 +26,7 @@ from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
 from .free import resize
+from .free_windows import give_free_pads
 from .quantized import find_dequantized
 from .quantized_operators import CONVERTERS, convert_quantized
 
@@ -122,6 +123,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         convert = _CONVERTERS.get(op_name)
         try:
+            give_free_pads(self.bb.emit, op_name, inputs, attrs)
             made = (
                 convert_quantized(self.bb, op_name, inputs, attrs)
                 if convert is None

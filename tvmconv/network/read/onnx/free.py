@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tvm import relax, tirx
@@ -22,7 +23,8 @@ Free = Mapping[str, Sequence[Extent]]
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 # Operators that are read by the shapes of their data.
 _FIXED = ("GRU", "LSTM", "RNN", "Upsample", "RoiAlign", "If", "Loop", "Scan")
-_WHOLE = 1e-6
+# Denominators of factors, and how far f32 may be from such a quotient.
+_MOST, _NEAR = 1 << 10, 1e-7
 
 
 def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tuple[Extent, ...]]:
@@ -103,9 +105,9 @@ def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> s
     if node.op_type in _FIXED:
         return "is read by the shape of its data"
     same = str(given.get("auto_pad", "NOTSET"))
-    if same not in ("NOTSET", "VALID", ""):
+    if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool"):
         return f"pads by {same}"
-    if node.op_type in _POOLS and given.get("ceil_mode"):
+    if node.op_type in _POOLS and given.get("ceil_mode") and node.op_type != "MaxPool":
         return "rounds its size up"
     if node.op_type == "ConvTranspose" and "output_shape" in given:
         return "is given the shape of its output"
@@ -127,32 +129,54 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric
 
 
 def resize(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a Resize of free extents, by whole factors or to a shape; None: its extents are fixed."""
+    """Return a Resize of free extents, by factors or to a shape; None: its extents are fixed."""
     data, *rest = inputs
     if not is_free(data.ty):
         return None
     dims, scales, sizes = dims_of(data.ty) or (), *([None, *rest, None, None, None][2:4])
-    factors = None if scales is None else constant(scales)
+    factors, given_factors = None if scales is None else constant(scales), [1.0] * len(dims)
     if factors is not None and factors.size:
-        if len(factors) != len(dims) or any(abs(each - round(each)) > _WHOLE or each < 1 for each in factors.tolist()):
-            raise ValueError(f"a Resize by {factors.tolist()}, which are no whole factors, is for fixed extents alone")
-        made = [size * round(factor) for size, factor in zip(dims, factors.tolist(), strict=True)]
+        given_factors = factors.tolist()
+        made = [_times(size, factor) for size, factor in zip(dims, given_factors, strict=True)]
     elif isinstance(sizes, relax.ShapeExpr):
         made = [number_of(size) for size in sizes.values]
     else:
         raise ValueError("a Resize to sizes that are numbers of a tensor is for fixed extents alone")
-    if len(dims) != 4 or not all(map(equal, made[:2], dims[:2])):
-        raise ValueError("a Resize of other than two spatial axes is for fixed extents alone")
+    if len(dims) not in (3, 4) or not all(map(equal, made[:2], dims[:2])):
+        raise ValueError("a Resize of other than one or two spatial axes is for fixed extents alone")
+    whole = all(factor == round(factor) for factor in given_factors)
+    planes = [1] * (4 - len(dims))
+    if planes:
+        data = emit(relax.op.expand_dims(data, 2))
     method = {"nearest": "nearest_neighbor", "linear": "linear"}[_word(given, "mode", "nearest")]
-    return relax.op.image.resize2d(
+    resized = relax.op.image.resize2d(
         data,
-        relax.ShapeExpr(made[2:]),
-        roi=[0.0] * 4,
+        relax.ShapeExpr([*planes, *made[2:]]),
+        roi=[0.0] * 4 if whole else [*planes, *given_factors[2:], 0.0, 0.0],
         layout="NCHW",
         method=method,
         coordinate_transformation_mode=_word(given, "coordinate_transformation_mode", "half_pixel"),
         rounding_method=_word(given, "nearest_mode", "round_prefer_floor"),
     )
+    return relax.op.squeeze(emit(resized), [2]) if planes else resized
+
+
+def _times(size: Any, factor: float) -> Any:
+    """Return an extent times a factor, rounded down.
+
+    Raises
+    ------
+    ValueError
+        If calls are to compute it, and rounding decides.
+    """
+    exact = Fraction(factor)
+    if isinstance(size, int):
+        return int(size * factor)
+    if exact.denominator > _MOST:
+        exact = exact.limit_denominator(_MOST)
+        if abs(float(exact) - factor) > _NEAR * factor:
+            raise ValueError(f"a Resize by {factor} is for fixed extents alone: its size is rounded")
+    return tirx.floordiv(size * exact.numerator, exact.denominator)
 
 
 def _word(given: Mapping[str, Any], name: str, default: str) -> str:
