@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import warnings
 from pathlib import Path
@@ -330,3 +331,15 @@ def test_what_onnxruntime_quantizes_is_compiled(
     (answer,), (right,) = got.values(), expected
     step = np.diff(np.unique(right)).min()
     assert np.abs(answer - right).max() < 2.01 * step
+
+
+def test_what_onnxruntime_quantizes_by_each_input_is_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ConvInteger and MatMulInteger, with and without padding, of a zero point that DynamicQuantizeLinear computes."""
+    _quantize(tmp_path, quantization.QuantFormat.QDQ)
+    source = str(tmp_path / "dynamic.onnx")
+    quantization.quantize_dynamic(tmp_path / "model.onnx", source, weight_type=quantization.QuantType.QUInt8)
+    assert cli.main(["compile", source, "-o", str(tmp_path / "network.so"), "--json"]) == 0
+    signatures = [row["signature"] for row in json.loads(capsys.readouterr().out)]
+    assert len(signatures) == 5 and all("-u8s" in each and "s32" in each for each in signatures), signatures
