@@ -330,3 +330,21 @@ def test_what_onnxruntime_quantizes_is_compiled(
     (answer,), (right,) = got.values(), expected
     step = np.diff(np.unique(right)).min()
     assert np.abs(answer - right).max() < 2.01 * step
+
+
+def test_zero_points_may_be_computed(tmp_path: Path) -> None:
+    """ConvInteger and MatMulInteger as `quantize_dynamic` writes them, with and without padding."""
+    chains, rng = Chains(), np.random.default_rng(4)
+    for kind, shape, taps, given in (
+        ("ConvInteger", [1, 4, 6, 5], (4, 2, 3, 2), {"pads": [1, 0, 2, 1], "strides": [2, 1], "group": 2}),
+        ("ConvInteger", [1, 4, 6, 5], (4, 4, 1, 1), {}),
+        ("MatMulInteger", [3, 8], (8, 4), {}),
+    ):
+        x, w = chains.input(shape), chains.const(rng.integers(0, 256, taps, np.uint8))
+        chains.nodes.append(helper.make_node("DynamicQuantizeLinear", [x], [f"{x}.{part}" for part in "yzs"]))
+        made = chains.node(kind, f"{x}.y", w, f"{x}.s", chains.const(np.uint8(130)), **given)
+        chains.output(made, TensorProto.INT32)
+    got, expected, signatures = answers(chains.save(tmp_path), tmp_path)
+    assert len(signatures) == 3 and all(parse_signature(each).is_quantized for each in signatures)
+    for answer, right in zip(got.values(), expected, strict=True):
+        np.testing.assert_array_equal(answer, right)

@@ -133,6 +133,27 @@ def _less_zeros(array: Array, zeros: Array, axis: int, outputs: int) -> relax.Ex
     return relax.const(centred.astype(np.int8 if fits else np.int16))
 
 
+def take_zero(emit: Emit, sums: relax.Expr, call: relax.Call, zero: relax.Expr) -> relax.Expr:
+    """Return the sums that a call gives of data as they are, less those of a zero point that is not fixed by its filter."""
+    filter_ = constant(call.args[1])
+    assert filter_ is not None
+    taps = filter_.astype(np.int64).sum(0 if filter_.ndim == 2 else 1)
+    if filter_.ndim > 2:  # padding is the zero point, so that taps there count for none
+        given, made, rank = static_shape(call.args[0].ty), static_shape(call.ty), filter_.ndim - 2
+        assert given is not None and made is not None
+        for axis in range(rank):
+            stride, pad, dilation = (
+                int(each[axis]) for each in (call.attrs.strides, call.attrs.padding, call.attrs.dilation)
+            )
+            at = np.arange(made[2 + axis])[:, None] * stride - pad + dilation * np.arange(filter_.shape[2 + axis])
+            taps = np.tensordot(taps, (at >= 0) & (at < given[2 + axis]), ([1], [1]))
+        alone = taps[tuple([slice(None)] + [slice(1)] * rank)]
+        taps = alone if (taps == alone).all() else taps
+        taps = taps[None]
+    whole = emit(relax.op.astype(emit(relax.op.reshape(zero, [1] * taps.ndim)), "int32"))
+    return relax.op.subtract(sums, emit(relax.op.multiply(whole, relax.const(taps.astype(np.int32)))))
+
+
 def _may_pass(data: Quantized, filter_: relax.Expr, outputs: int) -> bool:
     """Return whether sums of products with a filter, and a bias, may pass 32 bits."""
     bounds, zero = np.iinfo(str(data.values.ty.dtype)), int(data.zero.item())

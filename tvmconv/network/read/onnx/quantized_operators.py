@@ -18,6 +18,7 @@ from .quantized import (
     multiply,
     read_quantized,
     scale_sums,
+    take_zero,
     with_bias,
 )
 
@@ -137,13 +138,18 @@ def _qlinear(kind: str) -> Convert:
 
 
 def _integer(kind: str) -> Convert:
-    """Return the converter of a ConvInteger or MatMulInteger: sums."""
+    """Return the converter of a ConvInteger or MatMulInteger: sums; the zero point of data may be one that is computed."""
 
     def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
         x, w, x_zero, w_zero = inputs[:4]
         one, axis = relax.const(np.ones(1, np.float32)), 0 if kind == "Conv" else w.ty.ndim - 1
-        data, weights = read_quantized(x, one, x_zero), read_quantized(w, one, w_zero, axis)
-        return None if data is None or weights is None else _sums(builder, kind, data, weights, given)
+        is_computed = x_zero is not None and constant(x_zero) is None
+        data = read_quantized(x, one, None if is_computed else x_zero)
+        weights = read_quantized(w, one, w_zero, axis)
+        sums = None if data is None or weights is None else _sums(builder, kind, data, weights, given)
+        if sums is None or not is_computed:
+            return sums
+        return take_zero(builder.emit, sums, builder.lookup_binding(sums), x_zero)
 
     return convert
 

@@ -1,4 +1,7 @@
-"""ATen's fake quantizations, as models that were trained to be quantized have them: rounded to steps, and bounded."""
+"""Quantizations of PyTorch by its operators on floating-point numbers: rounded to steps, and bounded.
+
+ATen's fake ones are those of models that were trained to be quantized; what `pt2e` writes are operators of `quantized_decomposed`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.ao.quantization.fx import _decomposed as _registered  # noqa: F401 - of operators, which it defines
 
-aten = torch.ops.aten
+aten, pt2e = torch.ops.aten, torch.ops.quantized_decomposed
 
 
 def _round(self: Any, inverse: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
@@ -43,8 +47,35 @@ def _by_channel(
     return _round(self, 1 / scale, scale, zero_point.reshape(shape), quant_min, quant_max)
 
 
+def _quantize(self: Any, scale: Any, zero: Any, low: int, high: int, dtype: torch.dtype) -> Any:
+    return ((self.float() * (1.0 / scale)).round() + zero).clamp(low, high).to(dtype)
+
+
+def _dequantize(
+    self: Any, scale: Any, zero: Any, low: int, high: int, dtype: torch.dtype, *, out_dtype: torch.dtype | None = None
+) -> Any:
+    values = self.to(torch.float32 if out_dtype is None else out_dtype)
+    return (values if zero is None else values - zero) * scale
+
+
+def _along(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of one scale and zero point as that of one for each of an axis."""
+
+    def of_channels(self: Any, scales: Any, zeros: Any, axis: int, *bounds: Any, **given: Any) -> Any:
+        shape = [-1 if each == axis % self.ndim else 1 for each in range(self.ndim)]
+        return function(self, scales.reshape(shape), zeros if zeros is None else zeros.reshape(shape), *bounds, **given)
+
+    return of_channels
+
+
 QUANTIZED: Mapping[Any, Callable[..., Any]] = {
     aten.fake_quantize_per_tensor_affine_cachemask.default: _by_number,
     aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _by_tensor,
     aten.fake_quantize_per_channel_affine_cachemask.default: _by_channel,
+    pt2e.quantize_per_tensor.default: _quantize,
+    pt2e.quantize_per_tensor.tensor: _quantize,
+    pt2e.quantize_per_channel.default: _along(_quantize),
+    pt2e.dequantize_per_tensor.default: _dequantize,
+    pt2e.dequantize_per_tensor.tensor: _dequantize,
+    pt2e.dequantize_per_channel.default: _along(_dequantize),
 }
