@@ -7,9 +7,10 @@ import re
 import pytest
 from tvm import tirx
 
-from benchmarks.many_cores import Layer, divide_tasks, layer, main, summary
+from benchmarks.many_cores import Layer, layer, main, summary
 from tvmconv.algorithms.annotations import CUT
 from tvmconv.lowering.cpu.rewrites.cuts import LEAST_STORES
+from tvmconv.lowering.cpu.sharing import divide_tasks, most_useful
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -39,6 +40,12 @@ def test_tasks_are_cut_for_many_threads() -> None:
     assert divide_tasks(loop, 8) == (8, 6 * LEAST_STORES)
     assert divide_tasks(loop, 16) == (16, 3 * LEAST_STORES)
     assert divide_tasks(loop, 64) == (48, LEAST_STORES)
+
+
+def test_threads_that_gain() -> None:
+    assert most_useful([_loop(1, 1, 100)]) == 1
+    assert most_useful([_loop(8, 1, 100)]) == 8
+    assert most_useful([_loop(8, 6, LEAST_STORES, cuts=True)]) == 64
 
 
 def test_loops_are_those_of_the_default_plan() -> None:
