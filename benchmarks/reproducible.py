@@ -38,6 +38,7 @@ def time_layer(registries: Sequence[tvmconv.Registry], problem: Problem) -> list
 
     def call_of(registry: tvmconv.Registry) -> Callable[[], object]:
         kernel = registry[format_signature(problem)]
+        assert isinstance(kernel, tvmconv.Kernel)
         packed, out = kernel.pack(filters), kernel(data, filters, **given)
         return lambda: kernel(data, packed, out=out, **given)
 
