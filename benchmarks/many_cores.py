@@ -16,25 +16,17 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Any
 
-from tvm import tirx
-
 from tvmconv.algorithms.table import MATHS
 from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.errors import TvmconvError
-from tvmconv.lowering.common.entry_points import SYMBOL, EntryPoints
-from tvmconv.lowering.common.rewrites import find_all
-from tvmconv.lowering.compiler import default_choice, schedule
-from tvmconv.lowering.cpu.functions import functions_of
-from tvmconv.lowering.cpu.lowering import lower
-from tvmconv.lowering.cpu.rewrites.cuts import axes_of, stores
+from tvmconv.lowering.compiler import default_choice
+from tvmconv.lowering.cpu.sharing import COUNTS, divide_tasks, find_tasks, speedup
 from tvmconv.problem import DTYPES, Problem
-from tvmconv.runtime.packed import PACKED_SYMBOL
 from tvmconv.signature import format_signature
 from tvmconv.targets.target import CpuTarget, Target
 
 from .compare import FILTER_FORMATS, NETWORKS, read_suites
 
-THREADS = (2, 4, 8, 16, 32, 64)
 POOR = 0.4  # efficiency that no layer is to have
 
 
@@ -48,36 +40,19 @@ class Layer:
 
     def efficiency(self, threads: int) -> float:
         """Return the share of so many threads' time in which they do what one thread does."""
-        work = sum(int(loop.extent) * stores(loop.body) for loop in self.loops)
-        busiest = sum(
-            -(-tasks // threads) * size for tasks, size in (divide_tasks(loop, threads) for loop in self.loops)
-        )
-        return work / (threads * busiest)
-
-
-def divide_tasks(loop: Any, threads: int) -> tuple[int, float]:
-    """Return the tasks of a parallel loop, as so many threads have them, and the elements that the largest stores."""
-    tasks, shares = int(loop.extent), {}
-    for name, axis in axes_of(loop).items():
-        cuts = axis.cuts(tasks, threads)
-        tasks, shares[name] = tasks * cuts, -(-axis.pieces // cuts) / axis.pieces
-    return tasks, stores(loop.body, shares)
+        return speedup(self.loops, threads) / threads
 
 
 def layer(problem: Problem, target: CpuTarget, math: str = "default") -> Layer:
     """Return a problem's kernel by its default plan."""
     choice = default_choice(problem, target, math)
-    definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
-    functions = functions_of(lower(scheduled.mod, definition, EntryPoints.PACKED, last="apart").module)
-    body = functions[PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL].body
-    loops = (loop for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL)
-    return Layer(problem, choice.algorithm, tuple(loops))
+    return Layer(problem, choice.algorithm, find_tasks(problem, target, choice))
 
 
 def summary(layers: Sequence[Layer]) -> list[list[str]]:
     """Return a row of cells for each number of threads: mean and least efficiency, and how many layers have a poor one."""
     rows = []
-    for threads in THREADS:
+    for threads in COUNTS:
         found = [each.efficiency(threads) for each in layers]
         poor = sum(each < POOR for each in found)
         rows.append([str(threads), f"{geometric_mean(found):.2f}", f"{min(found):.2f}", str(poor)])
@@ -124,7 +99,7 @@ def print_layers(name: str, layers: Sequence[Layer], problems: int, listed: int)
         [
             format_signature(each.problem),
             each.algorithm,
-            " ".join("{}:{:.0f}".format(*divide_tasks(loop, THREADS[-1])) for loop in each.loops),
+            " ".join("{}:{:.0f}".format(*divide_tasks(loop, COUNTS[-1])) for loop in each.loops),
             *(f"{each.efficiency(threads):.2f}" for threads in (16, 64)),
         ]
         for each in worst

@@ -120,7 +120,8 @@ def scheduled_text(name: str, target: str) -> str:
     named = next((each for each in NAMED if name.startswith(each)), None)
     choice = Choice(named) if named else plain_choice(problem, cpu, default_choice(problem, cpu, "strict"))
     definition, scheduled = schedule(problem, cpu, choice)
-    script = lower(scheduled.mod, definition).module.script()
+    # The next pass says of each loop how many tasks it has.
+    script = lower(scheduled.mod, definition, last="cuts").module.script()
     # Colours are for terminals, and two buffers' attributes are the same in every allocation.
     script = re.sub(r"\x1b\[[0-9;]*m", "", script)
     script = re.sub(r', annotations=\{"buffer_allocated_addr": \[\], "buffer_data_alignment": 64\}', "", script)

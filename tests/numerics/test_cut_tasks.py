@@ -53,9 +53,10 @@ def in_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int, CutAxi
     folder = tmp_path_factory.mktemp("launcher")
     native = Path(tvmconv.__file__).parent / "lowering" / "native"
     text = (native / "launcher.c").read_text()
-    begin = text.index("#define FEW_THREADS")
+    begin = text.index("static int cut_tasks")
     end = text.index("\n}\n", begin) + 3
-    source = "#include <stdint.h>\nint threads;\nstatic int current_threads(void) { return threads; }\n"
+    source = "#include <stdint.h>\n#define FEW_THREADS 8\nint threads, next_tasks, next_enough;\n"
+    source += "static int current_threads(void) { return threads; }\n"
     (folder / "cut.c").write_text(source + text[begin:end].replace("static int cut_tasks", "int cut_tasks"))
     run_compiler(("-shared", "-fPIC", "cut.c", "-o", "cut.so"), folder)
     library = ctypes.CDLL(str(folder / "cut.so"))

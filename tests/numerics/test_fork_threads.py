@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from toys import run_python
+from toys import compile_bundle, run_python
 
 from tvmconv.runtime.processors import usable_processors
+from tvmconv.signature import parse_signature
 
 # `call(registry)` computes one convolution and checks it; `tasks()` counts this process' operating-system threads;
 # `settle(n)` waits until there are n: a thread that has ended is still counted for a moment.
@@ -87,8 +88,10 @@ print("settled")
 
 
 @pytest.mark.parametrize("processors", [1, None])
-def test_many_threads_of_several_callers_on_few_processors(small_bundle: Path, processors: int | None) -> None:
+def test_many_threads_of_several_callers_on_few_processors(tmp_path: Path, processors: int | None) -> None:
     """Of more than eight workers, those that sleep are woken by others: after a while, and in turns, each answer is right."""
+    problem = parse_signature("conv2d-n2-i64x16x16-o64x16x16-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32")
+    bundle = compile_bundle(tmp_path / "large", [problem], strict=[problem])  # smaller ones ask for fewer
     script = """
 if PROCESSORS: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:PROCESSORS])
 registry = tvmconv.load(sys.argv[1], threads=33)
@@ -101,7 +104,12 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(tasks() >= 33)
 """.replace("PROCESSORS", str(processors))
-    assert _run(script, small_bundle) == "True"
+    assert _run(script, bundle) == "True"
+
+
+def test_small_loops_ask_for_few_threads(small_bundle: Path) -> None:
+    script = "before = tasks(); call(tvmconv.load(sys.argv[1], threads=33)); print(tasks() - before)"
+    assert int(_run(script, small_bundle)) < 8
 
 
 def test_waiting_threads_sleep(small_bundle: Path) -> None:

@@ -7,9 +7,11 @@ import re
 import pytest
 from tvm import tirx
 
-from benchmarks.many_cores import Layer, divide_tasks, layer, main, summary
+from benchmarks.many_cores import Layer, layer, main, summary
+from benchmarks.simulated_cores import LOOP, WAKE, makespan, simulate
 from tvmconv.algorithms.annotations import CUT
 from tvmconv.lowering.cpu.rewrites.cuts import LEAST_STORES
+from tvmconv.lowering.cpu.sharing import divide_tasks, most_useful
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -41,6 +43,12 @@ def test_tasks_are_cut_for_many_threads() -> None:
     assert divide_tasks(loop, 64) == (48, LEAST_STORES)
 
 
+def test_threads_that_gain() -> None:
+    assert most_useful([_loop(1, 1, 100)]) == 1
+    assert most_useful([_loop(8, 1, 100)]) == 8
+    assert most_useful([_loop(8, 6, LEAST_STORES, cuts=True)]) == 64
+
+
 def test_loops_are_those_of_the_default_plan() -> None:
     target = Target.parse("x86-64-v3")
     assert isinstance(target, CpuTarget)
@@ -54,3 +62,11 @@ def test_a_line_for_each_number_of_threads(capsys: pytest.CaptureFixture[str]) -
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:8]] == ["2", "4", "8", "16", "32", "64"]
     assert re.search(rf"{SIGNATURE} +\w+ +\d+:\d+", lines[-1])
+
+
+def test_threads_take_the_next_task_when_they_are_done() -> None:
+    assert makespan([3, 1, 1, 1], 2) == 3
+    assert makespan([1, 1, 1, 3], 2) == 4
+    assert makespan([2, 2], 64) == 2
+    assert makespan([], 4) == 0
+    assert simulate([(2, [3, 1, 1, 1]), (1, [5])]) == 3 + 5 + 2 * LOOP + WAKE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tvmconv.lowering.cpu.linker import NATIVE
-from tvmconv.runtime.processors import kernel_threads, quota, usable_processors
+from tvmconv.runtime.processors import cores, kernel_threads, quota, usable_processors
 
 TWO = "30 23 0:26 {root} {at} rw,nosuid shared:4 - cgroup2 cgroup rw,nsdelegate\n"
 ONE = "31 23 0:27 {root} {at} rw,nosuid shared:5 master:1 - cgroup cgroup rw,cpu,cpuacct\n"
@@ -74,6 +74,31 @@ def test_quota(name: str, in_c: ctypes.CDLL, tmp_path: Path) -> None:
         (tmp_path / path).write_text(text)
     assert quota(tmp_path) == expected
     assert in_c.tvmconv_quota(str(tmp_path).encode()) == (expected or UNLIMITED)
+
+
+# Name: the lists of siblings by processor, the processors allowed, threads.
+CORES: dict[str, tuple[dict[int, str], list[int], int]] = {
+    "two of a core, up to eight": ({each: f"{each // 2 * 2}-{each // 2 * 2 + 1}" for each in range(8)}, list(range(8)), 8),
+    "neighbours": ({each: f"{each // 2 * 2}-{each // 2 * 2 + 1}" for each in range(24)}, list(range(24)), 12),
+    "halves": ({each: f"{each % 64},{each % 64 + 64}" for each in range(128)}, list(range(128)), 64),
+    "four of a core": ({each: ",".join(str(each % 16 + 16 * n) for n in range(4)) for each in range(64)}, list(range(64)), 16),
+    "never fewer than eight": ({each: f"{each // 2 * 2}-{each // 2 * 2 + 1}" for each in range(10)}, list(range(10)), 8),
+    "some of both halves": ({each: f"{each % 64},{each % 64 + 64}" for each in range(128)}, [*range(10), *range(70, 76)], 12),
+    "cores of one thread": ({each: str(each) for each in range(16)}, list(range(16)), 16),
+    "some cores have two": ({each: f"{each // 2 * 2}-{each // 2 * 2 + 1}" if each < 16 else str(each) for each in range(24)}, list(range(24)), 16),
+    "nothing known": ({}, list(range(12)), 12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_cores(name: str, in_c: ctypes.CDLL, tmp_path: Path) -> None:
+    siblings, allowed, expected = CORES[name]
+    for processor, text in siblings.items():
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{processor}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{text}\n")
+    flags = bytes(each in allowed for each in range(256))
+    assert cores(allowed, tmp_path) == in_c.tvmconv_cores(str(tmp_path).encode(), flags, len(flags)) == expected
 
 
 def test_no_such_folder(in_c: ctypes.CDLL, tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ from .output import VERIFIED, print_json, print_table
 from .parsing import add_command, add_json, add_math, add_records
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..building.decision.weigh import Weighed
+    from ..targets.target import Target
     from .parsing import Subparsers
 
 _SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
@@ -121,8 +125,9 @@ def _algorithms(arguments: argparse.Namespace) -> int:
         )
     (target,) = parse_targets([arguments.target or "host"])
     rows = weigh(parse_signature(arguments.signature), target, arguments.math, records_of(arguments.records))
+    threads = _threads(arguments.signature, target, rows)
     if arguments.json:
-        print_json({"target": target.name, "algorithms": [asdict(row) for row in rows]})
+        print_json({"target": target.name, "algorithms": [asdict(row) for row in rows], "threads": threads})
         return 0
     table = [
         (
@@ -135,6 +140,8 @@ def _algorithms(arguments: argparse.Namespace) -> int:
         for row in rows
     ]
     print_table(("algorithm", "class", "cycles", "verdict", "reason"), table)
+    if threads is not None:
+        print(f"by default, and by its tasks alone, it gains by up to {threads} threads")
     terms = [
         (row.algorithm, event, f"{count:.0f}", f"{cycles / count:.3g}", f"{cycles:.0f}")
         for row in rows
@@ -144,6 +151,19 @@ def _algorithms(arguments: argparse.Namespace) -> int:
         print(f"\nThe costs are sums of what is counted (docs/cost-model.md), by coefficients {target.cost_source}:")
         print_table(("algorithm", "event", "count", "cycles each", "cycles"), terms)
     return 0
+
+
+def _threads(signature: str, target: Target, rows: Sequence[Weighed]) -> int | None:
+    """Return up to how many threads the algorithm that is taken gains; None on a GPU."""
+    from ..lowering.compiler import Choice
+    from ..lowering.cpu.sharing import find_tasks, most_useful
+    from ..signature import parse_signature
+    from ..targets.target import CpuTarget
+
+    taken = next((row.algorithm for row in rows if row.taken), None)
+    if taken is None or not isinstance(target, CpuTarget):
+        return None
+    return most_useful(find_tasks(parse_signature(signature), target, Choice(taken)))
 
 
 def _network(path: Path, as_json: bool) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
 _ROOT = Path("/")
+ALL_PROCESSORS = 8  # of which each has a thread: as in `processors.c`, which says why
 
 
 def usable_processors() -> int:
@@ -16,11 +17,37 @@ def usable_processors() -> int:
 
 
 def kernel_threads() -> int:
-    """Return how many threads a kernel has by default: as many as there are processors for, or OMP_NUM_THREADS, if it is less."""
+    """Return how many threads a kernel has by default: as many as there are :func:`cores` and :func:`quota` for, or OMP_NUM_THREADS processors."""
     # OpenMP takes a list, one number for each level of nested parallelism; kernels have one level.
     text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     asked = int(text) if text.isascii() and text.isdigit() else 0
-    return min(usable_processors(), asked) if asked else usable_processors()
+    if asked:
+        return min(usable_processors(), asked)
+    allowed, given = cores(os.sched_getaffinity(0)), quota()
+    return allowed if given is None else min(allowed, given)
+
+
+def cores(allowed: Collection[int], root: Path = _ROOT) -> int:
+    """Return how many threads these processors are for: one each for up to eight, of more one of each core, but eight at least.
+
+    Parameters
+    ----------
+    allowed
+        Numbers of the processors.
+    root
+        Folder with ``sys/devices/system/cpu``; a processor of which that says nothing is a core.
+    """
+    if len(allowed) <= ALL_PROCESSORS:
+        return len(allowed)
+    firsts = (min(_siblings(root, each).intersection(allowed), default=each) for each in allowed)
+    return max(ALL_PROCESSORS, len(set(firsts)))
+
+
+def _siblings(root: Path, processor: int) -> set[int]:
+    """Return the processors of a processor's core, which a list as ``0,64`` or ``0-1`` names."""
+    ranges = ",".join(_lines(root / f"sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")).split(",")
+    ends = [each.strip().partition("-") for each in ranges if each.strip()]
+    return {number for first, _, last in ends for number in range(int(first), int(last or first) + 1)}
 
 
 def quota(root: Path = _ROOT) -> int | None:

@@ -30,7 +30,7 @@ from .packing import Halves, split, unsplit
 from .rewrites.apart import keep_apart
 from .rewrites.choices import choose_once
 from .rewrites.columns import part_columns
-from .rewrites.cuts import cut_tasks
+from .rewrites.cuts import announce_tasks, cut_tasks
 from .rewrites.instructions import by_elements, by_instructions, by_vex
 from .rewrites.lanes import divide_whole_vectors
 from .rewrites.matrices import by_matrices
@@ -197,6 +197,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
     ours("apart", keep_apart, ask.APART, after={"shuffles": "what all lanes read is a load outside of vectors"}),
     ours("cuts", cut_tasks, ask.CUT, after={"apart": "it counts what is left of a task", "one-thread": "tasks are then known"}),
+    ours("tasks", announce_tasks, after={"cuts": "a loop that is cut announces itself"}),
     Pass("check", _check, after={"cuts": "it is the last that answers an annotation of a loop"}),
 )  # fmt: skip
 _VECTORS = {"VectorizeLoop": "values are vectors"}

@@ -36,9 +36,9 @@ void tvmconv_join_team(void* team, int number);
 void tvmconv_end_team(void* team);
 void tvmconv_free_team(void* team);
 
-/* The least of: the processors that this process may use; those whose time its control groups give it, rounded up;
- * OMP_NUM_THREADS. */
+/* The least of: the processors that this process may use, of more than eight one of each core, unless OMP_NUM_THREADS is set; those whose time
+ * its control groups give it, rounded up; OMP_NUM_THREADS. */
 int tvmconv_default_threads(void);
 
-/* The same, found once in a process. */
+/* The same, found anew after some seconds. */
 int tvmconv_threads(void);

@@ -11,18 +11,48 @@
 /* Room for a path, and for a line of /proc/self/mountinfo, which has several. */
 #define PATH 4096
 #define LINE (4 * PATH)
+/* Processors up to which each has a thread, also where two are of one core: clouds sell them so, and all that was measured is on such machines. */
+#define ALL_PROCESSORS 8
 
 /* Calls that fail leave what was there. */
 static int least(int a, int b) { return a < b ? a : b; }
 
-static int affinity(void) {
+/* Returns whether a processor is the first allowed one of its core; a list of siblings is "0,64" or "0-1". */
+static int is_first(const char* prefix, int processor, const char* allowed, int most) {
+  char path[PATH];
+  snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", prefix, processor);
+  FILE* file = fopen(path, "re");
+  int first = processor, from, to;
+  for (int separator = ','; file != NULL && separator == ',' && fscanf(file, "%d", &from) == 1;) {
+    to = from;
+    if ((separator = fgetc(file)) == '-' && fscanf(file, "%d", &to) == 1) separator = fgetc(file);
+    for (int each = from; each <= to && each < most && each >= 0; each++)
+      if (allowed[each] && each < first) first = each;
+  }
+  if (file != NULL) fclose(file);
+  return first == processor;
+}
+
+int tvmconv_cores(const char* prefix, const char* allowed, int most) {
+  int count = 0, cores = 0;
+  for (int each = 0; each < most; each++) count += allowed[each] != 0;
+  if (count <= ALL_PROCESSORS) return count;
+  for (int each = 0; each < most; each++) cores += allowed[each] && is_first(prefix, each, allowed, most);
+  return cores > ALL_PROCESSORS ? cores : ALL_PROCESSORS;
+}
+
+/* The processors that this process may use, or, if `cores`, as `tvmconv_cores` counts them. */
+static int affinity(int cores) {
   /* As many bits as this kernel needs. */
   for (int most = CPU_SETSIZE; most <= 64 * CPU_SETSIZE; most *= 2) {
     cpu_set_t* set = CPU_ALLOC(most);
-    if (set == NULL) break;
+    char* allowed = calloc(most, 1);
     size_t size = CPU_ALLOC_SIZE(most);
-    int count = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
-    CPU_FREE(set);
+    int count = set != NULL && allowed != NULL && sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
+    for (int each = 0; count > 0 && each < most; each++) allowed[each] = CPU_ISSET_S(each, size, set) != 0;
+    if (count > 0 && cores) count = tvmconv_cores("", allowed, most);
+    if (set != NULL) CPU_FREE(set);
+    free(allowed);
     if (count > 0) return count;
   }
   return 1;
@@ -129,4 +159,7 @@ int tvmconv_quota(const char* prefix) {
   return quota;
 }
 
-int tvmconv_default_threads(void) { return least(least(affinity(), tvmconv_quota("")), environment()); }
+int tvmconv_default_threads(void) {
+  int asked = environment();
+  return least(least(affinity(asked == INT_MAX), tvmconv_quota("")), asked);
+}

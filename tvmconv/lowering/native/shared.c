@@ -4,16 +4,18 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <time.h>
 #include <tvm/ffi/c_api.h>
 
 #include "parallel.h"
 
 /* Name of what libraries have in common: raise the number where this changes. */
 #define NAME "tvmconv.threads.1"
+#define LOOK_SECONDS 5
 typedef struct {
   int (*parallel_for)(void* pool, int threads, int64_t count, Body body, void* data);
   void* pool;
-  int threads; /* by default */
+  atomic_int threads; /* by default */
 } Threads;
 
 static int alone(void* pool, int threads, int64_t count, Body body, void* data) {
@@ -81,7 +83,17 @@ static Threads* threads_of_process(void) {
   return threads;
 }
 
-int tvmconv_threads(void) { return threads_of_process()->threads; }
+/* Affinity and quotas may change: a call some seconds after the last look takes another, which is some 0.1 ms. */
+int tvmconv_threads(void) {
+  static _Atomic time_t looked;
+  Threads* threads = threads_of_process();
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  time_t before = atomic_load_explicit(&looked, memory_order_relaxed);
+  if (now.tv_sec - before >= LOOK_SECONDS && atomic_compare_exchange_strong(&looked, &before, now.tv_sec) && before > 0 && threads->pool != NULL)
+    atomic_store_explicit(&threads->threads, tvmconv_default_threads(), memory_order_relaxed);
+  return atomic_load_explicit(&threads->threads, memory_order_relaxed);
+}
 
 int tvmconv_parallel_for(int threads, int64_t count, Body body, void* data) {
   Threads* shared = threads_of_process();

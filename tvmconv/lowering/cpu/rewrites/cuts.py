@@ -85,6 +85,19 @@ def cut_tasks(body: Any) -> Any:
     return rewrite_loops(cut, CUT, lambda loop: settle(loop, CUT))  # of a function of one thread
 
 
+def announce_tasks(body: Any) -> Any:
+    """Return the statement in which the launcher knows how many tasks each loop has and how large they are, those that were not cut too."""
+
+    def announce(task: Any) -> Any:
+        if task.kind != tirx.ForKind.PARALLEL or not isinstance(task.extent, tirx.IntImm):
+            return task
+        enough = int(task.extent * stores(task.body)) // LEAST_STORES
+        asked = tirx.call_extern("int32", FUNCTION, task.extent, 1, 0, enough)
+        return tirx.AttrStmt(0, IMPORT, _TEXT, tirx.SeqStmt([tirx.Evaluate(asked), task]))
+
+    return map_nodes(body, tirx.For, announce)
+
+
 def stores(statement: Any, shares: Mapping[str, float] | None = None, times: float = 1) -> float:
     """Return how many elements a statement stores, both branches of a condition included; loops without a fixed extent count once.
 

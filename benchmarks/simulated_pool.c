@@ -1,0 +1,58 @@
+/* A pool that runs every task on the calling thread and keeps how long each took: for what kernels would do with more threads than there are
+ * cores. It is registered under the name by which libraries look for their process's pool (tvmconv/lowering/native/shared.c). */
+#include <stdint.h>
+#include <time.h>
+#include <tvm/ffi/c_api.h>
+
+typedef int (*Body)(void* data, int64_t index);
+typedef struct {
+  int (*parallel_for)(void* pool, int threads, int64_t count, Body body, void* data);
+  void* pool;
+  int threads;
+} Threads;
+
+enum { MOST_TASKS = 1 << 20, MOST_LOOPS = 1 << 14 };
+double simulated_times[MOST_TASKS]; /* ns */
+int64_t simulated_counts[MOST_LOOPS];
+int simulated_threads[MOST_LOOPS];
+int64_t simulated_tasks, simulated_loops;
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * 1e9 + time.tv_nsec;
+}
+
+static int run(void* pool, int threads, int64_t count, Body body, void* data) {
+  (void)pool;
+  const int kept = simulated_loops < MOST_LOOPS && simulated_tasks + count <= MOST_TASKS;
+  double* times = simulated_times + simulated_tasks;
+  if (kept) {
+    simulated_counts[simulated_loops] = count;
+    simulated_threads[simulated_loops++] = threads;
+    simulated_tasks += count;
+  }
+  for (int64_t index = 0; index < count; index++) {
+    const double begin = now();
+    if (body(data, index) != 0) return 1;
+    if (kept) times[index] = now() - begin;
+  }
+  return 0;
+}
+
+static int give(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  (void)args, (void)count;
+  *result = (TVMFFIAny){.type_index = kTVMFFIOpaquePtr};
+  result->v_ptr = self;
+  return 0;
+}
+
+int simulated_register(void) {
+  static Threads threads = {run, NULL, 1};
+  const TVMFFIByteArray name = {"tvmconv.threads.1", sizeof "tvmconv.threads.1" - 1};
+  TVMFFIObjectHandle function = NULL;
+  if (TVMFFIFunctionCreate(&threads, give, NULL, &function) != 0) return 1;
+  return TVMFFIFunctionSetGlobal(&name, function, 0);
+}
+
+void simulated_reset(void) { simulated_tasks = simulated_loops = 0; }
