@@ -20,7 +20,7 @@ help:
 	@echo "make bench      compare with PyTorch, onnxruntime and OpenVINO on all suites in f32"
 	@echo "make results    do so in all types and layouts, and write the tables in README.md and docs, and the pictures"
 	@echo "make further    compare on layers that no suite has, by default schedules, and write benchmarks/results/further.md"
-	@echo "make filters    compare on layers whose filter is the work, and write benchmarks/results/filters.md"
+	@echo "make filters    compare on weight-bound layers, and write benchmarks/results/filters.md"
 	@echo "make reported   compare on shapes of bug reports, by default schedules, and write benchmarks/results/reported.md"
 	@echo "make docs       build the pages of docs and of the API into build/site, and check their links"
 	@echo "make release    build, check, tag and upload a release (.ci/release --dry: no tag, no upload)"
