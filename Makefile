@@ -20,7 +20,7 @@ help:
 	@echo "make bench      compare with PyTorch, onnxruntime and OpenVINO on all suites in f32"
 	@echo "make results    do so in all types and layouts, and write the tables in README.md and docs, and the pictures"
 	@echo "make further    compare on layers that no suite has, by default schedules, and write benchmarks/results/further.md"
-	@echo "make filters    compare on layers whose filter is the work, and write benchmarks/results/filters.md"
+	@echo "make filters    compare on weight-bound layers, and write benchmarks/results/filters.md"
 	@echo "make reported   compare on shapes of bug reports, by default schedules, and write benchmarks/results/reported.md"
 	@echo "make docs       build the pages of docs and of the API into build/site, and check their links"
 	@echo "make release    build, check, tag and upload a release (.ci/release --dry: no tag, no upload)"
@@ -38,7 +38,8 @@ demo: venv
 	$(BIN)/python -m pip install --quiet --no-deps $(MODELS)
 	$(BIN)/tvmconv compile "$$($(BIN)/python -c '$(DETECTOR)')" --shape x=1x3x640x640 -o demo.so
 	$(BIN)/tvmconv run demo.so --bench --seconds 3 --against "$$($(BIN)/python -c '$(DETECTOR)')"
-	@echo "demo.so is compiled. Its steps: $(BIN)/tvmconv run demo.so --bench; each kernel by itself: make demo-kernels"
+	$(BIN)/tvmconv report demo.so -o demo.html
+	@echo "demo.so is compiled, and demo.html says where its time goes. Its kernels one by one: make demo-kernels"
 
 demo-kernels: venv
 	$(BIN)/python -m pip install --quiet --no-deps $(MODELS)
@@ -93,7 +94,8 @@ results: venv
 	$(BIN)/python -m benchmarks.compare --dtype f16 --peer onnxruntime --peer openvino_nxc --peer openvino_ncx \
 		--output $(SUITES)/f16-nxc.json
 	$(BIN)/python -m benchmarks.compare --target x86-64-v3 --output $(SUITES)/f32-nxc-x86-64-v3.json
-	$(BIN)/python -m benchmarks.report benchmarks/results/suites/*/*.json --headline README.md --update benchmarks/results/suites.md
+	$(BIN)/python -m benchmarks.report benchmarks/results/suites/*/*.json --update benchmarks/results/suites.md
+	$(BIN)/python -m benchmarks.front_page --update README.md
 	$(BIN)/python -m benchmarks.report $(SUITES)/*.json --plots >/dev/null
 	# Whole networks, about a quarter of an hour each line. Results are resumed, so old ones go first.
 	rm -f $(NETWORKS)/*.json; mkdir -p $(NETWORKS)

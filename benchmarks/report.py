@@ -2,8 +2,7 @@
 
 Prints for each CPU, that measured last first, where its results were measured and three tables in Markdown: a line for
 each result, the suites of all results side by side, and how each was measured. ``--update FILE`` writes them between the
-two markers of FILE instead, ``--headline FILE`` a short table between those of another, with the least of all CPUs;
-``--plots`` draws the ratio of every shape and a roofline beside each result.
+two markers of FILE instead; ``--plots`` draws the ratio of every shape and a roofline beside each result.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ def markers(module: str) -> tuple[str, str]:
 
 
 BEGIN, END = MARKERS = markers("benchmarks.report")
-HEADLINE = ("type, layout", "geometric mean", "worst", "shapes below 1", "on")
 CONDITIONS = ("type, layout", "measured on", "threads", "date", "load before", "versions", "shapes not computed")
 HEADER = (
     *("type, layout", "shapes", "geometric mean", "worst", "below 1"),
@@ -40,19 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT", help="files that benchmarks.compare wrote")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between the markers of this file")
-    parser.add_argument(
-        "--headline", type=Path, metavar="FILE", help="write the short table between those of this file"
-    )
     parser.add_argument("--plots", action="store_true", help="draw the pictures, beside the results")
     arguments = parser.parse_args(argv)
     try:
         results = {path: read_result(path) for path in arguments.results}
         text = report(results.values())
-        if arguments.headline:
-            update(arguments.headline, headline(results.values()))
         if arguments.update:
             update(arguments.update, text)
-        elif not arguments.headline:
+        else:
             print(text)
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -79,7 +72,7 @@ def report(results: Iterable[Result]) -> str:
 
 
 def _tables(results: Sequence[Result]) -> str:
-    ordered = sorted(results, key=_order)
+    ordered = sorted(results, key=order)
     suites = sorted({row.suite for result in ordered for row in result.rows})
     by_suite = [
         (suite, *(_short(row for row in result.rows if row.suite == suite) for result in ordered)) for suite in suites
@@ -95,22 +88,6 @@ def _tables(results: Sequence[Result]) -> str:
             *table(CONDITIONS, map(_conditions, ordered)),
         )
     )
-
-
-def headline(results: Iterable[Result]) -> str:
-    """Return the numbers of `results` that come first, in Markdown, and on which machines they were measured.
-
-    Of results that differ by their CPU alone, those of the least geometric mean.
-    """
-    least: dict[str, tuple[float, Result, tuple[str, ...]]] = {}
-    for result in sorted(results, key=_order):
-        summary, name = summarize_rows(result.rows), title(result)
-        if summary is not None and (name not in least or summary.mean < least[name][0]):
-            below = f"{summary.slower} of {summary.shapes}"
-            line = (name, f"{summary.mean:.2f}", f"{summary.worst:.2f}", below, cpu_of(result.machine))
-            least[name] = summary.mean, result, line
-    lines = [line for _, _, line in least.values()]
-    return "\n".join((*table(HEADLINE, lines), "", _places(result for _, result, _ in least.values())))
 
 
 def update(path: Path, text: str, lines: tuple[str, str] = MARKERS) -> None:
@@ -151,7 +128,8 @@ def title(result: Result) -> str:
     return ", ".join(words)
 
 
-def _order(result: Result) -> tuple[Any, ...]:
+def order(result: Result) -> tuple[Any, ...]:
+    """Return the key by which results are sorted: of this machine first, then by type and layout."""
     dtype, layout = ("f32", "bf16", "f16").index(result.dtype), ("nxc", "ncx").index(result.layout)
     return result.target != "host", dtype, layout, result.untuned, result.math, -result.threads
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "spots.h"
+#include "spots.hpp"
 
 namespace {
 
@@ -66,11 +66,6 @@ class Pool {
   std::vector<std::thread> workers_;
 };
 
-int parallel_for(void* pool, int count, void (*task)(void* argument, int index), void* argument) {
-  static_cast<Pool*>(pool)->run(count, [=](int index) { task(argument, index); });
-  return 0;
-}
-
 std::vector<float> read_picture(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string kind;
@@ -86,25 +81,17 @@ std::vector<float> read_picture(const std::string& path) {
   return planes;
 }
 
-void check(int status) {
-  if (status != spots_OK) throw std::runtime_error(spots_error_string(status));
-}
-
 }  // namespace
+
+namespace spots = tvmconv::spots;
 
 int main(int count, char** arguments) try {
   if (count != 2) throw std::runtime_error("usage: detect PICTURE.ppm");
   Pool pool(2);
-  const spots_call call{parallel_for, &pool, pool.threads()};
   const std::vector<float> picture = read_picture(arguments[1]);
   std::vector<float> map(pixels);
-  const void* const inputs[] = {picture.data()};
-  void* const outputs[] = {map.data()};
-  spots_network* network = nullptr;
-  check(spots_open(&network));
-  const int status = spots_run_with(network, &call, inputs, outputs);
-  spots_close(network);
-  check(status);
+  const spots::network network;
+  network.run({picture}, {map}, {pool.threads(), [&](int tasks, const auto& task) { pool.run(tasks, task); }});
   for (int y = 1; y < height - 1; ++y)
     for (int x = 1; x < width - 1; ++x) {
       const float here = map[static_cast<std::size_t>(y * width + x)];

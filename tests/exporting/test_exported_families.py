@@ -89,6 +89,54 @@ def test_any_extents_are_exact_in_the_workspace_that_is_said(folder: Path) -> No
                 assert (room[-64:] == 0x7F).all()
 
 
+def test_in_cpp(folder: Path, tmp_path: Path) -> None:
+    """Of arrays whose sizes extents decide, another size is an error."""
+    described = {
+        each["signature"]: each["function"] for each in json.loads((folder / "export.json").read_text())["families"]
+    }
+    own = described[DIRECT].removeprefix("any_")
+    family = parse_family(DIRECT)
+    problem = family.problem(1, (5, 8))
+    operands = [each for each in problem.operands if each not in ("data", "filter", "residual")]
+    given = "".join(f"{each}, " for each in operands)
+    arrays = "".join(f"  std::vector<float> {each}(kernel::{each}_elements, 2);\n" for each in ("filter", *operands))
+    residual = "added, " if "residual" in problem.operands else ""
+    (tmp_path / "main.cpp").write_text(f"""\
+#include <vector>
+#include "any.hpp"
+using kernel = tvmconv::any::{own};
+int main() {{
+  const kernel::extents_type extents = {{{", ".join(map(str, extents_of(family, problem)))}}};
+{arrays}  std::vector<float> data({np.prod(problem.data_shape)}, 1), output({np.prod(problem.output_shape)}), plain(output.size());
+  const std::vector<float> added(output.size(), 3);
+  if (kernel::output_extents(extents)[1] != {problem.out_spatial[0]}) return 1;
+  kernel::run(extents, data, filter, {given}{residual}plain);
+  kernel{{filter}}(extents, data, {given}{residual}output, {{2}});
+  if (plain != output || output[0] == 0) return 2;
+  data.pop_back();
+  try {{
+    kernel{{filter}}(extents, data, {given}{residual}output);
+  }} catch (const tvmconv::any::error &error) {{
+    return error.status() == any_ERROR_ARGUMENT ? 0 : 3;
+  }}
+  return 4;
+}}
+""")
+    run(
+        "g++",
+        "-std=c++17",
+        *STRICT[:4],
+        "main.cpp",
+        f"-I{folder}",
+        folder / "libany.a",
+        "-pthread",
+        "-o",
+        "main",
+        cwd=tmp_path,
+    )
+    run("./main", cwd=tmp_path)
+
+
 def test_extents_of_no_problem_are_errors(folder: Path) -> None:
     library = ctypes.CDLL(str(folder / "libany.so"))
     described = {

@@ -100,7 +100,7 @@ def test_list(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_verify(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", bundle]) == 0
     out, err = capsys.readouterr()
-    assert out.count("right") == 3 and err == "3 right, 0 wrong, 0 skipped\n"
+    assert out.count("passed") == 3 and err == "3 passed, 0 failed, 0 skipped\n"
 
 
 def test_verify_exits_with_1_when_a_kernel_is_wrong(

@@ -237,7 +237,7 @@ def test_a_call_that_pytorch_computes_and_sources_that_change() -> None:
     close = torch.testing.assert_close
     close(fast(x), model(x), rtol=1e-3, atol=1e-4)  # tolerance: each call standardizes its weights once more
     network = tvmconv.torch.networks(fast)[0]
-    with pytest.warns(tvmconv.errors.TvmconvWarning, match="no network for 1x4x5x5"):
+    with pytest.warns(tvmconv.errors.TvmconvWarning, match="not compiled for 1x4x5x5"):
         assert_near(fast(other), model(other), summed=1000, layers=4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks import compare, measure, report
+from benchmarks import compare, front_page, measure, report
 from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout
 from benchmarks.result_files import write_result
 from benchmarks.results import Result, Row, read_result, summarize_rows
@@ -149,26 +149,25 @@ def test_a_line_for_each_result_and_the_suites_side_by_side() -> None:
     assert report.title(replace(RESULT, threads=1)) == "f32, NXC/XIO, untuned, one thread"
 
 
-def test_the_headline_is_short_and_names_each_machine_once() -> None:
-    lines = report.headline([RESULT, replace(RESULT, untuned=False), replace(RESULT, rows=())]).splitlines()
-    assert lines[0] == f"| {' | '.join(report.HEADLINE)} |"
-    assert lines[2:] == [
-        "| f32, NXC/XIO | 1.00 | 0.50 | 1 of 2 | a machine |",
-        "| f32, NXC/XIO, untuned | 1.00 | 0.50 | 1 of 2 | a machine |",
-        "",
-        "Measured on a machine, 2 threads.",
-    ]
+def test_the_front_page_has_a_line_for_each_kind() -> None:
+    other = replace(RESULT, machine="Maker (fast9) Linux", rows=ROWS[:1])
+    for results in (
+        [RESULT, other],
+        [other, RESULT],
+        [RESULT, replace(RESULT, untuned=False), replace(RESULT, rows=())],
+    ):
+        lines = front_page.front_page([], results).splitlines()
+        assert lines[0] == f"| {' | '.join(front_page.HEADER)} |"
+        assert lines[-1] == "| convolutions, f32, NXC/XIO, untuned | 1.00 | 0.50 | 1 of 2 | a machine | 2026-11-21 |"
+    assert lines[2] == lines[-1].replace(", untuned", "")
+    assert (ROOT / "README.md").read_text().count(front_page.committed()) == 1
 
 
-def test_each_cpu_has_its_tables_and_the_headline_has_the_least() -> None:
+def test_each_cpu_has_its_tables() -> None:
     other = replace(RESULT, machine="Maker (fast9) Linux", date="2026-11-22T01:00:00", rows=ROWS[:1])
     text = report.report([RESULT, other])
     assert text.index("### fast9") < text.index("Measured on Maker (fast9)") < text.index("### a machine")
     assert text.count(f"| {' | '.join(report.CONDITIONS)} |") == 2
-    for results in ([RESULT, other], [other, RESULT]):
-        lines = report.headline(results).splitlines()
-        assert lines[2:] == ["| f32, NXC/XIO, untuned | 1.00 | 0.50 | 1 of 2 | a machine |", "", lines[-1]]
-        assert lines[-1] == "Measured on a machine, 2 threads."
 
 
 def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None:
@@ -185,7 +184,6 @@ def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "files", "option", "tables"),
     [
-        ("README.md", "suites/*/*.json", "--headline", report.headline),
         ("benchmarks/results/suites.md", "suites/*/*.json", "--update", report.report),
         ("benchmarks/results/further.md", "further/*/*.json", "--update", report.report),
         ("benchmarks/results/reported.md", "reported/*/*.json", "--update", report.report),

@@ -186,6 +186,14 @@ def test_functions_of_another_opset_are_converted() -> None:
     assert_near(ran(inlined(made))[0], shares / shares.sum(), summed=X.size)
 
 
+def test_functions_of_another_opset_between_operators() -> None:
+    """The types of what they take and give are nowhere in the model."""
+    made = parsed(
+        "a = Relu (x)\nb = my.f (a)\ny = Neg (b)", '<domain: "my", opset_import: ["": 12]> f (x) => (y) { y = Elu (x) }'
+    )
+    np.testing.assert_array_equal(ran(inlined(made))[0], -np.maximum(X, 0))
+
+
 @pytest.mark.parametrize(("operator", "opset"), [("Hardmax", 11), ("Relu", 6)])
 def test_functions_that_cannot_be_converted_are_named(operator: str, opset: int) -> None:
     made = parsed("y = my.f (x)", f'<domain: "my", opset_import: ["": {opset}]> f (x) => (y) {{ y = {operator} (x) }}')

@@ -31,6 +31,13 @@ def test_without_a_compiler_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> No
     assert peak.arithmetic(1) is None and peak.measure.__wrapped__(1) is None
 
 
+def test_a_share_that_no_transform_explains_is_none() -> None:
+    measured = peak.Arithmetic(1e9, 4e9)
+    assert (
+        measured.share(3e9, "f32") == 3 and measured.share(2e9, "bf16") == 0.5 and measured.share(28e9, "f32") is None
+    )
+
+
 COMPILER = AARCH64.cross_compilers[0]
 
 

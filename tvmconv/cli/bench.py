@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _share(row: BenchRow, timing: Timing | None, limits: Peak | None) -> float | None:
     if limits is None or timing is None or not BACKENDS[row.kind].has_peak:
         return None
-    return row.flops / timing.median / limits.of(parse_signature(row.signature).dtype)
+    return limits.share(row.flops / timing.median, parse_signature(row.signature).dtype)
 
 
 def _cells(row: BenchRow, limits: Peak | None) -> list[Any]:

@@ -194,7 +194,7 @@ def _facts(result: TuneResult, peak: Arithmetic | None) -> dict[str, Any]:
         "gain": result.gain,
     }
     speed = None if record is None else result.problem.flops / record.seconds
-    share = None if speed is None or peak is None else speed / peak.of(result.problem.dtype)
+    share = None if speed is None or peak is None else peak.share(speed, result.problem.dtype)
     return {**facts, "flops_per_second": speed, "share_of_peak": share}
 
 
@@ -249,8 +249,10 @@ def _best(state: TuneProgress, peak: Arithmetic | None) -> str:
     if state.best_seconds is None:
         return "nothing works yet"
     speed = state.problem.flops / state.best_seconds
-    share = f" ({speed / peak.of(state.problem.dtype):.0%} of peak)" if peak else ""
-    return f"best {state.best_seconds * 1e6:.1f} us, {speed / 1e9:.1f} GFLOP/s{share}"
+    share = peak.share(speed, state.problem.dtype) if peak else None
+    return f"best {state.best_seconds * 1e6:.1f} us, {speed / 1e9:.1f} GFLOP/s" + (
+        f" ({share:.0%} of peak)" if share else ""
+    )
 
 
 def _clock(seconds: float) -> str:

@@ -37,6 +37,10 @@ def add_parser(subparsers: Subparsers) -> None:
     add_json(parser)
 
 
+# Words for people; in JSON a status has the one that it has in Python.
+_WORDS = {"right": "passed", "wrong": "failed", "skipped": "skipped"}
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print a verdict for each kernel, or on a network's file."""
     from ..runtime.networks.file import read_file
@@ -55,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([asdict(verdict) for verdict in verdicts])
     else:
-        rows = [(v.signature, v.target, v.algorithm, v.status, v.detail) for v in verdicts]
+        rows = [(v.signature, v.target, v.algorithm, _WORDS[v.status], v.detail) for v in verdicts]
         print_table(("signature", "target", "algorithm", "status", "detail"), rows)
     counts = Counter(verdict.status for verdict in verdicts)
-    print(", ".join(f"{counts[status]} {status}" for status in ("right", "wrong", "skipped")), file=sys.stderr)
+    print(", ".join(f"{counts[status]} {word}" for status, word in _WORDS.items()), file=sys.stderr)
     return 1 if counts["wrong"] else 0

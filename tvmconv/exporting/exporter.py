@@ -18,6 +18,7 @@ from ..support.folders import follow_link, lock, move_into_place, staging
 from ..version import __version__
 from . import THREADS
 from .archive import ArchiveOptions, build_library, check_header, check_tools
+from .cpp_header import cpp_header
 from .header import header
 from .names import check_name, library_name
 from .packaging import packaging
@@ -106,6 +107,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def _write(planned: Plan, options: ArchiveOptions, folder: Path) -> None:
     text = header(planned, options.threads)
     (folder / f"{planned.name}.h").write_text(text)
+    (folder / f"{planned.name}.hpp").write_text(cpp_header(planned))
     work = folder / "work"
     work.mkdir()
     (work / f"{planned.name}.h").write_text(text)

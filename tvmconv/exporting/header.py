@@ -16,7 +16,7 @@ _ERRORS = (
     ("CPU", "this CPU lacks features that the kernel was built for"),
     ("ARGUMENT", "an argument is NULL, not aligned to its elements, or out of range"),
     ("MEMORY", "the allocator has no memory"),
-    ("WORKSPACE", "the workspace is too small for so many threads"),
+    ("WORKSPACE", "the workspace is too small for this number of threads"),
     ("THREADS", "the hook for threads failed, or did not run every task once"),
     ("TILES", "the system does not let this process use AMX's tiles"),
     ("KERNEL", "the kernel refused its arguments: an error in tvmconv"),

@@ -20,6 +20,7 @@ from ..version import __version__
 from . import network_header
 from .archive import FLAGS, check_header, check_tools
 from .archive import NATIVE as RUNTIME
+from .cpp_header import network_cpp_header
 from .elf import make_visible
 from .exporter import DESCRIPTION, check_replaceable, replacing
 from .names import check_name, library_name
@@ -103,6 +104,7 @@ def check_export(path: Path, name: str | None, isa: Isa) -> str:
 def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, folder: Path) -> None:
     text = network_header.header(part, name, model)
     (folder / f"{name}.h").write_text(text)
+    (folder / f"{name}.hpp").write_text(network_cpp_header(part, name))
     work = folder / "work"
     work.mkdir()
     (work / f"{name}.h").write_text(text)

@@ -171,13 +171,13 @@ class Answering:
                         self._plain.clear()
                     self._plain[tuple(map(_KIND, args))] = state, found
                 return found(tensors)
-            advice = "give tvmconv.torch.optimize an example of it, too"
+            advice = "to compile it, give tvmconv.torch.optimize an example of it"
             if why := whys[-1]:
                 advice = (
                     "with changed='compile', tvmconv.torch.optimize would compile it anew" if not self._anew else ""
                 )
             else:
-                why = f"there is no network for {_describe(leaves)}"
+                why = f"not compiled for {_describe(leaves)}"
         if not self.has_weights:
             raise InputError(
                 f"{self.path or 'the model'}: {why}, and PyTorch cannot compute it: {LET_GO}, or give it an example of this call"
@@ -233,9 +233,7 @@ class Answering:
             return
         self.refused[why] = None
         if advice:
-            warnings.warn(
-                f"{self.path or 'the model'}: {why}: PyTorch computes it; {advice}", TvmconvWarning, stacklevel=6
-            )
+            warnings.warn(f"{self.path or 'the model'}: {why}; using PyTorch: {advice}", TvmconvWarning, stacklevel=6)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plain": None, "_compiling": None}

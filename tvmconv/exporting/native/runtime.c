@@ -74,7 +74,7 @@ const char *tvmconv_name_error_string(int status) {
     case tvmconv_name_ERROR_CPU: return "this CPU lacks features that the kernel was built for";
     case tvmconv_name_ERROR_ARGUMENT: return "an argument is NULL, not aligned to its elements, or out of range";
     case tvmconv_name_ERROR_MEMORY: return "the allocator has no memory for the workspace";
-    case tvmconv_name_ERROR_WORKSPACE: return "the workspace is smaller than workspace_bytes says for so many threads";
+    case tvmconv_name_ERROR_WORKSPACE: return "the workspace is smaller than workspace_bytes says for this number of threads";
     case tvmconv_name_ERROR_THREADS: return "the hook for threads failed, or did not run every task once";
     case tvmconv_name_ERROR_TILES: return "the system does not let this process use AMX's tiles";
     case tvmconv_name_ERROR_KERNEL: return "the kernel refused its arguments, which is an error in tvmconv";

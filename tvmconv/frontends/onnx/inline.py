@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import onnx.inliner
+import onnx.shape_inference
 import onnx.version_converter
 
 from ...errors import SourceError, last_line
@@ -43,6 +44,10 @@ def inline_functions(model: ModelProto, source: str) -> ModelProto:
     del model.functions[:]
     model.functions.extend(calls.made)
     _join_versions(model, source)
+    # Converting a function to the model's version, the inliner asks for the types of what its calls give.
+    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(inferred)
     try:
         result = onnx.inliner.inline_local_functions(model, convert_version=True)
     except (RuntimeError, onnx.version_converter.ConvertError) as error:

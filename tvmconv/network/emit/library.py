@@ -7,6 +7,7 @@ import json
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from ...lowering.cpu.linker import (
 )
 from ...platforms.platform import Threaded
 from ...runtime.networks.file import append
+from ...runtime.processors import usable_processors
 from ...support.cache import open_cache
 from ...support.files import whole_file
 from ...support.timing import stage
@@ -151,12 +153,14 @@ def _objects(
         objects += ["families.o", *(_rename_code(each, name, target.isa, work) for name, each in kernels.items())]
         functions = {name: each for name, each in functions.items() if name not in free}
     built = [name for name, each in functions.items() if renames and CODE in (each.attrs or {})]
-    objects += [_rename_code(functions[name], name, target.isa, work) for name in built]
-    if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
-        module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
-        _compile(module, target, _is_fixed(functions), work / "functions.o")
-        objects.append("functions.o")
-    return objects
+    # A process for each kernel, while LLVM compiles what lies between.
+    with ThreadPoolExecutor(usable_processors()) as pool:
+        renamed = [pool.submit(_rename_code, functions[name], name, target.isa, work) for name in built]
+        if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
+            module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
+            _compile(module, target, _is_fixed(functions), work / "functions.o")
+        objects += [each.result() for each in renamed]
+    return [*objects, "functions.o"] if others else objects
 
 
 def _is_fixed(functions: Mapping[str, tirx.PrimFunc]) -> bool:

@@ -1,0 +1,37 @@
+"""Answer requests by a network: POST an array as numpy.save writes it, for its first input; the first output comes back as one.
+
+python serve.py model.so 8000
+"""
+
+import io
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+
+import tvmconv
+
+
+def handler(network):
+    """Return a class that answers requests by a network, each in a thread of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = io.BytesIO(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = io.BytesIO()
+            try:
+                outputs = network(**{network.inputs[0].name: np.load(body, allow_pickle=False)})
+            except ValueError as error:  # not an array, or not one that the network takes
+                self.send_error(400, str(error))
+                return
+            np.save(answer, outputs[network.outputs[0].name])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer.getvalue())
+
+    return Handler
+
+
+if __name__ == "__main__":
+    path, port = sys.argv[1:]
+    ThreadingHTTPServer(("", int(port)), handler(tvmconv.load_network(path))).serve_forever()

@@ -1,0 +1,234 @@
+"""The header of an exported library for C++, which wraps the one for C: objects that close themselves, spans, exceptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from pathlib import Path
+
+from ..dtypes import ROWS
+from ..problem import Problem
+from ..runtime.networks.tensors import Tensor, tensors_of
+from ..version import __version__
+from .names import tensor_name
+from .network_part import NetworkPart
+from .plan import FamilyFunction, Function, Plan
+
+_COMMON = Path(__file__).parent / "cpp" / "common.hpp"
+# Names that no member or namespace may have: words of C++, macros of its compilers and headers, and what stands beside them.
+_TAKEN = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
+co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
+else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
+operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static static_assert
+static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+volatile wchar_t while xor xor_eq
+assert errno i386 linux major minor stderr stdin stdout unix EOF I NULL inputs outputs span std
+"""
+_NETWORK_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "bool": "bool",
+    "float16": "::std::uint16_t",
+    "bfloat16": "::std::uint16_t",
+}
+_BUNDLE_ERROR = "tvmconv_name_error_string(status)"
+_NETWORK_ERROR = (
+    """status == tvmconv_name_ERROR_NETWORK ? tvmconv_name_error_text() : tvmconv_name_error_string(status)"""
+)
+_WORKSPACE = "buffer* workspace = nullptr;  // of this call alone, of at least ..._workspace_bytes(threads); null: the allocator's"
+_GIVE_WORKSPACE = """if (how.workspace != nullptr) {
+    call.workspace = how.workspace->data();
+    call.workspace_bytes = how.workspace->size();
+  }"""
+_FAMILY_SIZES = """\
+    const auto out = output_extents(extents);
+    const auto data_elements = {channels} * detail::product(extents.data(), {axes});
+    const auto output_elements = {out_channels} * detail::product(out.data(), {axes});
+"""
+_PRODUCT = """
+namespace detail {
+
+inline ::std::size_t product(const ::std::int64_t* extents, int count) {
+  ::std::size_t elements = 1;
+  for (int i = 0; i < count; ++i) elements *= static_cast<::std::size_t>(extents[i]);
+  return elements;
+}
+
+}  // namespace detail
+"""
+_NETWORK = """
+// The network, with the memory of its calls, which may come from several threads.
+class network {
+ public:
+  network() {
+    tvmconv_name_network* opened = nullptr;
+    detail::check(tvmconv_name_open(&opened));
+    network_.reset(opened);
+  }
+  void run(const inputs& in, const outputs& out, const options& how = {}) const {
+    const void* const read[] = {READ};
+    void* const written[] = {WRITTEN};
+    detail::invoke(how, [&](const tvmconv_name_call* call) { return tvmconv_name_run_with(network_.get(), call, read, written); });
+  }
+
+ private:
+  struct closing {
+    void operator()(tvmconv_name_network* network) const noexcept { tvmconv_name_close(network); }
+  };
+  ::std::unique_ptr<tvmconv_name_network, closing> network_;
+};
+"""
+
+
+def cpp_header(plan: Plan) -> str:
+    """Return the text of ``NAME.hpp`` of a bundle's library."""
+    parts = [_common(plan.name, _BUNDLE_ERROR, _WORKSPACE, _GIVE_WORKSPACE)]
+    parts += [_kernel(plan.name, each) for each in plan.functions]
+    if plan.families:
+        parts += [_PRODUCT, *(_family(plan.name, each) for each in plan.families)]
+    return "".join((*parts, _end(plan.name)))
+
+
+def network_cpp_header(part: NetworkPart, name: str) -> str:
+    """Return the text of ``NAME.hpp`` of a network's library."""
+    ends = {kind: tensors_of(part.description, kind) for kind in ("inputs", "outputs")}
+    members = {kind: _members(tensors) for kind, tensors in ends.items()}
+    parts = [_common(name, _NETWORK_ERROR, "", "")]
+    lists = {}
+    for kind, variable, const in (("inputs", "in", "const "), ("outputs", "out", "")):
+        lines, given = [], []
+        for member, tensor in zip(members[kind], ends[kind], strict=True):
+            lines.append(f"  static constexpr ::std::size_t {member}_elements = {prod(tensor.shape)};")
+            lines.append(f"  span<{const}{_network_type(tensor.dtype)}> {member};  // {list(tensor.shape)}")
+            given.append(f'detail::at({variable}.{member}, {kind}::{member}_elements, "{member}")')
+        parts.append(f"\nstruct {kind} {{\n" + "".join(f"{line}\n" for line in lines) + "};\n")
+        lists[kind] = ", ".join(given or ["nullptr"])
+    text = _NETWORK.replace("tvmconv_name", name)
+    parts.append(text.replace("{READ}", f"{{{lists['inputs']}}}").replace("{WRITTEN}", f"{{{lists['outputs']}}}"))
+    return "".join((*parts, _end(name)))
+
+
+def identifier(name: str) -> str:
+    """Return a name of C++ for a name that C's functions have behind the library's: ``class`` is ``class_``, ``224`` is ``_224``."""
+    return f"_{name}" if name[0].isdigit() else f"{name}_" if name in _TAKEN.split() else name
+
+
+def _common(name: str, error: str, option: str, call: str) -> str:
+    filled = {
+        "WORKSPACE_OPTION": option,
+        "WORKSPACE_CALL": call,
+        "ERROR_TEXT": error.replace("tvmconv_name", name),
+        "VERSION": __version__,
+        "tvmconv_space": identifier(name),
+        "tvmconv_name": name,
+    }
+    text = re.sub("|".join(filled), lambda found: filled[found[0]], _COMMON.read_text())
+    return re.sub(r"^ +\n", "", text, flags=re.MULTILINE)
+
+
+def _end(name: str) -> str:
+    return f"\n}}  // namespace tvmconv::{identifier(name)}\n\n#endif\n"
+
+
+def _kernel(name: str, function: Function) -> str:
+    problem = function.problem
+    sizes = {each: prod(shape) for each, (shape, _) in problem.operands.items()} | {
+        "output": prod(problem.output_shape)
+    }
+    return f"""
+// {function.signature}
+class {function.name} {{
+ public:
+{_constants(sizes)}
+{_calls(name, function.name, problem, "", "")}
+"""
+
+
+def _family(name: str, function: FamilyFunction) -> str:
+    family, problem = function.family, function.family.typical
+    axes = 1 + family.rank
+    given = axes + (2 * family.rank if family.pads == "?" else 0)
+    sizes = {each: prod(shape) for each, (shape, _) in problem.operands.items() if each not in ("data", "residual")}
+    computed = _FAMILY_SIZES.format(channels=family.in_channels, out_channels=family.out_channels, axes=axes)
+    return f"""
+// {function.signature}
+class {function.name} {{
+ public:
+{_constants(sizes)}
+  using extents_type = ::std::array<::std::int64_t, {given}>;
+  static ::std::array<::std::int64_t, {axes}> output_extents(const extents_type& extents) {{
+    ::std::array<::std::int64_t, {axes}> out{{}};
+    detail::check({name}_{function.name}_output_extents(extents.data(), out.data()));
+    return out;
+  }}
+{_calls(name, function.name, problem, "const extents_type& extents, ", computed)}
+"""
+
+
+def _constants(sizes: Mapping[str, int]) -> str:
+    return "\n".join(f"  static constexpr ::std::size_t {each}_elements = {size};" for each, size in sizes.items())
+
+
+def _calls(name: str, own: str, problem: Problem, extents: str, sizes: str) -> str:
+    """Return the members of a kernel's class that pack and compute, to its end.
+
+    Parameters
+    ----------
+    extents
+        The parameter of a family's extents, or nothing.
+    sizes
+        Statements that compute how many elements arrays have which its extents decide.
+    """
+    spans, called = _spans(problem, name), f"{name}_{own}"
+
+    def function(begin: str, end: str, entry: str, operands: Iterable[str]) -> str:
+        parameters = ", ".join([*(f"{spans[each]} {each}" for each in operands), "const options& how = {}"])
+        given = ["extents.data()"] if extents else []
+        for each in spans:
+            elements = "output" if each == "residual" else each
+            given.append(f'detail::at({each}, {elements}_elements, "{each}")' if each in operands else "packed_.data()")
+        return f"""\
+  {begin}({extents}{parameters}){end} {{
+{sizes}    detail::invoke(how, [&](const {name}_call* call) {{
+      return {called}{entry}_with(call, {", ".join(given)});
+    }});
+  }}"""
+
+    return f"""\
+  // Packs the filter, for the calls of this object, which may come from several threads.
+  explicit {own}({spans["filter"]} filter) : packed_({called}_packed_bytes()) {{
+    detail::check({called}_pack(detail::at(filter, filter_elements, "filter"), packed_.data()));
+  }}
+{function("void operator()", " const", "_packed", [each for each in spans if each != "filter"])}
+  // With the filter as it is.
+{function("static void run", "", "", list(spans))}
+
+ private:
+  buffer packed_;
+}};"""
+
+
+def _spans(problem: Problem, name: str) -> dict[str, str]:
+    """Return the types of a kernel's parameters, in their order."""
+    types = {each: f"const {ROWS[dtype].c}" for each, (_, dtype) in problem.operands.items()}
+    types["output"] = ROWS[problem.dtype].c
+    return {each: f"span<{dtype.replace('NAME', name)}>" for each, dtype in types.items()}
+
+
+def _members(tensors: Sequence[Tensor]) -> list[str]:
+    """Return the names of tensors as members of a struct, no two alike."""
+    members: list[str] = []
+    taken: set[str] = set()
+    for number, each in enumerate(tensors):
+        member = identifier(tensor_name(each.name))
+        while taken & {member, f"{member}_elements"}:
+            member += f"_{number}"
+        taken |= {member, f"{member}_elements"}
+        members.append(member)
+    return members
+
+
+def _network_type(dtype: str) -> str:
+    return _NETWORK_TYPES.get(dtype, f"::std::{dtype}_t")
