@@ -8,12 +8,13 @@ from math import prod
 from pathlib import Path
 
 from ..dtypes import ROWS
+from ..family import ProblemFamily
 from ..problem import Problem
 from ..runtime.networks.tensors import Tensor, tensors_of
 from ..version import __version__
 from .names import tensor_name
 from .network_part import NetworkPart
-from .plan import FamilyFunction, Function, Plan
+from .plan import Function, Plan
 
 _COMMON = Path(__file__).parent / "cpp" / "common.hpp"
 # Names that no member or namespace may have: words of C++, macros of its compilers and headers, and what stands beside them.
@@ -87,7 +88,8 @@ def cpp_header(plan: Plan) -> str:
     parts = [_common(plan.name, _BUNDLE_ERROR, _WORKSPACE, _GIVE_WORKSPACE)]
     parts += [_kernel(plan.name, each) for each in plan.functions]
     if plan.families:
-        parts += [_PRODUCT, *(_family(plan.name, each) for each in plan.families)]
+        parts.append(_PRODUCT)
+    parts += [_family(plan.name, each, each.family) for each in plan.families if each.family]
     return "".join((*parts, _end(plan.name)))
 
 
@@ -146,8 +148,8 @@ class {function.name} {{
 """
 
 
-def _family(name: str, function: FamilyFunction) -> str:
-    family, problem = function.family, function.family.typical
+def _family(name: str, function: Function, family: ProblemFamily) -> str:
+    problem = function.problem
     axes = 1 + family.rank
     given = axes + (2 * family.rank if family.pads == "?" else 0)
     sizes = {each: prod(shape) for each, (shape, _) in problem.operands.items() if each not in ("data", "residual")}

@@ -19,7 +19,7 @@ static float place(int64_t at, int64_t extent, int64_t size, int64_t mode, float
   return (factor != 0 ? (x + 0.5f) / factor : (x + 0.5f) * scale) - 0.5f;
 }
 
-/* Of a factor that is given coordinates are rounded as they are. */
+/* Rounds a coordinate; where a factor is given, as it is. */
 static float whole(float x, int64_t rounding, float factor) {
   const float moved = factor != 0 ? 0 : EPSILON;
   switch (rounding) {
