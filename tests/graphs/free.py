@@ -30,8 +30,17 @@ from .draw import answers
 # From one pixel and less than a tile to primes and more than a tile.
 SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 31, 37, 64, 67)
 _UNARY = ("Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu", "Mish", "Elu", "Softplus", "Abs", "Exp")
-# Operators that add along what is free: in another order than of fixed extents.
-_SUMS = {"GlobalAveragePool", "InstanceNormalization", "ReduceMean", "ReduceSum", "Softmax", "LayerNormalization"}
+# Operators that add, along what is free or by weights, in another order than of fixed extents.
+_SUMS = {
+    "AveragePool",
+    "GlobalAveragePool",
+    "Resize",
+    "InstanceNormalization",
+    "ReduceMean",
+    "ReduceSum",
+    "Softmax",
+    "LayerNormalization",
+}
 
 
 class FreeDraw:
