@@ -88,4 +88,4 @@ def _schedule(sch: Schedule, window: Window, plan: GroupedPlan, target: CpuTarge
         sch.annotate(lane, SHUFFLE, 1)
     if window.rounds or window.vnni_factor > 1:
         import_dot(sch, task, window, lanes, target)
-    steps.offer_each(sch, inner)
+    steps.offer_outermost(sch, inner)

@@ -77,7 +77,7 @@ def _schedule(sch: Schedule, window: PlanarWindow, plan: PlanarPlan, target: Cpu
     for loop in (*(taps[-2:-1] if plan.tile_rows > 1 else []), unrolled, *tile_loops, channel, vector):
         sch.unroll(loop)
     sch.decompose_reduction(acc, c)
-    steps.offer_each(sch, inner)
+    steps.offer_outermost(sch, inner)
 
 
 def _copy_panel(sch: Schedule, window: PlanarWindow, task: LoopRV) -> None:

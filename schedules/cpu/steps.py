@@ -121,6 +121,11 @@ def offer_each(sch: Schedule, loops: Sequence[LoopRV]) -> None:
         offer_axis(sch, f"loop{number}", loop)
 
 
+def offer_outermost(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Let calls of many threads cut tasks along the outermost of some loops: a condition in the inner ones would take their registers."""
+    offer_each(sch, [loop for loop in loops if int(sch.get(loop).extent) > 1][:1])
+
+
 def fill(sch: Schedule) -> None:
     """Fill the output with the bias, in parallel, where the definition does."""
     if not has_block(sch, FILL):

@@ -22,8 +22,7 @@ from tvmconv.problem import Problem
 from tvmconv.runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from tvmconv.targets.target import CpuTarget
 
-# Calls of many threads cut tasks of small problems, too.
-cuts.LEAST_STORES = 64
+LEAST_STORES = 64  # of a piece: calls of many threads cut tasks of small problems, too
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,11 @@ class Kernel:
 def lowered(problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints) -> Lowered:
     """Return what a library would have of a kernel for filters as they are, or prepacked where that is another."""
     definition, scheduled = schedule(problem, target, choice, entry_points)
-    return lower(scheduled.mod, definition)
+    as_shipped, cuts.LEAST_STORES = cuts.LEAST_STORES, LEAST_STORES
+    try:
+        return lower(scheduled.mod, definition)
+    finally:
+        cuts.LEAST_STORES = as_shipped
 
 
 def compile_all(kernels: Sequence[Lowered], target: CpuTarget, path: str, quick: bool) -> list[Kernel | Exception]:
