@@ -60,7 +60,7 @@ def calls_of(bundle: Path, threads: int) -> Iterator[tuple[str, Callable[[], obj
         yield signature, call
 
 
-def measured(bundle: Path) -> dict[str, float]:
+def time_by_two(bundle: Path) -> dict[str, float]:
     """Return the microseconds of each kernel by two threads."""
     found = {}
     for signature, call in calls_of(bundle, 2):
@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--threads has a number below 2: one thread has no loop to share")
     try:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            by_two = pool.apply(measured, (arguments.bundle,))
+            by_two = pool.apply(time_by_two, (arguments.bundle,))
         found: dict[str, list[float]] = {}
         with tempfile.TemporaryDirectory() as folder:
             serial = SerialPool(Path(folder))
