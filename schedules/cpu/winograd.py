@@ -96,7 +96,7 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
     sch.parallel(task)
     transformed_back(sch, tiles, vector, own)
 
-    *_, held, row_tile, column_tile = _sum_in_registers(sch, tiles, plan, block)
+    _, (*_, held, row_tile, column_tile) = _sum_in_registers(sch, tiles, plan, block)
     if tiles.vnni_factor > 1:
         import_dot(sch, task, tiles, tiles.lanes, target)
 
@@ -124,8 +124,8 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, targe
 
     if tiles.vnni_factor > 1:
         # What multiplies pairs reads memory: sums that lie there would be stored for each.
-        sums = _sum_in_registers(sch, tiles, plan, task)
-        part, b, kz = task, sch.get_loops(sch.get_sblock(stage_name(ACC, i)))[2], None
+        copied, sums = _sum_in_registers(sch, tiles, plan, task)
+        part, b, kz = task, sch.get_loops(copied)[2], None
         import_dot(sch, task, tiles, tiles.lanes, target)
     else:
         (part, b, kz), sums = _sum_by_parts(sch, tiles, plan, task)
@@ -156,8 +156,10 @@ def _offer_tiles(sch: Schedule, tiles: WinogradWindow, rows: tuple[LoopRV, ...],
             steps.offer_axis(sch, axis, *loops, again=-(-TILES_OF_FILTER * pieces // count))
 
 
-def _sum_in_registers(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, at: LoopRV) -> list[LoopRV]:
-    """Keep sums in registers until they are whole; return the loops around tiles of registers of what copies them, at the loop `at`."""
+def _sum_in_registers(
+    sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, at: LoopRV
+) -> tuple[SBlockRV, list[LoopRV]]:
+    """Keep sums in registers until they are whole; return the block that copies them, at the loop `at`, and its loops around tiles of registers."""
     acc = sch.get_sblock(stage_name(ACC, tiles.index))
     sums = sch.cache_write(acc, 0, "local")
     sch.compute_at(sums, at, preserve_unit_loops=True)
@@ -173,7 +175,7 @@ def _sum_in_registers(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, 
     sch.reorder(kz, step, unrolled, *inner)
     in_registers(sch, [unrolled, *inner])
     sch.decompose_reduction(acc, kz)
-    return [n, *around, *tile]
+    return sums, [n, *around, *tile]
 
 
 def _sum_by_parts(

@@ -106,6 +106,8 @@ class Computed:
                 tensors.append(leaf)
             elif not is_same(leaf, constant[0]):
                 return False
+        if not all(isinstance(each, torch.Tensor) for each in tensors):
+            return False
         if any(each.ndim != len(order) for each, order in zip(tensors, self.structure.in_orders, strict=True)):
             return False
         return self.graph.takes([*map(permute, tensors, self.structure.in_orders)])
