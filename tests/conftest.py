@@ -70,10 +70,12 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that slow.txt lists, before those that are marked are left out."""
     lines = (Path(__file__).parent / "slow.txt").read_text().splitlines()
-    slow = tuple(line for line in lines if line and not line.startswith("#"))
-    for item in items:
-        if item.nodeid.startswith(slow):
-            item.add_marker(pytest.mark.slow)
+    listed = [line.rpartition(" ") for line in lines if line and not line.startswith("#")]
+    for share, _, begin in listed:
+        found = [item for item in items if item.nodeid.startswith(begin)]
+        for number, item in enumerate(found):
+            if not share or number % int(share.removeprefix("1/")):
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -60,13 +61,23 @@ def test_marked():
 """
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a folder by this project's conftest."""
-    for file in (CONFTEST, CONFTEST.with_name("slow.txt")):
-        shutil.copy(file, folder)
-    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers = isa: needs features\n")
+def run(folder: Path, *arguments: str, listed: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the tests of a folder by this project's conftest, with a list of slow ones."""
+    shutil.copy(CONFTEST, folder)
+    (folder / "slow.txt").write_text(listed)
+    (folder / "pytest.ini").write_text(
+        f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers =\n  isa: features\n  slow: long\n"
+    )
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_of_the_cases_of_a_slow_test_some_are_left(tmp_path: Path) -> None:
+    cases = "import pytest\n\n\n@pytest.mark.parametrize('n', range(9))\ndef test_case(n):\n    pass\n"
+    (tmp_path / "test_cases.py").write_text(f"{cases}\n\ndef test_long():\n    pass\n")
+    listed = "# Slow.\n1/4 test_cases.py::test_case\ntest_cases.py::test_long\n"
+    done = run(tmp_path, "-m", "not slow", "--collect-only", "-q", listed=listed)
+    assert re.findall(r"test_\w+(?:\[\d\])?$", done.stdout, re.MULTILINE) == [f"test_case[{n}]" for n in (0, 4, 8)]
 
 
 def test_skipped_tests_and_files_are_counted_by_reason(tmp_path: Path) -> None:
