@@ -117,7 +117,7 @@ def _race(folder: Path, name: str, seconds: float, threads: int) -> tuple[str, .
             if error := answers[library][-1].get("error"):
                 raise VerificationError(f"{name} by {library}: {error}")
     ours, theirs = (np.array(answers[library][0]["output"]) for library in LIBRARIES)
-    if not np.linalg.norm(ours - theirs) <= 1e-3 * np.linalg.norm(theirs):
+    if not np.linalg.norm(ours - theirs) <= 1e-2 * np.linalg.norm(theirs) + 1e-5:  # of a map of shares, all may be 0
         raise VerificationError(f"{name}: the answers differ")
     row, least = [], {}
     for library, found in answers.items():
