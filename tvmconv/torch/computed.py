@@ -139,6 +139,11 @@ class How:
     memory: str = "default"
     dynamic_shapes: Any = None
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return what `tvmconv.network.compile.build` takes by these names."""
+        return {name: getattr(self, name) for name in ("math", "progress", "trials", "seconds", "memory")}
+
 
 def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], store: Store, how: How) -> Computed:
     """Return what computes a model for an example; what the store lacks is compiled.
@@ -233,16 +238,7 @@ def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
                 continue
             try:
                 place = store.place(key, cpu, len(files))
-                build(
-                    read_decomposed(piece.program),
-                    place,
-                    target,
-                    math=how.math,
-                    progress=how.progress,
-                    trials=how.trials,
-                    seconds=how.seconds,
-                    memory=how.memory,
-                )
+                build(read_decomposed(piece.program), place, target, **how.options)
                 files[piece.nodes] = place.name
             except UnreadError as error:
                 name = error.node.name if error.node is not None else ""
@@ -283,16 +279,7 @@ def _build_free(
     cpu = check_target(target).name
     (piece,) = split(_again(whole), (), ranges=ranges)
     place = store.place(key, cpu, 0)
-    build(
-        read_decomposed(piece.program, names),
-        place,
-        target,
-        math=how.math,
-        progress=how.progress,
-        trials=how.trials,
-        seconds=how.seconds,
-        memory=how.memory,
-    )
+    build(read_decomposed(piece.program, names), place, target, **how.options)
     return Kept(key, cpu, {}, [place.name])
 
 
