@@ -119,6 +119,8 @@ class Isa:
         Width in bits and number of vector registers, by the Linux feature that makes them so, the widest first.
     working_registers
         Vector registers that a tile's sums leave to the filter's vectors and data.
+    fused
+        Whether its CPUs have a multiply-add that rounds once.
     steps_together
         Channels of a direct sum that stand unrolled in a step, at most.
     dot
@@ -192,6 +194,7 @@ class Isa:
     detect: Callable[[], frozenset[str]]
     assembly: str
     native: Path
+    fused: bool = True
     steps_together: int = 4
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     c_flags: tuple[str, ...] = ()

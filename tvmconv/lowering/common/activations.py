@@ -6,6 +6,7 @@ operation on one value; once loops are vectors, arithmetic (step_arithmetic.py, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tvm
@@ -13,9 +14,11 @@ from tvm import tirx
 from tvm.ir import Call
 from tvm_ffi.structural import structural_equal
 
+from ...algorithms.annotations import FIXED
 from ...algorithms.epilogue import is_short, step_of, value_of_narrow
 from ...algorithms.types import narrow
 from ...errors import RewriteError
+from ...isa import ISAS
 from .elementary_arithmetic import OPERATORS, compute_call, is_elementary
 from .rewrites import IF_THEN_ELSE, find_all, map_nodes, sequence
 from .short_arithmetic import ShortVector
@@ -27,20 +30,26 @@ def expand_steps() -> tvm.transform.Pass:
 
     def expand(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         # Most functions have none; the tuner compiles many of them.
-        return func.with_body(expand_operators(func.body)) if _operators(func.body) else func
+        return func.with_body(expand_operators(func.body, _is_fused(func))) if _operators(func.body) else func
 
     return tirx.transform.prim_func_pass(expand, opt_level=0, name="ExpandSteps")
 
 
-def expand_operators(body: Any) -> Any:
-    """Return the statement with what epilogues' operators compute before each store whose value has some.
+def _is_fused(func: tirx.PrimFunc) -> bool:
+    """Return whether a multiply-add is one operation, or rounded as if it were."""
+    triple = func.attrs["target"].attrs.get("mtriple")
+    return FIXED in func.attrs or all(isa.fused for isa in ISAS if isa.triple == triple)
+
+
+def expand_operators(body: Any, fused: bool = True) -> Any:
+    """Return the statement with what epilogues' operators compute before each store whose value has some; `fused` as a Vector.
 
     Raises
     ------
     RewriteError
         If an operator stands elsewhere.
     """
-    body = map_nodes(body, tirx.BufferStore, _expand)
+    body = map_nodes(body, tirx.BufferStore, partial(_expand, fused=fused))
     for call in _operators(body):
         raise RewriteError(f"a step of an epilogue is no part of what is stored: {call}")
     return body
@@ -55,25 +64,24 @@ def _is_ours(call: Call) -> bool:
     return bool(step_of(call)) or value_of_narrow(call) is not None or is_elementary(call)
 
 
-def _expand(store: Any) -> Any:
+def _expand(store: Any, fused: bool) -> Any:
     statements: list[Any] = []
     known: list[tuple[Call, Any]] = []  # what several operators read is fused into each
 
     def answer(call: Any) -> Any:
         value, step = value_of_narrow(call), step_of(call)
         if value is not None:
-            vector = Vector(value, statements)
-            return narrow(vector.x, "bf16")
+            return narrow(Vector(value, statements).x, "bf16")
         if is_elementary(call):
             made = next((made for other, made in known if structural_equal(other, call)), None)
             if made is None:
-                made = compute_call(call, statements)
+                made = compute_call(call, statements, fused)
                 known.append((call, made))
             return made
         if step is None:
             return call
         vector_of = ShortVector if is_short(call) else Vector
-        return vector_of(call.args[0], statements).step(step, *call.args[len(step.numbers) + 1 :])
+        return vector_of(call.args[0], statements, fused).step(step, *call.args[len(step.numbers) + 1 :])
 
     value = map_nodes(map_nodes(map_nodes(store.value, Call, _of_mish), Call, _guard), Call, answer)
     return sequence([*statements, tirx.BufferStore(store.buffer, value, store.indices)])

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import Call, Op, PrimType
 
 from ...algorithms.epilogue import register_operator
-from .step_arithmetic import Vector, fma
+from .step_arithmetic import Vector
 
 # log(2), its first bits so few that n times it is exact, and the rest.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
@@ -63,8 +63,8 @@ _EIGHTH, _THREE_EIGHTHS = 0.4142135623730950, 2.414213562373095
 class Elementary(Vector):
     """Functions of the lanes of one value, `x`, or of two."""
 
-    def __init__(self, value: Any, statements: list[Any]) -> None:
-        super().__init__(value, statements)
+    def __init__(self, value: Any, statements: list[Any], fused: bool = True) -> None:
+        super().__init__(value, statements, fused)
         self._zero, self._one = self._const(0), self._const(1)
 
     def named(self, value: Any) -> Any:
@@ -83,7 +83,7 @@ class Elementary(Vector):
         """``log(1 + e**x)``, which is what is above 0 of x, and the same of its negative magnitude: of at most 1 more than 1."""
         t = self._named(self._power_of_e(self._clip(-self._absolute(self.x), _LEAST_EXP, 0.0)))
         more = self._horner(self._named(t + t - self._one), _LOG_OF_MORE)
-        return fma(t, more, self._clip(self.x, 0.0, inf))
+        return self._fma(t, more, self._clip(self.x, 0.0, inf))
 
     def tanh_softplus(self) -> Any:
         """The hyperbolic tangent of that, which mish multiplies by: ``n / (n + 2)``, n = e**x * (e**x + 2); of 20 and more it is 1."""
@@ -315,7 +315,7 @@ class Elementary(Vector):
         const = const or self._const
         total = const(coefficients[0])
         for each in coefficients[1:]:
-            total = fma(total, x, const(each))
+            total = self._fma(total, x, const(each))
         return total
 
     def _double(self, value: float) -> Any:
@@ -345,8 +345,8 @@ def is_elementary(call: Any, name: str = "") -> bool:
     return known is not None and name in ("", known)
 
 
-def compute_call(call: Call, statements: list[Any]) -> Any:
-    """Return what such a call computes; what it stores on the way is added to statements."""
+def compute_call(call: Call, statements: list[Any], fused: bool) -> Any:
+    """Return what such a call computes, `fused` as a Vector; what it stores on the way is added to statements."""
     value, *others = call.args
-    made = Elementary(value, statements)
+    made = Elementary(value, statements, fused)
     return made.named(getattr(made, _KNOWN[call.op.name])(*others))

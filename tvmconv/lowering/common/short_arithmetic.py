@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import log
 from typing import Any
 
-from .step_arithmetic import DOWN, LEAST_GELU_TANH, MOST_GELU, MOST_GELU_TANH, ROUND, TANH_1, TANH_3, UP, Vector, fma
+from .step_arithmetic import DOWN, LEAST_GELU_TANH, MOST_GELU, MOST_GELU_TANH, ROUND, TANH_1, TANH_3, UP, Vector
 
 # The highest first: 2**r, r up to 1/2; and log2(erfc(a / sqrt(2)) / 2) by a - 7, a up to 14.5. Fitted by least squares, weighted
 # until the largest relative error of the power was least (3e-6, 5e-5).
@@ -27,12 +27,12 @@ class ShortVector(Vector):
         """``max(x, 0) - a * q``, q = erfc(a / sqrt(2)) / 2 of a = abs(x), by its logarithm: that needs no division."""
         a = self._magnitude(MOST_GELU)
         power = self._exp2(self._polynomial(self._named(a - self._const(_MIDDLE)), _LOG_TAIL), UP)
-        return fma(a * power, self._const(-DOWN), self._positive())
+        return self._fma(a * power, self._const(-DOWN), self._positive())
 
     def _gelu_tanh(self) -> Any:
         """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x)."""
         x = self._clip(self.x, LEAST_GELU_TANH, MOST_GELU_TANH)
-        return self._gated(x, LEAST_GELU_TANH, x * fma(x * x, self._const(TANH_3), self._const(TANH_1)))
+        return self._gated(x, LEAST_GELU_TANH, x * self._fma(x * x, self._const(TANH_3), self._const(TANH_1)))
 
     def _exp(self, x: Any, up: int, low: Any = None) -> Any:
         """Return ``e**x * 2**up``, which must be a normal number."""

@@ -54,11 +54,14 @@ class Vector:
         The value.
     statements
         Where the stores go.
+    fused
+        Whether a product and a sum may be one operation, rounded once: else that takes a function for each lane.
     """
 
-    def __init__(self, value: Any, statements: list[Any]) -> None:
+    def __init__(self, value: Any, statements: list[Any], fused: bool = True) -> None:
         self._lanes = value.ty.dtype.lanes
         self._statements = statements
+        self._fused = fused
         self.x = self._named(value)
 
     def step(self, step: Step, *array: Any) -> Any:
@@ -74,7 +77,7 @@ class Vector:
         if name in ("leaky", "prelu"):
             return tirx.Select(x < zero, fence(tirx.Mul((*array, *numbers)[0], x)), x)
         if name == "hardsigmoid":
-            return self._clip(fma(numbers[0], x, numbers[1]), 0.0, 1.0)
+            return self._clip(self._fma(numbers[0], x, numbers[1]), 0.0, 1.0)
         if name == "hardswish":
             return self._hardswish()
         if name == "elu":
@@ -84,7 +87,7 @@ class Vector:
         if name == "sigmoid":
             one, clipped = self._const(1), self._clip(x, _LEAST_SIGMOID, _MOST_SIGMOID)
             # The power of what is not a number is whatever its bits make: it is added by itself.
-            return one / (fma(clipped, zero, one) + self._exp(-clipped, 0))
+            return one / (self._fma(clipped, zero, one) + self._exp(-clipped, 0))
         if name == "silu":
             clipped = self._clip(x, LEAST_SILU, _MOST_SIGMOID)
             return self._gated(clipped, LEAST_SILU, clipped)
@@ -96,11 +99,11 @@ class Vector:
         """Return x by a scale as a whole number, ties to even, and the zero point, within bounds; of what is not a number that alone."""
         scale, zero_point = step.numbers
         low, high = (int(bound.value) - int(zero_point) for bound in (least, greatest))
-        products = None if step.name != "q" else reciprocal_of(scale, low, high)
+        products = reciprocal_of(scale, low, high) if step.name == "q" and self._fused else None
         before = zero_point if "before" in step.name else 0
         if products is not None:
             x = self._clip(self.x, low * scale, high * scale)
-            quotient = self._number_or_zero(fma(x, self._const(products[0]), x * self._const(products[1])))
+            quotient = self._number_or_zero(self._fma(x, self._const(products[0]), x * self._const(products[1])))
         else:
             factor = self._const(float(np.float32(1) / np.float32(scale)))
             divided = self.x * factor if "reciprocal" in step.name else self.x / self._const(scale)
@@ -120,9 +123,8 @@ class Vector:
 
         The quotient is a product and what it lacks: rounded as a quotient, of any number whose own part of the sum counts.
         """
-        clipped, sixth = self._clip(self.x, -3.0, 3.0), self._const(1 / 6)
-        product = self._named(clipped * sixth)
-        quotient = fma(fma(product, self._const(-6), clipped), sixth, product)
+        clipped = self._clip(self.x, -3.0, 3.0)
+        quotient = self._quotient(clipped, self._const(6), self._const(1 / 6))
         return fence(self.x * (quotient + self._const(0.5)))
 
     def _tanh(self) -> Any:
@@ -136,16 +138,15 @@ class Vector:
         beyond = self._named(a + self._const(4))
         inverse = self._named(self._const(1) / beyond)
         tail = self._named(self._polynomial(self._named((a - self._const(4)) * inverse), _TAIL))
-        factor = self._named(tail * inverse)
-        factor = fma(fma(-factor, beyond, tail), inverse, factor)  # as a quotient would be
+        factor = self._quotient(tail, beyond, inverse)
         # -a*a = 2*n*log(2) + r, the square in an fma: half of the last bit of 210 is more than 4e-7.
         shift = self._const(ROUND + UP)
-        rounded = self._named(fma(a * self._const(-0.5 / log(2)), a, shift))
+        rounded = self._named(self._fma(a * self._const(-0.5 / log(2)), a, shift))
         n = self._named(rounded - shift)
-        high = fma(-a, a, n * self._const(-2 * _LOG2_HIGH))
-        r = self._named(fma(n, self._const(-2 * _LOG2_LOW), high))
+        high = self._rounded_once(-a, a, n * self._const(-2 * _LOG2_HIGH))
+        r = self._named(self._fma(n, self._const(-2 * _LOG2_LOW), high))
         power = self._scaled(factor * self._polynomial(r, _EXP_HALF), rounded)
-        return fma(a * power, self._const(-DOWN), self._positive())
+        return self._fma(a * power, self._const(-DOWN), self._positive())
 
     def _gelu_tanh(self) -> Any:
         """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x), summed in two parts."""
@@ -153,19 +154,20 @@ class Vector:
         x = self._clip(self.x, LEAST_GELU_TANH, MOST_GELU_TANH)
         square = self._named(x * x)
         product = self._named(c3 * square)
-        low = fma(c3, square, -product) + fma(c3, fma(x, x, -square), fma(c3_low, square, c1_low))
+        beyond = self._fma(c3, self._rounded_once(x, x, -square), self._fma(c3_low, square, c1_low))
+        low = self._rounded_once(c3, square, -product) + beyond
         # Both parts are taken, since the larger depends on x: the rounding error of each (Knuth's two-sum).
         total = self._named(c1 + product)
         part = self._named(total - c1)
         low = self._named(low + ((c1 - (total - part)) + (product - part)))
         high = self._named(x * total)
-        return self._gated(x, LEAST_GELU_TANH, high, fma(x, total, -high) + x * low)
+        return self._gated(x, LEAST_GELU_TANH, high, self._rounded_once(x, total, -high) + x * low)
 
     def _gated(self, clipped: Any, least: float, high: Any, low: Any = None) -> Any:
         """Return ``x / (1 + e**-(high + low))``, `clipped` being x within `least` and what makes the gate 1."""
         denominator = self._exp(-high, -LESS, low) + self._const(2.0**-LESS)
         beyond = tirx.Select(self.x < self._const(least), self._negative_zero(), self.x - clipped)
-        return fma(clipped / denominator, self._const(2.0**-LESS), beyond)
+        return self._fma(clipped / denominator, self._const(2.0**-LESS), beyond)
 
     def _exp(self, x: Any, up: int, low: Any = None) -> Any:
         """Return ``e**(x - low) * 2**up``, which must be a normal number; `low` is less than the last bit of x."""
@@ -180,19 +182,19 @@ class Vector:
         """Return ``e**x - 1``, x from -18 to 19 or so."""
         r, n = self._reduced(x)
         scale = self._named(self._number((self._bits(n) << self._integer(23)) + self._integer(127 << 23)))
-        return fma(scale, self._expm1_small(r), scale - self._const(1))
+        return self._fma(scale, self._expm1_small(r), scale - self._const(1))
 
     def _reduced(self, x: Any, low: Any = None, up: int = 0) -> tuple[Any, Any]:
         """Return r, at most half of log(2), with x - low = n*log(2) + r, and a number whose last bits are those of n + up."""
         x, shift = self._named(x), self._const(ROUND + up)
         # The last bit of so large a number is 1.
-        rounded = self._named(fma(x, self._const(1.4426950408889634), shift))
+        rounded = self._named(self._fma(x, self._const(1.4426950408889634), shift))
         n = self._named(rounded - shift)
-        high = fma(n, self._const(-_LOG2_HIGH), x)
-        return self._named(fma(n, self._const(-_LOG2_LOW), high if low is None else high - low)), rounded
+        high = self._fma(n, self._const(-_LOG2_HIGH), x)
+        return self._named(self._fma(n, self._const(-_LOG2_LOW), high if low is None else high - low)), rounded
 
     def _expm1_small(self, r: Any) -> Any:
-        return fma(r * r, self._polynomial(r, _EXPM1), r)
+        return self._fma(r * r, self._polynomial(r, _EXPM1), r)
 
     def _polynomial(self, x: Any, coefficients: Sequence[float]) -> Any:
         """Return a polynomial, the highest coefficient first: Horner's rule in x*x of pairs, which do not wait for each other.
@@ -201,11 +203,29 @@ class Vector:
         """
         *rest, last = map(self._const, coefficients)
         square, rest = self._named(x * x), rest[::-1]
-        pairs = [fma(high, x, low) for low, high in zip(rest[::2], rest[1::2], strict=False)]
+        pairs = [self._fma(high, x, low) for low, high in zip(rest[::2], rest[1::2], strict=False)]
         total = rest[-1] if len(rest) % 2 else pairs.pop()
         for pair in reversed(pairs):
-            total = fma(total, square, pair)
-        return fma(total, x, last)
+            total = self._fma(total, square, pair)
+        return self._fma(total, x, last)
+
+    def _fma(self, a: Any, b: Any, c: Any) -> Any:
+        """Return ``a * b + c``, rounded once where that is one operation."""
+        return fma(a, b, c) if self._fused else tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fmuladd", a, b, c)
+
+    def _rounded_once(self, a: Any, b: Any, c: Any) -> Any:
+        """Return ``a * b + c`` as if rounded once: in f64 the product is exact."""
+        if self._fused:
+            return fma(a, b, c)
+        wide, dtype = self._type("float64"), a.ty.dtype
+        return tirx.Cast(dtype, tirx.Cast(wide, a) * tirx.Cast(wide, b) + tirx.Cast(wide, c))
+
+    def _quotient(self, x: Any, divisor: Any, inverse: Any) -> Any:
+        """Return ``x / divisor``: rounded as a quotient, of the rounded reciprocal, by a product and what it lacks."""
+        if not self._fused:
+            return x / divisor
+        product = self._named(x * inverse)
+        return fma(fma(-product, divisor, x), inverse, product)
 
     def _bits(self, x: Any) -> Any:
         return tirx.reinterpret(self._type("int32"), x)
@@ -227,7 +247,7 @@ class Vector:
 
     def _negative_zero(self) -> Any:
         """Return ``x * 0`` of an x below 0: -0, but of minus infinity, whose products with a gate of 0 are none, not a number."""
-        return fma(self.x, self._const(0), self._const(-0.0))
+        return self._fma(self.x, self._const(0), self._const(-0.0))
 
     def _clip(self, x: Any, low: float, high: float) -> Any:
         """Return x within bounds; not a number stays that, which TVM's max and min do not promise."""
@@ -264,7 +284,7 @@ class Vector:
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
-    """Return ``a * b + c`` rounded once: every CPU that kernels are built for has the instruction."""
+    """Return ``a * b + c`` rounded once: an instruction of every CPU that kernels are built for, but a call for each lane of WebAssembly's."""
     return tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fma", a, b, c)
 
 
