@@ -31,9 +31,19 @@ from tvmconv.isa.machine import model_name
 from .browser import CHROMIUM, visit
 from .models import NETWORKS
 from .onnx_networks import SHIPPED, write_model
+from .zoo_contenders import MODELS, ONNXRUNTIME
+from .zoo_files import Preparation, prepare
+from .zoo_networks import NETWORKS as ZOO
 
 PACKAGE = "onnxruntime-web"
-DEFAULT = ("mobilenet_v3_large", "resnet50", "efficientnet_b0", "unet", "detector")
+DEFAULT = (
+    "mobilenet_v3_large",
+    "resnet18",
+    "efficientnet_lite0",
+    "efficientnet_b0",
+    "lraspp_mobilenet_v3_large",
+    "detector",
+)
 ROUNDS = 3
 LIBRARIES = ("ours", "onnxruntime")
 _CODE = {"ours": "model-relaxed-threads.wasm", "onnxruntime": "ort-wasm-simd-threaded.wasm"}
@@ -43,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Time networks; return 1 if one could not be."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.web", description=__doc__)
     parser.add_argument(
-        "networks", nargs="*", help=f"of {', '.join((*NETWORKS, *SHIPPED))}; default: {' '.join(DEFAULT)}"
+        "networks", nargs="*", help=f"of {', '.join(sorted({*NETWORKS, *SHIPPED, *ZOO}))}; default: {' '.join(DEFAULT)}"
     )
     parser.add_argument("--peer", type=Path, help=f"folder of the unpacked package {PACKAGE}; default: npm fetches it")
     parser.add_argument("--folder", type=Path, help="keeps what was compiled for another run")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each in each round, default %(default)s")
-    parser.add_argument("--threads", type=int, default=1, help="default %(default)s")
+    parser.add_argument("--threads", type=int, nargs="+", default=(1, 2), help="default: 1 2")
     arguments = parser.parse_args(argv)
-    rows = []
+    rows, ratios = [], {threads: [] for threads in arguments.threads}
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = arguments.folder or Path(temporary)
@@ -58,15 +68,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             browser = subprocess.run(
                 [str(CHROMIUM), "--version"], capture_output=True, text=True, check=True
             ).stdout.strip()
-            print(f"{model_name()}, {browser}, {PACKAGE} {version}, {arguments.threads} threads", file=sys.stderr)
+            print(f"{model_name()}, {browser}, {PACKAGE} {version}", file=sys.stderr)
             for name in arguments.networks or DEFAULT:
                 _make_ready(name, folder / name)
-                rows.append((name, *_race(folder, name, arguments.seconds, arguments.threads)))
+                for threads in arguments.threads:
+                    row, ratio = _race(folder, name, arguments.seconds, threads)
+                    ratios[threads].append(ratio)
+                    rows.append((name, str(threads), *row, f"{ratio:.2f}"))
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    names = ("network", *(f"{each}{what}" for each in LIBRARIES for what in ("", ", first", ", KB")), "ratio")
+    names = (
+        "network",
+        "threads",
+        *(f"{each}{what}" for each in LIBRARIES for what in ("", ", first", ", KB")),
+        "ratio",
+    )
     print_table(names, rows)
+    for threads, found in ratios.items():
+        print(f"{threads} threads: mean ratio {np.exp(np.log(found).mean()):.2f}, least {min(found):.2f}")
     return 0
 
 
@@ -93,14 +113,17 @@ def _make_ready(name: str, folder: Path) -> None:
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        write_model(name, Path(temporary))
-        model = Path(temporary) / "model.onnx"
+        if name in ZOO and name not in NETWORKS:
+            prepare(Preparation(name, "f32", temporary, (ONNXRUNTIME,)))
+        else:
+            write_model(name, Path(temporary))
+        model = Path(temporary) / MODELS[ONNXRUNTIME]
         if cli.main(["compile", str(model), "--format", "web", "-o", str(folder)]):
             raise SourceError(f"{name} was not compiled")
         shutil.copy(model, folder)
 
 
-def _race(folder: Path, name: str, seconds: float, threads: int) -> tuple[str, ...]:
+def _race(folder: Path, name: str, seconds: float, threads: int) -> tuple[list[str], float]:
     graph = onnx.load(folder / name / "model.onnx").graph
     shape = [axis.dim_value for axis in graph.input[0].type.tensor_type.shape.dim]
     given = {
@@ -128,7 +151,7 @@ def _race(folder: Path, name: str, seconds: float, threads: int) -> tuple[str, .
             f"{first:.0f}",
             _size(folder / (name if library == "ours" else library) / _CODE[library]),
         ]
-    return *row, f"{least['onnxruntime'] / least['ours']:.2f}"
+    return row, least["onnxruntime"] / least["ours"]
 
 
 def _size(file: Path) -> str:

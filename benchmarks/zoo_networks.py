@@ -162,6 +162,7 @@ NETWORKS: dict[str, Network] = {
     "lraspp_mobilenet_v3_large": _vision("lraspp_mobilenet_v3_large", 224, "segmentation"),
     # timm
     "levit_128s": _timm("levit_128s"),
+    "efficientnet_lite0": _timm("efficientnet_lite0"),
     "mixnet_s": _timm("mixnet_s"),
     "mobileone_s0": _timm("mobileone_s0"),
     "fastvit_t8": _timm("fastvit_t8", 256),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -18,6 +19,9 @@ from onnx import helper
 from tvmconv import cli
 from tvmconv.building.builder import build
 from tvmconv.errors import InputError, VerificationError
+from tvmconv.exporting import web_exporter
+from tvmconv.lowering.cpu.stack import STACK_BYTES
+from tvmconv.platforms.web import PLATFORM
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.runtime.kernel_object import custom_sections, with_custom_section
 from tvmconv.runtime.networks.tensors import random_arrays, tensors_of
@@ -198,3 +202,10 @@ def test_custom_sections_come_back(size: int) -> None:
 def test_other_inputs_are_named(folder: Path) -> None:
     with pytest.raises(InputError, match="the network takes"):
         run_web(folder, {"strange": np.zeros(3, np.float32)}, PLAIN)
+
+
+def test_stacks_hold_what_two_functions_keep_there() -> None:
+    """A kernel's loop is a function that its function calls; each thread's stack is as large as the module's own."""
+    (size,) = re.findall(r"stack-size=(\d+)", " ".join(PLATFORM.link_flags))
+    assert int(size) > 2 * STACK_BYTES
+    assert f"const STACK = {size}," in (Path(web_exporter.__file__).with_name("web") / "model.js").read_text()

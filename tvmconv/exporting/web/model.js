@@ -21,7 +21,7 @@ const PROBES = {
 const has = (feature) => WebAssembly.validate(new Uint8Array(PROBES[feature]));
 
 /* Bytes of a thread's stack, and pages of 64 KB: those that a module begins with, and the most that one may say. */
-const STACK = 262144, FIRST_PAGES = 256, MOST_PAGES = 65535;
+const STACK = 2097152, FIRST_PAGES = 256, MOST_PAGES = 65535;
 const inNode = globalThis.process?.versions?.node !== undefined;
 
 /** Loads the network whose files are in a folder, by default that of this script, with as many threads as there are processors, or given

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..platform import Platform, Threaded
 
-# The stack lies first: one that is too small then ends in an error, and not in other data.
+# The stack, as large as that of threads of a library for C, lies first: one that is too small then ends in an error, and not in other data.
 _LINK_FLAGS = (
     "-mexec-model=reactor",
     "-O2",
@@ -15,7 +15,7 @@ _LINK_FLAGS = (
     "-Wl,--strip-debug",
     "-Wl,--gc-sections",
     "-Wl,--fatal-warnings",
-    "-Wl,-z,stack-size=262144",
+    "-Wl,-z,stack-size=2097152",
 )
 # Flags for a module whose memory is the page's, with as many addresses as there are.
 _THREADED_FLAGS = (

@@ -66,7 +66,11 @@ while (words[at]) {
   }
   const call = exports[`__tvm_ffi_${name}`];
   if (!call) fail(`the library has no __tvm_ffi_${name}`);
-  if (call(0, args, count, args + 16 * count) !== 0) fail(`${name} ${text(exports.tvmconv_raised() >>> 0)}`);
+  try {
+    if (call(0, args, count, args + 16 * count) !== 0) fail(`${name} ${text(exports.tvmconv_raised() >>> 0)}`);
+  } catch (error) {
+    fail(`${name} ${error}`); /* a trap */
+  }
   for (const [file, data, size] of arrays)
     if (bytes().subarray(data + size, data + size + GUARD).some((each) => each !== 0xa5)) fail(`${name} wrote beyond ${file}`);
   const [file, data, size] = arrays[count - 1];
