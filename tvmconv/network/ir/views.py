@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import relax
 
-from .constants import integers, static_shape
+from .constants import integers
 from .graph import Graph, scalar
 from .moves import RESHAPES, order_of
 
@@ -51,9 +51,9 @@ class View:
         return tuple(prod(extent for extent, _ in axis) for axis in self.axes)
 
 
-def whole(expr: Any) -> View | None:
-    """Return all of a tensor; None: its shape is not fixed, or it has no elements."""
-    shape = static_shape(expr.ty)
+def whole(expr: Any, graph: Graph) -> View | None:
+    """Return all of a tensor; None: its shape is not known, or it has no elements."""
+    shape = graph.shape(expr)
     return None if shape is None or 0 in shape else View(expr, 0, dense(shape))
 
 
@@ -67,14 +67,14 @@ def sources(expr: Any, graph: Graph, scaled: bool = False) -> list[View]:
 
     With `scaled` also of what a number multiplies.
     """
-    itself, value = whole(expr), graph.values.get(expr) if isinstance(expr, relax.Var) else None
+    itself, value = whole(expr, graph), graph.values.get(expr) if isinstance(expr, relax.Var) else None
     if itself is None:
         return []
     moved: list[View | None] = []
     if isinstance(value, relax.TupleGetItem):
         call = graph.call(value.tuple_value, "relax.split")
         if call is not None:
-            moved = [_part(call, value.index, view) for view in sources(call.args[0], graph, scaled)]
+            moved = [_part(call, value.index, view, graph) for view in sources(call.args[0], graph, scaled)]
     else:
         call = graph.call(expr) if isinstance(expr, relax.Var) else None
         if call is not None and call.op.name in {*RESHAPES, *_MOVED}:
@@ -88,7 +88,7 @@ def _multiply(call: relax.Call, graph: Graph) -> Iterator[View]:
     """Yield what a number multiplies, or divides, as views with a factor."""
     for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
         number = factor_of(call, place, graph)
-        if number is not None and static_shape(call.ty) == static_shape(call.args[place].ty):
+        if number is not None and graph.shape(call) == graph.shape(call.args[place]):
             for view in sources(call.args[place], graph, scaled=True):
                 if isfinite(factor := view.factor * number):
                     yield replace(view, factor=factor)
@@ -116,7 +116,7 @@ def factor_of(call: relax.Call, place: int, graph: Graph) -> float | None:
 
 def moved_by(call: relax.Call, view: View, graph: Graph) -> View | None:
     """Return what an operator makes of a view of its first argument; None: it computes, or no view is that."""
-    shape, name = static_shape(call.ty), call.op.name
+    shape, name = graph.shape(call), call.op.name
     if shape is None or 0 in shape:
         return None
     if name in RESHAPES:
@@ -137,7 +137,7 @@ def _convert(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 
 def _broadcast(call: relax.Call, view: View, graph: Graph) -> View | None:
-    shape = static_shape(call.ty) or ()
+    shape = graph.shape(call) or ()
     given = (((),) * (len(shape) - len(view.axes))) + view.axes
     axes = (axis or (((size, 0),) if size > 1 else ()) for axis, size in zip(given, shape, strict=True))
     return replace(view, axes=tuple(axes))
@@ -158,7 +158,7 @@ def _take(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 
 def _slice_axes(call: relax.Call, view: View, graph: Graph) -> View | None:
-    shape = static_shape(call.ty) or ()
+    shape = graph.shape(call) or ()
     given = [integers(arg) for arg in call.args[1:]]
     if len(given) < 3 or any(each is None for each in given):
         return None
@@ -174,10 +174,10 @@ def _slice_axes(call: relax.Call, view: View, graph: Graph) -> View | None:
     return made
 
 
-def _part(call: relax.Call, index: int, view: View) -> View | None:
+def _part(call: relax.Call, index: int, view: View, graph: Graph) -> View | None:
     """Return a part of what is split."""
     axis = int(call.attrs.axis) % len(view.axes)
-    sizes = [(static_shape(each) or ())[axis] for each in call.ty.fields]
+    sizes = [(graph.extents(each) or ())[axis] for each in call.ty.fields]
     return _slice(view, axis, sum(sizes[:index]), sizes[index], 1)
 
 
@@ -221,6 +221,8 @@ def _regroup(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...
         axis: list[Factor] = []
         wanted = size
         while wanted > 1:
+            if not left:
+                return None
             extent, stride = left.pop(0)
             if wanted % extent and extent % wanted:
                 return None

@@ -17,7 +17,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
-from ..ir.constants import constant, static_shape
+from ..ir.constants import constant
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function, tidy
 from ..ir.views import FLOATS, Axis, Row, View, align, dense, joined_rows, merge_rows, moved_by, sources, whole
@@ -81,7 +81,7 @@ class _Attending(Rebinding):
         array = constant(expr)
         if array is not None:
             return relax.const(array.view(np.uint16), "uint16")
-        return self.builder_.emit(relax.op.memory.view(expr, static_shape(expr.ty), "uint16"))
+        return self.builder_.emit(relax.op.memory.view(expr, graph.shape(expr), "uint16"))
 
 
 def _call(*given: Any) -> te.Tensor:
@@ -97,7 +97,7 @@ def _call(*given: Any) -> te.Tensor:
 def _find(variable: relax.Var, graph: Graph) -> _Found | None:
     """Return the attention whose last product a variable is."""
     call = graph.call(variable, MATMUL)
-    if call is None or str(call.ty.dtype) not in FLOATS or not static_shape(call.ty):
+    if call is None or str(call.ty.dtype) not in FLOATS or not graph.shape(call):
         return None
     for place in (0, 1):
         shares = shares_of(call.args[place], graph)
@@ -111,7 +111,7 @@ def _find(variable: relax.Var, graph: Graph) -> _Found | None:
 
 def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, View]]:
     """Return variables that are a product moved, as views of it, the last first; then itself."""
-    view, chain = whole(variable), []
+    view, chain = whole(variable, graph), []
     while view is not None:
         chain.append((variable, view))
         readers = graph.readers(variable)
@@ -126,8 +126,8 @@ def _attention(
     product: relax.Call, place: int, shares: Scores, output: relax.Var, made: View, graph: Graph
 ) -> _Found | None:
     """Return the attention of a product, whose shares are its first argument or its second, written as `output` has it."""
-    first, view, shape = shares.product, shares.view, static_shape(product.ty) or ()
-    *_, rows, columns = static_shape(first.ty) or ()
+    first, view, shape = shares.product, shares.view, graph.shape(product) or ()
+    *_, rows, columns = graph.shape(first) or ()
     keys_second = columns > 1 and shares.keys[1] == 1  # they are the columns of the first product
     query_axis, key_axis = _axis(rows, columns), _axis(columns, 1)
     if not keys_second:
@@ -214,7 +214,7 @@ def _operand(
     scores
         Those of the axes of the product; absent: it is the scores.
     """
-    shape = static_shape(product.ty) or ()
+    shape = graph.shape(product) or ()
     batch = (dense(shape) if scores is None else scores)[:-2]
     # The depth of scores lies within, as the columns of the first operand and the rows of the second do; of values it is the keys.
     own = -2 if (place == 0) == (scores is None) else -1
@@ -240,7 +240,7 @@ def _write(
     pairs = [*zip(axes[:-2], scores.axes[:-2], strict=True), (of_queries, query_axis)]
     rows = [align({_PRODUCT: axis, SCORES: score}) for axis, score in pairs]
     rows.append([(extent, {_PRODUCT: stride}) for extent, stride in of_width])
-    there = zip(made.axes, dense(static_shape(output.ty) or ()), strict=True)
+    there = zip(made.axes, dense(graph.shape(output) or ()), strict=True)
     moved = [align({_PRODUCT: axis, _OUTPUT: own}) for axis, own in there]
     if any(each is None for each in (*rows, *moved)):
         return None
