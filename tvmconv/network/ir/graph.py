@@ -82,12 +82,8 @@ class Graph:
         return value if name in ("", value.op.name) else None
 
     def shape(self, expr: Any) -> tuple[int, ...] | None:
-        """Return a value's extents, numbers or what stands for those that calls give; None: they are not known."""
-        return self.extents(expr.ty)
-
-    def extents(self, type_: Any) -> tuple[int, ...] | None:
-        """Return the same of a type."""
-        return self._stand_ins.shape(type_)
+        """Return the extents of a value, or type, numbers or what stands for those that calls give; None: they are not known."""
+        return self._stand_ins.shape(getattr(expr, "ty", expr))
 
     def array(self, expr: Any) -> npt.NDArray[Any] | None:
         """Return the numbers of a constant, or of a variable bound to one; None: they are not fixed."""

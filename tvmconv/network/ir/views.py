@@ -16,6 +16,7 @@ from tvm import relax
 from .constants import integers
 from .graph import Graph, scalar
 from .moves import RESHAPES, order_of
+from .stand_ins import StandIn
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]
@@ -151,7 +152,7 @@ def _take(call: relax.Call, view: View, graph: Graph) -> View | None:
     axis = int(call.attrs.axis) % len(view.axes)
     size = view.shape[axis]
     at = int(index) + size * (index < 0 and str(call.attrs.mode) == "fast")
-    if not 0 <= at < size:
+    if not 0 <= at < size or (isinstance(size, StandIn) and index not in (0, -1)):
         return None
     cut = _slice(view, axis, at, 1, 1)
     return None if cut is None else replace(cut, axes=(*cut.axes[:axis], *cut.axes[axis + 1 :]))
@@ -159,16 +160,16 @@ def _take(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 def _slice_axes(call: relax.Call, view: View, graph: Graph) -> View | None:
     shape = graph.shape(call) or ()
-    given = [integers(arg) for arg in call.args[1:]]
-    if len(given) < 3 or any(each is None for each in given):
+    given = [integers(arg) for arg in (*call.args[1:3], *call.args[4:])]
+    if len(call.args) < 4 or any(each is None for each in given):
         return None
-    axes, starts, _, *steps = (each or [] for each in given)
+    axes, starts, *steps = (each or [] for each in given)
     made: View | None = view
     for number, (axis, start) in enumerate(zip(axes, starts, strict=True)):
         axis, step = axis % len(shape), steps[0][number] if steps else 1
         size = view.shape[axis]
         start = min(max(start + size * (start < 0), 0), size)
-        if made is None or step < 1:
+        if made is None or step < 1 or isinstance(start, StandIn):  # which may lie before the first
             return None
         made = _slice(made, axis, start, shape[axis], step)
     return made
@@ -177,7 +178,7 @@ def _slice_axes(call: relax.Call, view: View, graph: Graph) -> View | None:
 def _part(call: relax.Call, index: int, view: View, graph: Graph) -> View | None:
     """Return a part of what is split."""
     axis = int(call.attrs.axis) % len(view.axes)
-    sizes = [(graph.extents(each) or ())[axis] for each in call.ty.fields]
+    sizes = [(graph.shape(each) or ())[axis] for each in call.ty.fields]
     return _slice(view, axis, sum(sizes[:index]), sizes[index], 1)
 
 
