@@ -15,7 +15,8 @@ from test_network_integers import Chains
 from tvmconv import cli
 from tvmconv.network.compile import build
 from tvmconv.network.operators import quantize
-from tvmconv.network.read.onnx import quantized, quantized_operators
+from tvmconv.network.read import quantized
+from tvmconv.network.read.onnx import quantized_operators
 from tvmconv.network.read.onnx.compare_quantized import find_wrong_quantizers, with_quantized
 from tvmconv.network.read.onnx.reader import as_relax, fix_shapes
 from tvmconv.runtime.networks.network import load_network

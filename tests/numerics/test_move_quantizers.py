@@ -53,6 +53,8 @@ MOVES: dict[str, Between] = {
     "pad": lambda chains, x: chains.node("Pad", x, chains.const(np.array([0, 0, 1, 2, 0, 0, 0, 1]))),
     "concat": lambda chains, x: chains.node("Concat", x, chains.node("MaxPool", x, kernel_shape=[1, 1]), axis=2),
     "flatten": lambda chains, x: chains.node("Flatten", x),
+    "relu": lambda chains, x: chains.node("Relu", x),
+    "clip": lambda chains, x: chains.node("Clip", x, *(chains.const(np.float32(bound)) for bound in (-0.7, 0.8))),
 }
 # Those that compute.
 AVERAGES: dict[str, Between] = {
@@ -87,7 +89,9 @@ def answers(source: str, folder: Path) -> tuple[dict[str, np.ndarray], dict[str,
     build(as_relax(with_quantized(model, {}), source), folder / "network.so")
     network, rng = load_network(folder / "network.so"), np.random.default_rng(5)
     arrays = {
-        each.name: rng.integers(np.iinfo(each.numpy).min, np.iinfo(each.numpy).max, each.shape, each.numpy, True)
+        each.name: rng.standard_normal(each.shape).astype(each.numpy)
+        if each.numpy == np.float32
+        else rng.integers(np.iinfo(each.numpy).min, np.iinfo(each.numpy).max, each.shape, each.numpy, True)
         for each in network.inputs
     }
     return arrays, network(**arrays)
@@ -135,4 +139,18 @@ def test_quantizers_go_up_to_what_they_round(tmp_path: Path) -> None:
     source = chains.save(tmp_path)
     (row,) = report(use_kernels(read_onnx(source)))
     assert row.signature.endswith("u8s8u8-zx100-scale-q_0.07_90")
+    assert find_wrong_quantizers(fix_shapes(source), *answers(source, tmp_path)) == []
+
+
+def test_channels_have_their_scales_in_either_layout(tmp_path: Path) -> None:
+    """As many channels as rows: between convolutions, whose data are channels last."""
+    chains, rng = Chains(), np.random.default_rng(0)
+    scales, zeros = (np.array(each) for each in ([0.01, 0.02, 0.05, 0.1], [10, 100, 128, 3]))
+    numbers = [chains.const(scales.astype(np.float32)), chains.const(zeros.astype(np.uint8))]
+    weights = [chains.const(rng.standard_normal((4, 4, 3, 3)).astype(np.float32)) for _ in range(2)]
+    x = chains.node("Conv", chains.input([1, 4, 4, 4]), weights[0], pads=[1] * 4)
+    for name in ("QuantizeLinear", "DequantizeLinear"):
+        x = chains.node(name, x, *numbers, axis=1)
+    chains.output(chains.node("Conv", x, weights[1], pads=[1] * 4))
+    source = chains.save(tmp_path)
     assert find_wrong_quantizers(fix_shapes(source), *answers(source, tmp_path)) == []

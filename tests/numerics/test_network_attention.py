@@ -285,3 +285,55 @@ def test_what_stays_several_operators(tmp_path: Path) -> None:
     }
     functions = check(cases, tmp_path)
     assert "attention" not in functions
+
+
+def test_free_extents(tmp_path: Path) -> None:
+    """Batch, queries and keys of any number, axes in any order, masks beside them: one call for all sizes."""
+    from torch.export import Dim
+
+    rng = np.random.default_rng(7)
+    free = {3: Dim("batch", min=2, max=9), 17: Dim("queries", min=2), 37: Dim("keys", min=2)}
+    orders = [tuple(int(axis) for axis in rng.permutation(4)) for _ in range(4)]
+    back = [np.argsort(order).tolist() for order in orders]
+    masked = spelled(0.3, mask=lambda s, m, n: (s + m).masked_fill(n[:, None, None], -INF))
+
+    def moved(*x: Any) -> Any:
+        q, k, v = (each.permute(order) for each, order in zip(x, back[:3], strict=True))
+        return spelled(0.25)(q, k, v).permute(orders[3])
+
+    def kinds(batch: int, queries: int, keys: int) -> dict[str, Case]:
+        shapes = [(batch, 2, queries, 12), (batch, 2, keys, 12), (batch, 2, keys, 5)]
+        q, k, v = (r(*each) for each in shapes)
+        ends = torch.arange(keys) > torch.arange(batch)[:, None]
+        lying = [r(*(shape[axis] for axis in order)) for shape, order in zip(shapes, orders[:3], strict=True)]
+        lines = r(batch, queries, 3 * 2 * 8)
+        return {
+            "tokens": (lambda x: together(F.scaled_dot_product_attention(*heads(x, 2, 8))), (lines,)),
+            "masked": (masked, (q, k, v, r(queries, keys), ends)),
+            "moved": (moved, tuple(lying)),
+            "slices": (lambda q, k, v: spelled()(q[:, 1:], k[:, :1], v[:, -1:]), (q, k, v)),
+            "of channels": (lambda x: keys_first(*heads(x, 2, 8)), (lines,)),
+        }
+
+    def given(*sizes: int) -> tuple[Any, ...]:
+        torch.manual_seed(8)
+        return tuple(each for _, inputs in kinds(*sizes).values() for each in inputs)
+
+    module, example = Several(kinds(*free)).eval(), given(*free)
+    shapes = tuple({axis: free[size] for axis, size in enumerate(each.shape) if size in free} for each in example)
+    build(
+        read_torch(torch.export.export(module, example, strict=False, dynamic_shapes=(shapes,))), tmp_path / "free.so"
+    )
+    network = load_network(tmp_path / "free.so")
+    steps = [each["function"].rstrip("0123456789") for each in network.description["steps"]]
+    assert steps.count("attention") == len(module.cases)
+    assert not {"softmax", "matmul"} & set(steps)
+    names = [each["name"] for each in network.description["inputs"]]
+    for sizes in ((2, 2, 2), (3, 5, 200), (2, 97, 31)):
+        of_size = given(*sizes)
+        made = network(**{name: each.numpy() for name, each in zip(names, of_size, strict=True)})
+        left = list(of_size)
+        for (name, (compute, inputs)), found in zip(kinds(*sizes).items(), made.values(), strict=True):
+            own = [left.pop(0) for _ in inputs]
+            right = compute(*(each.double() if each.is_floating_point() else each for each in own)).numpy()
+            assert np.abs(found - right).max() / np.abs(right).max() < 3e-6, (name, sizes)

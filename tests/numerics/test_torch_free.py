@@ -195,3 +195,36 @@ def test_what_does_not_fit(detector: Any) -> None:
     for wrong in ({"image": {4: H}}, {"x": {2: H}}, ({2: H}, None)):
         with pytest.raises(InputError, match=r"dynamic_shapes.* give what torch.export.export takes"):
             tvmconv.torch.compile(detector, image(1, 3, 16, 16), dynamic_shapes=wrong, progress=None)
+
+
+def test_products_of_two_tensors() -> None:
+    """Rows, terms and columns of any number, batches of either or both, narrow and wide: sums of integers are exact."""
+    t, s = Dim("t", min=2, max=600), Dim("s", min=2, max=600)
+    kinds: list[tuple[Any, Any]] = [
+        ((t, 7), (7, s)), ((2, 3, t, 5), (2, 3, 5, t)), ((4, 9, t), (4, t, 33)), ((t, s), (s, t)), ((3, 1, 40), (40, t)),
+        ((1, 2, t, 6), (5, 1, 6, s)), ((t, 4, 3), (t, 3, 4)), ((6, t), (2, t, 17)),
+    ]  # fmt: skip
+
+    class Products(nn.Module):
+        def forward(self, *given: Any) -> Any:
+            return tuple(left @ right for left, right in zip(given[::2], given[1::2], strict=True))
+
+    def given(**sizes: int) -> tuple[Any, ...]:
+        shapes = [
+            [sizes.get(getattr(axis, "__name__", ""), axis) for axis in shape] for pair in kinds for shape in pair
+        ]
+        return tuple(torch.randint(-3, 4, shape).float() for shape in shapes)
+
+    dynamic = tuple(
+        {axis: size for axis, size in enumerate(shape) if size in (t, s)} for pair in kinds for shape in pair
+    )
+    for dtype in (torch.float32, torch.float16):
+        example = given(t=20, s=30)
+        fast = tvmconv.torch.compile(
+            Products().eval(), tuple(each.to(dtype) for each in example), dynamic_shapes=(dynamic,), progress=None
+        )
+        for rows, columns in ((2, 3), (16, 15), (97, 33), (300, 5), (31, 599)):
+            arrays = given(t=rows, s=columns)
+            made = fast(*(each.to(dtype) for each in arrays))
+            for found, right in zip(made, Products()(*arrays), strict=True):
+                assert torch.equal(found, right.to(dtype))

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import InputError, SourceError, VerificationError, check_extra, last_line
+from ..errors import InputError, SourceError, TvmconvError, VerificationError, check_extra, last_line
 from ..family import Extent
 from ..frontends.shapes import Bucket
 
@@ -113,13 +113,18 @@ class _OnnxModel:
             path = Path(folder) / "network.so"
             build(as_relax(model, self._source), path, layout=self._layout)
             taken = load_network(path)(**arrays)
-        if wrong := find_wrong_quantizers(self._model, arrays, taken):
-            raise VerificationError(
-                f"{self._source}: {len(wrong)} quantizers or outputs are not what onnxruntime rounds there, given the same integers before:"
-                f" {'; '.join(wrong[:3])}. An operator before the first may be read wrongly; the convolutions alone can be built:"
-                f" tvmconv build {self._source}"
-            )
+        _check_quantizers(self._source, self.by, find_wrong_quantizers(self._model, arrays, taken))
         return [taken[each.name] for each in self._model.graph.output]
+
+
+def _check_quantizers(source: str, by: str, wrong: list[str]) -> None:
+    """Raise a VerificationError if quantizers round to something else than a library's."""
+    if wrong:
+        raise VerificationError(
+            f"{source}: {len(wrong)} quantizers or outputs are not what {by} rounds there, given the same integers before:"
+            f" {'; '.join(wrong[:3])}. An operator before the first may be read wrongly; the convolutions alone can be built:"
+            f" tvmconv build {source}"
+        )
 
 
 def _free_shapes(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]:
@@ -150,11 +155,14 @@ class _SavedProgram:
 
         self._program = load_program(arguments.model)
         self.module = read_torch(self._program)
+        self._source, self._layout = arguments.model, arguments.layout
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """Return PyTorch's outputs; bf16 as f32, which NumPy's arrays lack."""
+        """Return PyTorch's outputs, bf16 as f32, which NumPy's arrays lack; of a quantized program as those of a quantized ONNX file."""
         import torch
         from torch.utils import _pytree as pytree
+
+        from ..network.read.torch.compare_quantized import is_quantized
 
         tensors = [
             torch.from_numpy(each.view("int16")).view(torch.bfloat16)
@@ -167,9 +175,26 @@ class _SavedProgram:
             raise InputError(f"the program takes {len(signature)} tensors, the network {len(tensors)}")
         try:
             args, kwargs = pytree.tree_unflatten(tensors, self._program.call_spec.in_spec)
+            if is_quantized(self._program):
+                return self._quantized_answers(arrays, tensors)
             with torch.no_grad():
                 found = self._program.module()(*args, **kwargs)
+        except TvmconvError:
+            raise
         except Exception as error:
             raise InputError(f"PyTorch cannot run it on random inputs: {last_line(error)}") from error
         leaves = [each for each in pytree.tree_leaves(found) if isinstance(each, torch.Tensor)]
         return [(each.float() if each.dtype == torch.bfloat16 else each).numpy() for each in leaves]
+
+    def _quantized_answers(self, arrays: Mapping[str, Array], tensors: list[Any]) -> list[Array]:
+        from ..network.compile import build
+        from ..network.read.torch.compare_quantized import find_wrong_quantizers, with_quantized
+        from ..network.read.torch.reader import read_decomposed
+        from ..runtime.networks.network import load_network
+
+        with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+            path = Path(folder) / "network.so"
+            build(read_decomposed(with_quantized(self._program)), path, layout=self._layout)
+            taken = list(load_network(path)(**arrays).values())
+        _check_quantizers(self._source, self.by, find_wrong_quantizers(self._program, tensors, taken))
+        return taken[: len(self._program.graph.output_node().args[0])]

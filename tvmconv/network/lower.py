@@ -18,6 +18,7 @@ from ..version import __version__
 from .ir.constants import static_shape
 from .ir.extents import extents_of, input_shape, output_shape
 from .ir.graph import MAIN, OUTPUT_NAMES
+from .ir.quantizers import QUANTIZERS
 from .kernels.fix_others import fix_others
 from .operators.attention import with_attention
 from .operators.block_sums import by_blocks
@@ -87,6 +88,7 @@ _LEGALIZATIONS = (
     | SCANS
     | SORTS
     | {"relax.mean": mean_of, "relax.sum": sum_of, "relax.variance": variance_of}
+    | dict.fromkeys(QUANTIZERS, quantize)
     | {f"relax.nn.max_pool{rank}d": max_pool for rank in (1, 2, 3)}
     | {f"relax.nn.avg_pool{rank}d": mean_pool for rank in (1, 2, 3)}
     | {
@@ -97,7 +99,6 @@ _LEGALIZATIONS = (
         "relax.nn.rms_norm": rms_norm,
         "relax.nn.log_softmax": log_softmax,
         "relax.nn.softmax": softmax,
-        "relax.quantize": quantize,
         "relax.scatter_elements": scatter_elements,
         "relax.take": take,
     }

@@ -24,6 +24,7 @@ from .examples import DTYPES, cast, print_progress
 from .exporting import export
 from .flat import Flat, Structure, flatten_arguments, inverse, is_same
 from .free_axes import free_axes
+from .program_module import as_module
 from .rewritten import copied_model
 from .store import temporary
 
@@ -80,6 +81,7 @@ def compile(
     from ..network.compile import build
     from ..network.read.torch.reader import read_torch
 
+    model = as_module(model)
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if model.training:

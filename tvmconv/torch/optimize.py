@@ -21,6 +21,7 @@ from ..support.progress import Progress
 from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
 from .left import left_to_pytorch
+from .program_module import ProgramModule, as_module
 from .replacing import Replacing
 from .rewritten import copied_model
 from .store import Store, temporary
@@ -97,8 +98,7 @@ def optimize(
     BundleError
         If there is something else at `bundle`, or networks of another version.
     """
-    if isinstance(model, ExportedProgram):
-        model = _Program(model.module()).eval()
+    model = as_module(model)
     _check(model, dtype)
     store = Store(temporary() / "networks" if bundle is None else as_path("bundle", bundle))
     targets = (target,) if isinstance(target, str) else tuple(target)
@@ -133,23 +133,6 @@ def optimize(
         for weight in [*model.parameters()][-1:]:
             weakref.finalize(weight, trim).atexit = False
     return fast
-
-
-class _Program(nn.Module):  # type: ignore[misc]
-    """A graph, in a module whose calls can be answered by others: those of a graph are its code's."""
-
-    def __init__(self, graph: nn.Module) -> None:
-        super().__init__()
-        self.graph_module = graph
-
-    def eval(self) -> _Program:
-        """Programs are for inference or for training as they were exported, and refuse to be changed."""
-        self.training = False
-        return self
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the graph does."""
-        return self.graph_module(*args, **kwargs)
 
 
 def _check(model: Any, dtype: Any) -> None:
@@ -193,7 +176,7 @@ def _copy(model: nn.Module, examples: list[Arguments], dtype: Any) -> tuple[nn.M
             " hooks or closures that belong to the model, make them methods of its modules, or optimize it without them"
         ) from error
     if isinstance(fast, fx.GraphModule):
-        fast = _Program(fast).eval()
+        fast = ProgramModule(fast).eval()
     if dtype is None:
         return fast, examples
     fast = fast.to(dtype)

@@ -64,13 +64,13 @@ class Piece:
 
 
 def flat_graph(program: ExportedProgram) -> fx.GraphModule:
-    """Return a program as a graph that takes and gives tensors alone, and has as attributes its weights, and what is computed of them."""
+    """Return a program as a graph that takes and gives tensors alone, and has as attributes its weights, or what is computed of them."""
     module: Any = program.module()
     for node in list(module.graph.nodes):
         if node.op == "call_module":  # it checks what torch.export assumed of the arguments
             module.graph.erase_node(node)
     module.graph.set_codegen(fx.graph.CodeGen())
-    fold(module)
+    fold(module, dequantizes=False)
     return fx.GraphModule(module, module.graph)
 
 

@@ -14,6 +14,8 @@ from torch import fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from .nodes import name_of
+
 TYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 TYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
@@ -61,12 +63,16 @@ def _compute(
     return values, written
 
 
-def fold(module: fx.GraphModule) -> None:
-    """Put what a graph computes of its attributes alone into attributes."""
+def fold(module: fx.GraphModule, dequantizes: bool = True) -> None:
+    """Put what a graph computes of its attributes alone into attributes; integers, as pt2e has weights, stay such unless `dequantizes`."""
     reader = fx.Interpreter(module)
     attributes = {node: reader.fetch_attr(node.target) for node in module.graph.find_nodes(op="get_attr")}
     given = {node: value.detach() for node, value in attributes.items() if isinstance(value, torch.Tensor)}
     values = fixed_values(module.graph, given)
+    if not dequantizes:
+        for node in [each for each in values if each.op == "call_function"]:
+            if is_dequantizer(node) or not values.keys() >= set(node.all_input_nodes):
+                del values[node]
     for number, (node, value) in enumerate(values.items()):
         if node.op == "get_attr" or not isinstance(value, torch.Tensor) or all(user in values for user in node.users):
             continue
@@ -80,6 +86,11 @@ def fold(module: fx.GraphModule) -> None:
         if not node.users:
             module.graph.erase_node(node)
     module.recompile()
+
+
+def is_dequantizer(node: fx.Node) -> bool:
+    """Return whether a node gives the numbers of pt2e's integers."""
+    return name_of(node).startswith("dequantize_per_")
 
 
 def _writes(node: fx.Node) -> list[fx.Node]:

@@ -6,7 +6,7 @@
  */
 #define V NAME(F32)
 #define I NAME(I32)
-typedef float V __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+#include "tiles.h"
 typedef int32_t I __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t NAME(U16) __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 typedef uint8_t NAME(U8) __attribute__((vector_size(LANES), aligned(1), may_alias));
@@ -22,62 +22,10 @@ INLINE V NAME(greater)(V a, V b) {
 #endif
 }
 
-/* to[r][v] = to[r][v] * factor[v] + the sum over steps of a[r * row + k * step] * b[k][v]; without factor the sum alone. */
-INLINE void NAME(tile)(int rows, int vectors, const float* a, int64_t row, int64_t step, const float* b, int64_t steps,
-                       const V* factor, float* to) {
-  V sums[MOST_ROWS][2];
-#pragma GCC unroll 12
-  for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-    for (int v = 0; v < vectors; v++)
-      if (factor)
-        sums[r][v] = *(const V*)(to + (r * vectors + v) * LANES) * factor[v];
-      else
-        sums[r][v] = (V){};
-  const float* from[4] = {a, a + 3 * row, a + 6 * row, a + 9 * row}; /* of three rows each, as x86 can address */
-  for (int64_t k = 0; k < steps; k++) {
-    V by[2];
-#pragma GCC unroll 2
-    for (int v = 0; v < vectors; v++) by[v] = *(const V*)(b + v * LANES);
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) {
-      const float one = from[r / 3][r % 3 * row];
-#pragma GCC unroll 2
-      for (int v = 0; v < vectors; v++) sums[r][v] += one * by[v];
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < (rows + 2) / 3; i++) from[i] += step;
-    b += vectors * LANES;
-  }
-#pragma GCC unroll 12
-  for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-    for (int v = 0; v < vectors; v++) *(V*)(to + (r * vectors + v) * LANES) = sums[r][v];
-}
-
-/* The same of any number of rows, in tiles of like heights. */
-INLINE void NAME(product)(int vectors, const float* a, int64_t row, int64_t step, const float* b, int64_t steps, int64_t rows,
-                          const V* factor, float* to) {
-  const int64_t most = vectors == 2 ? MOST_TWO : MOST_ROWS;
-  for (int64_t tiles = (rows + most - 1) / most, height; tiles; tiles--, rows -= height) {
-    height = (rows + tiles - 1) / tiles;
-#define ROWS(n)                                                                                 \
-  case n:                                                                                       \
-    if (n <= (vectors == 2 ? MOST_TWO : MOST_ROWS)) NAME(tile)(n, vectors, a, row, step, b, steps, factor, to); \
-    break;
-    switch (height) {
-      ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12)
-    }
-#undef ROWS
-    a += height * row;
-    to += height * vectors * LANES;
-  }
-}
-
 #define PRODUCT(name, vectors, row, step)                                                                                     \
   static __attribute__((noinline)) void NAME(name)(const float* a, int64_t far, const float* b, int64_t steps, int64_t rows, \
                                                    const V* factor, float* to) {                                            \
-    NAME(product)(vectors, a, row, step, b, steps, rows, factor, to);                                                       \
+    NAME(product)(vectors, a, row, step, b, (vectors) * LANES, steps, rows, factor, to, (vectors) * LANES);                 \
   }
 PRODUCT(two_by_step, 2, far, 1)
 PRODUCT(two_by_row, 2, 1, far)

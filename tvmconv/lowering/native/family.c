@@ -4,7 +4,7 @@
  * are copied to where its kernel reads them, and its outputs to where they belong, if these do not lie together already. Blocks begin
  * at places that depend on the extents alone, and each output is of one block: answers have the same bits for any number of threads.
  *
- * The first blocks, a multiple of the number of threads, are shared; of each of the rest, the kernel's own tasks are.
+ * Of each kind of block a multiple of the number of threads is shared; of each of the rest, the kernel's own tasks are.
  */
 #include "family.h"
 
@@ -111,8 +111,7 @@ typedef struct {
   Array data, residual, output;
   int64_t first_input[MOST_AXES]; /* that the output 0 reads, of a transposed convolution the one at the first block's begin */
   Cover cover;
-  int64_t blocks; /* of an image */
-  int64_t total, shared; /* of all images, and those that threads share */
+  int64_t threads; /* that share blocks */
 } Run;
 
 /* A part of an image: `extents` from `from` on, of which those from `begin` to `end` are in the image. */
@@ -271,12 +270,12 @@ static int compute_block(const Run* run, const Region* region, int64_t image, in
   return status;
 }
 
-/* The block of this number, of all images. */
-static int compute(const Run* run, int64_t number) {
-  const int64_t image = number / run->blocks;
-  const Region* region = run->cover.regions;
-  for (number %= run->blocks; number >= region->count; region++) number -= region->count;
-  return compute_block(run, region, image, number);
+/* Blocks of a region, of all images, from one to another. */
+static int compute(const Run* run, const Region* region, int64_t from, int64_t to) {
+  int status = 0;
+  for (int64_t number = from; number < to && status == 0; number++)
+    status = compute_block(run, region, number / region->count, number % region->count);
+  return status;
 }
 
 /* Tasks of TVM's parallel loops, of which launcher.c, or a library for C, has the threads. */
@@ -286,13 +285,15 @@ typedef struct {
 } Tasks;
 extern int (*__TVMBackendParallelLaunch)(int (*)(int, Tasks*, void*), void*, int);
 
-/* A thread's share of the blocks, as many for each. */
+/* A thread's share of the blocks of each region, as many for each. */
 static int compute_share(int task, Tasks* tasks, void* data) {
   Run* run = data;
-  const int64_t each = run->total / tasks->count;
-  if (task == 0) run->shared = each * tasks->count;
-  for (int64_t number = task * each; number < (task + 1) * each; number++)
-    if (compute(run, number) != 0) return -1;
+  if (task == 0) run->threads = tasks->count;
+  for (int at = 0; at < run->cover.count; at++) {
+    const Region* region = &run->cover.regions[at];
+    const int64_t each = region->count * run->data.batch / tasks->count;
+    if (compute(run, region, task * each, (task + 1) * each) != 0) return -1;
+  }
   return 0;
 }
 
@@ -333,11 +334,14 @@ static int run_family(const Family* f, const TVMFFIAny* args, int32_t num_args) 
     run.first_input[axis] = (reach + from[axis]) / stride;
   }
   run.cover = cover_of(f, from, run.output.extents);
-  for (int each = 0; each < run.cover.count; each++) run.blocks += run.cover.regions[each].count;
-  run.total = run.data.batch * run.blocks;
-  if (run.total > 1 && __TVMBackendParallelLaunch(compute_share, &run, 0) != 0) return -1;
-  for (int64_t number = run.shared; number < run.total; number++)
-    if (compute(&run, number) != 0) return -1;
+  int64_t most_blocks = 0;
+  for (int at = 0; at < run.cover.count; at++) most_blocks = most(most_blocks, run.cover.regions[at].count * run.data.batch);
+  if (most_blocks > 1 && __TVMBackendParallelLaunch(compute_share, &run, 0) != 0) return -1;
+  for (int at = 0; at < run.cover.count; at++) {
+    const Region* region = &run.cover.regions[at];
+    const int64_t count = region->count * run.data.batch;
+    if (compute(&run, region, run.threads ? count - count % run.threads : 0, count) != 0) return -1;
+  }
   return 0;
 }
 

@@ -41,6 +41,7 @@ from ...support.toolchain import has_tool, run_tool
 from ...targets.target import CpuTarget
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..operators.attention import FUNCTION as ATTENTION
+from ..operators.matmul import FUNCTION as PRODUCT
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
 from ..operators.resize import BEFORE, NEAREST, SHARE
@@ -54,7 +55,7 @@ _NATIVE = Path(__file__).parent / "native"
 _INCLUDE = f"-I{_NATIVE}"
 _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
 # Each C file of operators, which is compiled for a second, and its functions.
-_OPERATORS = {"attention": (ATTENTION,), "pools": (MAX_POOL, MEAN_POOL), "windows": (WINDOWS,)}
+_OPERATORS = {"attention": (ATTENTION,), "pools": (MAX_POOL, MEAN_POOL), "product": (PRODUCT,), "windows": (WINDOWS,)}
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 
 

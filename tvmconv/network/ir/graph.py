@@ -12,6 +12,7 @@ from tvm import relax
 
 from ...problem import Problem
 from .constants import constant
+from .stand_ins import StandIns
 
 # The function that a network is called by.
 MAIN = "main"
@@ -61,6 +62,7 @@ class Graph:
     def __init__(self, function: relax.Function) -> None:
         self.values: dict[relax.Var, Any] = {}
         self._readers: dict[relax.Var, list[relax.Var | None]] = {}
+        self._stand_ins = StandIns()
         for block in function.body.blocks:
             for binding in block.bindings:
                 if isinstance(binding, relax.VarBinding):
@@ -78,6 +80,10 @@ class Graph:
         if not isinstance(value, relax.Call) or not hasattr(value.op, "name"):
             return None
         return value if name in ("", value.op.name) else None
+
+    def shape(self, expr: Any) -> tuple[int, ...] | None:
+        """Return the extents of a value, or type, numbers or what stands for those that calls give; None: they are not known."""
+        return self._stand_ins.shape(getattr(expr, "ty", expr))
 
     def array(self, expr: Any) -> npt.NDArray[Any] | None:
         """Return the numbers of a constant, or of a variable bound to one; None: they are not fixed."""

@@ -13,9 +13,10 @@ from typing import Any
 
 from tvm import relax
 
-from .constants import integers, static_shape
+from .constants import integers
 from .graph import Graph, scalar
 from .moves import RESHAPES, order_of
+from .stand_ins import StandIn
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]
@@ -51,9 +52,9 @@ class View:
         return tuple(prod(extent for extent, _ in axis) for axis in self.axes)
 
 
-def whole(expr: Any) -> View | None:
-    """Return all of a tensor; None: its shape is not fixed, or it has no elements."""
-    shape = static_shape(expr.ty)
+def whole(expr: Any, graph: Graph) -> View | None:
+    """Return all of a tensor; None: its shape is not known, or it has no elements."""
+    shape = graph.shape(expr)
     return None if shape is None or 0 in shape else View(expr, 0, dense(shape))
 
 
@@ -67,14 +68,14 @@ def sources(expr: Any, graph: Graph, scaled: bool = False) -> list[View]:
 
     With `scaled` also of what a number multiplies.
     """
-    itself, value = whole(expr), graph.values.get(expr) if isinstance(expr, relax.Var) else None
+    itself, value = whole(expr, graph), graph.values.get(expr) if isinstance(expr, relax.Var) else None
     if itself is None:
         return []
     moved: list[View | None] = []
     if isinstance(value, relax.TupleGetItem):
         call = graph.call(value.tuple_value, "relax.split")
         if call is not None:
-            moved = [_part(call, value.index, view) for view in sources(call.args[0], graph, scaled)]
+            moved = [_part(call, value.index, view, graph) for view in sources(call.args[0], graph, scaled)]
     else:
         call = graph.call(expr) if isinstance(expr, relax.Var) else None
         if call is not None and call.op.name in {*RESHAPES, *_MOVED}:
@@ -88,7 +89,7 @@ def _multiply(call: relax.Call, graph: Graph) -> Iterator[View]:
     """Yield what a number multiplies, or divides, as views with a factor."""
     for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
         number = factor_of(call, place, graph)
-        if number is not None and static_shape(call.ty) == static_shape(call.args[place].ty):
+        if number is not None and graph.shape(call) == graph.shape(call.args[place]):
             for view in sources(call.args[place], graph, scaled=True):
                 if isfinite(factor := view.factor * number):
                     yield replace(view, factor=factor)
@@ -116,7 +117,7 @@ def factor_of(call: relax.Call, place: int, graph: Graph) -> float | None:
 
 def moved_by(call: relax.Call, view: View, graph: Graph) -> View | None:
     """Return what an operator makes of a view of its first argument; None: it computes, or no view is that."""
-    shape, name = static_shape(call.ty), call.op.name
+    shape, name = graph.shape(call), call.op.name
     if shape is None or 0 in shape:
         return None
     if name in RESHAPES:
@@ -137,7 +138,7 @@ def _convert(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 
 def _broadcast(call: relax.Call, view: View, graph: Graph) -> View | None:
-    shape = static_shape(call.ty) or ()
+    shape = graph.shape(call) or ()
     given = (((),) * (len(shape) - len(view.axes))) + view.axes
     axes = (axis or (((size, 0),) if size > 1 else ()) for axis, size in zip(given, shape, strict=True))
     return replace(view, axes=tuple(axes))
@@ -151,33 +152,33 @@ def _take(call: relax.Call, view: View, graph: Graph) -> View | None:
     axis = int(call.attrs.axis) % len(view.axes)
     size = view.shape[axis]
     at = int(index) + size * (index < 0 and str(call.attrs.mode) == "fast")
-    if not 0 <= at < size:
+    if not 0 <= at < size or (isinstance(size, StandIn) and index not in (0, -1)):
         return None
     cut = _slice(view, axis, at, 1, 1)
     return None if cut is None else replace(cut, axes=(*cut.axes[:axis], *cut.axes[axis + 1 :]))
 
 
 def _slice_axes(call: relax.Call, view: View, graph: Graph) -> View | None:
-    shape = static_shape(call.ty) or ()
-    given = [integers(arg) for arg in call.args[1:]]
-    if len(given) < 3 or any(each is None for each in given):
+    shape = graph.shape(call) or ()
+    given = [integers(arg) for arg in (*call.args[1:3], *call.args[4:])]
+    if len(call.args) < 4 or any(each is None for each in given):
         return None
-    axes, starts, _, *steps = (each or [] for each in given)
+    axes, starts, *steps = (each or [] for each in given)
     made: View | None = view
     for number, (axis, start) in enumerate(zip(axes, starts, strict=True)):
         axis, step = axis % len(shape), steps[0][number] if steps else 1
         size = view.shape[axis]
         start = min(max(start + size * (start < 0), 0), size)
-        if made is None or step < 1:
+        if made is None or step < 1 or isinstance(start, StandIn):  # which may lie before the first
             return None
         made = _slice(made, axis, start, shape[axis], step)
     return made
 
 
-def _part(call: relax.Call, index: int, view: View) -> View | None:
+def _part(call: relax.Call, index: int, view: View, graph: Graph) -> View | None:
     """Return a part of what is split."""
     axis = int(call.attrs.axis) % len(view.axes)
-    sizes = [(static_shape(each) or ())[axis] for each in call.ty.fields]
+    sizes = [(graph.shape(each) or ())[axis] for each in call.ty.fields]
     return _slice(view, axis, sum(sizes[:index]), sizes[index], 1)
 
 
@@ -221,6 +222,8 @@ def _regroup(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...
         axis: list[Factor] = []
         wanted = size
         while wanted > 1:
+            if not left:
+                return None
             extent, stride = left.pop(0)
             if wanted % extent and extent % wanted:
                 return None

@@ -16,6 +16,7 @@ from ...frontends.following import follow as walk
 from ...problem import Problem
 from ..ir.graph import Graph, by_channel, scalar
 from ..ir.problem_of import NotCoveredError
+from ..ir.quantizers import is_quantizer
 from ..operators.quantize import QUANTIZED, step_of
 
 Vector = npt.NDArray[np.float64]
@@ -44,8 +45,8 @@ def follow_integers(chain: Any, source: FollowedGraph, graph: Graph, taken: Muta
     found = walk(source, chain.output, chain.problem.out_channels, taken, folds=False, fuse=True, takes=False)
     chain.problem = chain.problem.with_(epilogue=(*chain.problem.epilogue, *found.steps))
     chain.output, chain.residual = found.last, found.residual
-    reader, call = _next(chain, graph, "relax.quantize")
-    step = None if call is None else step_of(call)
+    reader, call = _next(chain, graph)
+    step = step_of(call) if call is not None and is_quantizer(call) else None
     if reader is not None and call is not None and step is not None and call.args[0].same_as(chain.output):
         chain.problem = _with_output(chain.problem, QUANTIZED[str(call.ty.dtype)], step)
         chain.output = reader
@@ -94,7 +95,7 @@ def _vector(chain: Any, graph: Graph, name: str) -> Vector | None:
     return vector
 
 
-def _next(chain: Any, graph: Graph, name: str) -> tuple[relax.Var | None, relax.Call | None]:
+def _next(chain: Any, graph: Graph, name: str = "") -> tuple[relax.Var | None, relax.Call | None]:
     """Return the one reader of the output, and its call; None if there is another, or it is a call of something else."""
     readers = graph.readers(chain.output)
     reader = readers[0] if len(readers) == 1 else None

@@ -17,9 +17,11 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
-from ..ir.constants import constant, static_shape
+from ..ir.constants import constant
+from ..ir.free import dims_of
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function, tidy
+from ..ir.stand_ins import StandIn, expression_of
 from ..ir.views import FLOATS, Axis, Row, View, align, dense, joined_rows, merge_rows, moved_by, sources, whole
 from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
 
@@ -68,11 +70,28 @@ class _Attending(Rebinding):
             return None
         arrays = [self._bits(self.visit_expr(each)) for each in found.operands]
         arrays += arrays[:1] * (_OPERANDS - len(arrays))
-        shape, dtype = list(static_shape(found.output.ty) or ()), str(found.output.ty.dtype)
+        shape, dtype = list(dims_of(found.output.ty) or ()), str(found.output.ty.dtype)
         kept = "uint16" if dtype == "bfloat16" else dtype
-        numbers = relax.const(np.array(found.numbers, np.int64), "int64")
+        numbers = self._table([expression_of(each) for each in found.numbers])
         made = self.builder_.call_te(_call, numbers, *arrays, shape, kept, primfunc_name_hint="attention")
         return made if kept == dtype else relax.op.memory.view(self.builder_.emit(made), shape, dtype)
+
+    def _table(self, numbers: Sequence[Any]) -> relax.Expr:
+        """Return numbers as the function takes them: a constant, or what a call computes of its extents."""
+        if all(isinstance(each, int) for each in numbers):
+            return relax.const(np.array(numbers, np.int64), "int64")
+        free = [each for each in numbers if not isinstance(each, int)]
+
+        def table(*given: Any) -> te.Tensor:
+            rest = iter(given)
+            values = [tirx.const(each, "int64") if isinstance(each, int) else next(rest) for each in numbers]
+
+            def body(_: Any, written: Any) -> Any:
+                return tirx.SeqStmt([tirx.BufferStore(written[0], each, [at]) for at, each in enumerate(values)])
+
+            return te.extern([[len(values)]], [], body, dtype="int64", name="numbers")
+
+        return self.builder_.emit(self.builder_.call_te(table, *free, primfunc_name_hint="numbers"))
 
     def _bits(self, expr: relax.Expr) -> relax.Expr:
         """Return a tensor as the function takes it: bf16 as its bits."""
@@ -81,7 +100,7 @@ class _Attending(Rebinding):
         array = constant(expr)
         if array is not None:
             return relax.const(array.view(np.uint16), "uint16")
-        return self.builder_.emit(relax.op.memory.view(expr, static_shape(expr.ty), "uint16"))
+        return self.builder_.emit(relax.op.memory.view(expr, dims_of(expr.ty), "uint16"))
 
 
 def _call(*given: Any) -> te.Tensor:
@@ -97,7 +116,7 @@ def _call(*given: Any) -> te.Tensor:
 def _find(variable: relax.Var, graph: Graph) -> _Found | None:
     """Return the attention whose last product a variable is."""
     call = graph.call(variable, MATMUL)
-    if call is None or str(call.ty.dtype) not in FLOATS or not static_shape(call.ty):
+    if call is None or str(call.ty.dtype) not in FLOATS or not graph.shape(call):
         return None
     for place in (0, 1):
         shares = shares_of(call.args[place], graph)
@@ -111,7 +130,7 @@ def _find(variable: relax.Var, graph: Graph) -> _Found | None:
 
 def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, View]]:
     """Return variables that are a product moved, as views of it, the last first; then itself."""
-    view, chain = whole(variable), []
+    view, chain = whole(variable, graph), []
     while view is not None:
         chain.append((variable, view))
         readers = graph.readers(variable)
@@ -126,8 +145,8 @@ def _attention(
     product: relax.Call, place: int, shares: Scores, output: relax.Var, made: View, graph: Graph
 ) -> _Found | None:
     """Return the attention of a product, whose shares are its first argument or its second, written as `output` has it."""
-    first, view, shape = shares.product, shares.view, static_shape(product.ty) or ()
-    *_, rows, columns = static_shape(first.ty) or ()
+    first, view, shape = shares.product, shares.view, graph.shape(product) or ()
+    *_, rows, columns = graph.shape(first) or ()
     keys_second = columns > 1 and shares.keys[1] == 1  # they are the columns of the first product
     query_axis, key_axis = _axis(rows, columns), _axis(columns, 1)
     if not keys_second:
@@ -140,7 +159,7 @@ def _attention(
     values = _operand(_VALUES, product, 1 - place, key_axis, graph, view.axes)
     if queries is None or keys is None or values is None:
         return None
-    written = _write(shape, place, view, query_axis, output, made)
+    written = _write(shape, place, view, query_axis, made)
     if written is None:
         return None
     relations = [queries.rows, keys.rows, values.rows, written[0]]
@@ -150,7 +169,7 @@ def _attention(
     if joined is None:
         return None
     spans = [_span(query_axis), _span(key_axis)]
-    of_queries, of_keys = ([row for row in joined if row[1][SCORES] in span] for span in spans)
+    of_queries, of_keys = ([row for row in joined if int(row[1][SCORES]) in span] for span in spans)
     batch = merge_rows(row for row in joined if row not in of_queries and row not in of_keys)
     of_queries, of_keys = merge_rows(of_queries), merge_rows(of_keys)
     if len(of_queries) > 1 or len(of_keys) > 1 or len(batch) > _BATCH_AXES:
@@ -214,7 +233,7 @@ def _operand(
     scores
         Those of the axes of the product; absent: it is the scores.
     """
-    shape = static_shape(product.ty) or ()
+    shape = graph.shape(product) or ()
     batch = (dense(shape) if scores is None else scores)[:-2]
     # The depth of scores lies within, as the columns of the first operand and the rows of the second do; of values it is the keys.
     own = -2 if (place == 0) == (scores is None) else -1
@@ -232,7 +251,7 @@ def _operand(
 
 
 def _write(
-    shape: Sequence[int], place: int, scores: View, query_axis: Axis, output: relax.Var, made: View
+    shape: Sequence[int], place: int, scores: View, query_axis: Axis, made: View
 ) -> tuple[list[Row], int] | None:
     """Return the strides of an output beside the scores', and that of its width."""
     axes = dense(shape)
@@ -240,7 +259,7 @@ def _write(
     pairs = [*zip(axes[:-2], scores.axes[:-2], strict=True), (of_queries, query_axis)]
     rows = [align({_PRODUCT: axis, SCORES: score}) for axis, score in pairs]
     rows.append([(extent, {_PRODUCT: stride}) for extent, stride in of_width])
-    there = zip(made.axes, dense(static_shape(output.ty) or ()), strict=True)
+    there = zip(made.axes, dense(made.shape), strict=True)
     moved = [align({_PRODUCT: axis, _OUTPUT: own}) for axis, own in there]
     if any(each is None for each in (*rows, *moved)):
         return None
@@ -264,7 +283,8 @@ def _name(rows: Sequence[Row], name: str) -> list[Row]:
 def _by_queries(mask: View, name: str, rows: Sequence[Row]) -> tuple[View, list[int]]:
     """Return a mask, a fixed one with queries innermost, as the function reads it fastest; and its stride of each row."""
     strides, array = [row.get(name, 0) for _, row in rows], constant(mask.base)
-    if array is None or not strides[-1] or not strides[-2]:
+    free = any(isinstance(each, StandIn) for each in (*strides, *(extent for extent, _ in rows)))
+    if array is None or free or not strides[-1] or not strides[-2]:
         return mask, strides
     array = np.ascontiguousarray(array if array.dtype == bool else array.astype(np.float32)).reshape(-1)[mask.offset :]
     kept = [(extent, stride) for (extent, _), stride in zip(rows, strides, strict=True) if stride]
@@ -285,4 +305,4 @@ def _axis(extent: int, stride: int) -> Axis:
 
 def _span(axis: Axis) -> range:
     """Return the strides that are within an axis."""
-    return range(axis[0][1], axis[0][0] * axis[0][1]) if axis else range(0)
+    return range(int(axis[0][1]), int(axis[0][0] * axis[0][1])) if axis else range(0)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..ir.constants import static_shape
 from ..ir.graph import Graph
 from ..ir.moves import RESHAPES
 from ..ir.views import (
@@ -80,12 +79,12 @@ class Scores:
 def _scores(expr: Any, graph: Graph) -> Scores | None:
     """Return scores, or shares, as a view of a product of two tensors, and what happened to them."""
     call = graph.call(expr) if isinstance(expr, relax.Var) else None
-    shape = None if call is None else static_shape(call.ty)
+    shape = None if call is None else graph.shape(call)
     if call is None or shape is None or 0 in shape:
         return None
     name = call.op.name
     if name == MATMUL:
-        plain = str(call.ty.dtype) in FLOATS and all(static_shape(arg.ty) and arg.ty.ndim > 1 for arg in call.args)
+        plain = str(call.ty.dtype) in FLOATS and all(graph.shape(arg) and arg.ty.ndim > 1 for arg in call.args)
         return Scores(call, View(None, 0, dense(shape))) if plain else None
     if name in MOVES:
         before = _scores(call.args[0], graph)
@@ -135,7 +134,7 @@ def _read_scale(call: relax.Call, graph: Graph) -> Scores | None:
     """Return scores that are multiplied by a number, or by one for each index of the batch."""
     for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
         before, by = _scores(call.args[place], graph), call.args[1 - place]
-        if before is None or before.masks or static_shape(call.ty) != static_shape(call.args[place].ty):
+        if before is None or before.masks or graph.shape(call) != graph.shape(call.args[place]):
             continue
         number = factor_of(call, place, graph)
         if number is not None:
@@ -151,7 +150,7 @@ def _read_addition(call: relax.Call, graph: Graph) -> Scores | None:
     """Return scores to which a mask is added."""
     for place in (0, 1):
         before, mask = _scores(call.args[place], graph), call.args[1 - place]
-        if before is None or len(before.masks) == MASKS or static_shape(call.ty) != static_shape(call.args[place].ty):
+        if before is None or len(before.masks) == MASKS or graph.shape(call) != graph.shape(call.args[place]):
             continue
         if call.op.name == "relax.subtract":
             array = graph.array(skip_conversion(mask, graph))
@@ -171,7 +170,7 @@ def _read_choice(call: relax.Call, graph: Graph) -> Scores | None:
         if before is None or fill is None or len(before.masks) == MASKS:
             continue
         beside = _beside(call.args[0], before.view, graph)
-        if static_shape(call.ty) == static_shape(call.args[place].ty) and beside is not None:
+        if graph.shape(call) == graph.shape(call.args[place]) and beside is not None:
             return replace(before, masks=(*before.masks, Mask(kind, *beside, fill)))
     return None
 

@@ -1,6 +1,7 @@
 """Products of two tensors that are both data, as those of attention, in tiles that stay in registers.
 
-TVM's is a loop over rows, columns and the sum, whose sums lie in memory.
+TVM's is a loop over rows, columns and the sum, whose sums lie in memory. Of extents that calls give it is a call of a C function
+(`tvmconv/lowering/native/product.c`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from tvm import relax, te, tirx
 
 from ...targets.target import CpuTarget, Target
 from ..ir.constants import static_shape
+from ..ir.free import dims_of, equal, is_free, is_one, product
 from ..schedule.rules import TILES
 from .elementwise import OUT_FUSABLE, Legalize
 
+FUNCTION = "tvmconv_network_product"
 # The most rows, and the columns, of a tile: 12 vectors of sums, of the 16 registers of AVX2.
 _TILES = ((6, 16),)
 # Tiles by 12 or 16 of AVX-512's 32 registers; 24 of them gain no more.
@@ -32,6 +35,8 @@ def matmul_of(target: Target) -> Legalize:
 
 def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a product in tiles; TVM's of other types than f32, of vectors, and where the tile would be mostly empty."""
+    if any(is_free(each.ty) for each in (*call.args, call)) and min(each.ty.ndim for each in call.args) > 1:
+        return _multiply_freely(builder, call)
     shapes = [static_shape(each.ty) for each in (*call.args, call)]
     types = {str(each.ty.dtype) for each in (*call.args, call)}
     if types != {"float32"} or any(shape is None or len(shape) < 2 for shape in shapes):
@@ -47,7 +52,7 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
     )
     height = -(-rows // -(-rows // most))  # tiles of like heights
 
-    def product(left: te.Tensor, right: te.Tensor) -> te.Tensor:
+    def tiled(left: te.Tensor, right: te.Tensor) -> te.Tensor:
         if columns % width:
             right = _pad(right, depth, columns, width)
         k = te.reduce_axis((0, depth), "k")
@@ -67,7 +72,39 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
         )
 
     fusable = {"op_pattern": OUT_FUSABLE}
-    return builder.call_te(product, *call.args, primfunc_name_hint="matmul", primfunc_attrs=fusable)
+    return builder.call_te(tiled, *call.args, primfunc_name_hint="matmul", primfunc_attrs=fusable)
+
+
+def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a product by the C function, which knows f32 and batches of one extent, or none; TVM's of integers."""
+    dtype, made = str(call.ty.dtype), dims_of(call.ty)
+    if dtype not in ("float32", "float16") or made is None:
+        return call.op.get_attr("FLegalize")(builder, call)
+    operands = list(call.args)
+    if dtype == "float16":
+        operands = [builder.emit(relax.op.astype(each, "float32")) for each in operands]
+    *_, rows, terms = dims_of(operands[0].ty) or ()
+    counts = [product((dims_of(each.ty) or ())[:-2]) for each in operands]
+    if is_one(counts[1]):
+        rows, counts[0] = counts[0] * rows, 1
+    elif not is_one(counts[0]) and not equal(*counts):
+        for place, each in enumerate(operands):
+            whole = relax.ShapeExpr([*made[:-2], *(dims_of(each.ty) or ())[-2:]])
+            operands[place] = builder.emit(relax.op.broadcast_to(each, whole))
+        counts = [product(made[:-2])] * 2
+    numbers = [*counts, rows, terms, made[-1]]
+
+    def called(left: te.Tensor, right: te.Tensor, *sizes: Any) -> te.Tensor:
+        def body(read: Any, written: Any) -> Any:
+            arrays = [each.data for each in (*read, *written)]
+            failed = tirx.call_extern("int32", FUNCTION, *arrays, *sizes) != 0
+            return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
+
+        return te.extern([made], [left, right], body, dtype="float32", name="product")
+
+    sizes = [tirx.const(each, "int64") if isinstance(each, int) else each for each in numbers]
+    found = builder.call_te(called, *operands, *sizes, primfunc_name_hint="product")
+    return found if dtype == "float32" else relax.op.astype(builder.emit(found), dtype)
 
 
 def _pad(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:

@@ -12,17 +12,18 @@ from ...dtypes import ROWS
 from ...epilogue import Step
 from ..ir.constants import constant
 from ..ir.graph import scalar
+from ..ir.quantizers import QUANTIZERS
 
 # Names in a Problem of the types that numbers are quantized to.
 QUANTIZED = {ROWS[name].numpy: name for name in ("u8", "s8")}
 
 
 def step_of(call: relax.Call) -> Step | None:
-    """Return the step of an epilogue that a call of ``relax.quantize`` is; None: its numbers are not fixed, or others."""
+    """Return the step of an epilogue that a quantizer is; None: its numbers are not fixed, or others."""
     scale, zero = (scalar(constant(each)) for each in call.args[1:])
     if scale is None or zero is None or str(call.ty.dtype) not in QUANTIZED or str(call.args[0].ty.dtype) != "float32":
         return None
-    return Step("q", (scale, zero)) if scale > 0 and np.isfinite(scale) else None
+    return Step(QUANTIZERS[call.op.name], (scale, zero)) if scale > 0 and np.isfinite(scale) else None
 
 
 def quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -30,10 +31,10 @@ def quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     out, step = str(call.ty.dtype), step_of(call)
     if out not in QUANTIZED or str(call.args[0].ty.dtype) != "float32":
         return call.op.get_attr("FLegalize")(builder, call)
-    axis = int(call.attrs.axis)
+    axis, by_reciprocal = int(call.attrs.axis), QUANTIZERS[call.op.name] == "q_reciprocal"
 
     def rounded(x: Any, scale: Any, zero: Any) -> Any:
-        quotient = x / scale
+        quotient = x * (1 / scale) if by_reciprocal else x / scale
         quotient = tirx.if_then_else(tirx.isnan(quotient), tirx.const(0, "float32"), quotient)
         least, greatest = (tirx.const(bound, "float32") for bound in ROWS[QUANTIZED[out]].range or ())
         whole = tirx.nearbyint(quotient) + zero.astype("float32")

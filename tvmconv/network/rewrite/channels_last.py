@@ -15,6 +15,7 @@ from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function
 from ..ir.operators import AVERAGE_POOLS, MAX_POOLS
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
+from ..ir.quantizers import QUANTIZERS
 
 # Layouts that ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
 _CHANNELS_LAST = {
@@ -29,7 +30,7 @@ _CHANNELS_LAST = {
 
 # ConvertLayout puts transpositions around operators whose layouts TVM has not: these are element by element.
 _LAYOUTS = "FRelaxInferLayout"
-for _name in ("relax.nn.softplus", "relax.quantize", "relax.dequantize"):
+for _name in ("relax.nn.softplus", *QUANTIZERS, "relax.dequantize"):
     if (_operator := tvm.ir.Op.get(_name)).get_attr(_LAYOUTS) is None:
         _operator.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
 

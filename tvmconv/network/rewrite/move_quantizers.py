@@ -7,7 +7,6 @@ through moves that make no more of less, to the kernel whose rounding it is. Mea
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -20,9 +19,11 @@ from ..ir.constants import constant, static_shape
 from ..ir.graph import Graph, scalar
 from ..ir.moves import RESHAPES, name_of
 from ..ir.mutator import each_function, tidy
+from ..ir.quantizers import QUANTIZERS, is_quantizer, quantize
 from .average_integers import Numbers, average
+from .channel_quantizers import expand_by_channels
 
-_QUANTIZE, _DEQUANTIZE = "relax.quantize", "relax.dequantize"
+_DEQUANTIZE = "relax.dequantize"
 _EIGHT_BITS = ("uint8", "int8")
 # Operators whose first argument, or all tensors of it, they move.
 _MOVES = (
@@ -32,6 +33,7 @@ _MOVES = (
         for name in ("permute_dims", "strided_slice", "concat", "flip", "tile", "broadcast_to", "repeat")
     ),
 )
+_BOUNDS = {"relax.nn.relu": relax.op.maximum, "relax.maximum": relax.op.maximum, "relax.minimum": relax.op.minimum}
 _GREATEST = tuple(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3))
 
 
@@ -54,12 +56,34 @@ class _OfIntegers(PyExprMutator):  # type: ignore[misc]
         numbers = _numbers(call) if name_of(call) == _DEQUANTIZE else None
         return None if numbers is None or str(call.ty.dtype) != "float32" else (call.args[0], numbers)
 
-    def _quantize(self, values: Any, numbers: Numbers, before: Callable[[relax.Expr], Any]) -> relax.Expr:
-        """Return f32 as integers: those that it is dequantized of, if they are by the same numbers."""
-        found = self._dequantized(values)
-        if found is not None and found[1] == numbers:
-            return found[0]
-        return before(relax.op.quantize(values, *_constants(numbers), axis=0, out_dtype=numbers[2]))
+    def _quantize(self, values: Any, quantizer: relax.Call) -> relax.Expr:
+        """Return f32 as integers, as a quantizer of one scale rounds: those that it is dequantized of, if they are by the same numbers."""
+        numbers = _numbers(quantizer)
+        assert numbers is not None
+        integers = self._bounded(values, numbers, QUANTIZERS[name_of(quantizer)])
+        if integers is not None:
+            return integers
+        return quantize(name_of(quantizer), values, *_constants(numbers), 0, numbers[2])
+
+    def _bounded(self, values: Any, numbers: Numbers, step: str) -> Any:
+        """Return what gives bounded f32 by numbers, as integers that are bounded; None: it is of something else."""
+        found, call = self._dequantized(values), self._binding(values)
+        if found is not None:
+            return found[0] if found[1] == numbers else None
+        name = name_of(call)
+        bound = 0.0 if name == "relax.nn.relu" else scalar(constant(call.args[1])) if name in _BOUNDS else None
+        inner = None if bound is None else self._bounded(call.args[0], numbers, step)
+        if inner is None:
+            return None
+        scale, zero, dtype = numbers
+        factor = np.float32(1) / np.float32(scale)
+        steps = np.float32(bound) * factor if step == "q_reciprocal" else np.float32(bound) / np.float32(scale)
+        least, greatest = np.iinfo(dtype).min, np.iinfo(dtype).max
+        level = int(np.clip(np.rint(steps) + zero, least, greatest))
+        is_below = name != "relax.minimum"
+        if level == (least if is_below else greatest):
+            return inner
+        return self.builder_.emit(_BOUNDS[name](inner, relax.const(np.dtype(dtype).type(level))))
 
 
 @mutator
@@ -70,8 +94,11 @@ class _Moving(_OfIntegers):
         """Return an operator on what is dequantized as what dequantizes its answer of integers; any other call as it is."""
         call = self.visit_expr_post_order(call)
         name = name_of(call)
-        if name == _QUANTIZE and (numbers := _numbers(call)) is not None:
-            return self._quantize(call.args[0], numbers, lambda made: made)
+        if is_quantizer(call) and _numbers(call) is not None:
+            return self._quantize(call.args[0], call)
+        if is_quantizer(call) or name == _DEQUANTIZE:
+            expanded = expand_by_channels(self.builder_.emit, call)
+            return call if expanded is None else expanded
         if name == "relax.concat":
             return self._concat(call)
         found = self._dequantized(call.args[0]) if call.args else None
@@ -115,30 +142,30 @@ class _Lifting(_OfIntegers):
         """Return what is quantized after it is moved as what is moved after it is quantized; any other call as it is."""
         given = call.args[0] if call.args else None
         call = self.visit_expr_post_order(call)
-        numbers = _numbers(call) if name_of(call) == _QUANTIZE else None
-        return call if numbers is None else self._lifted(given, call.args[0], numbers)
+        is_of_one = is_quantizer(call) and _numbers(call) is not None
+        return self._lifted(given, call.args[0], call) if is_of_one else call
 
-    def _lifted(self, before: Any, values: Any, numbers: Numbers) -> relax.Expr:
+    def _lifted(self, before: Any, values: Any, quantizer: relax.Call) -> relax.Expr:
         """Return f32 as integers; `before` is the variable that it was in the function that is rewritten."""
         move, old = self._binding(values), self._graph.call(before) if isinstance(before, relax.Var) else None
         emit = self.builder_.emit
         readers = self._graph.readers(before) if isinstance(before, relax.Var) else []
         if old is None or len(readers) != 1 or not _keeps_size(old):
-            return self._quantize(values, numbers, lambda made: made)
+            return self._quantize(values, quantizer)
         if name_of(move) == "relax.concat" and isinstance(given := self._binding(move.args[0]), relax.Tuple):
             olds = self._graph.fields(old.args[0])
-            parts = [emit(self._lifted(*each, numbers)) for each in zip(olds, given.fields, strict=True)]
+            parts = [emit(self._lifted(*each, quantizer)) for each in zip(olds, given.fields, strict=True)]
             return relax.op.concat(parts, move.attrs.axis)
         if name_of(move) in _MOVES or _is_nearest(move):
-            data = emit(self._lifted(old.args[0], move.args[0], numbers))
+            data = emit(self._lifted(old.args[0], move.args[0], quantizer))
             return relax.Call(move.op, [data, *move.args[1:]], move.attrs, move.ty_args)
-        return self._quantize(values, numbers, lambda made: made)
+        return self._quantize(values, quantizer)
 
 
 def _numbers(call: relax.Call) -> Numbers | None:
     """Return the scale, zero point and type of the integers of a quantizer, or of what dequantizes; None: they are of several."""
     scale, zero = (scalar(constant(each)) for each in call.args[1:])
-    dtype = str(call.ty.dtype if name_of(call) == _QUANTIZE else call.args[0].ty.dtype)
+    dtype = str(call.ty.dtype if is_quantizer(call) else call.args[0].ty.dtype)
     return None if scale is None or zero is None or dtype not in _EIGHT_BITS else (scale, int(zero), dtype)
 
 

@@ -14,7 +14,7 @@ from ....frontends.onnx.weights import array_of
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-    from .quantized import Array
+    from ..quantized import Array
 
 # Places of integers, their scale and their zero point among an operator's inputs; None: an output's, which are no input.
 _Place = tuple[int | None, int | None, int]

@@ -17,6 +17,7 @@ from ....accuracy import differing
 from ....errors import InputError, last_line
 from ....frontends.onnx.graph import attributes_of, used_names_of
 from ....frontends.onnx.session import open_session
+from ..misrounding import say_misrounding
 from .expand_qlinear import expand_qlinear
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
     from ....runtime.networks.tensors import Array
 
-# Distance of an integer from what it rounds, in steps, at most: half of one, and what sums of f32 err, by themselves and for each step of
-# the largest sum. One number of a filter that is one step off shows in sums of hundreds of products.
-_HALF, _SUM_ERROR = 0.5 + 2.0**-6, 2.0**-16
 _QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 _STEPS = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(np.uint16), np.dtype(np.int16))
 
@@ -122,19 +120,8 @@ def _numbers(node: NodeProto) -> list[str]:
 def _say_misrounding(node: NodeProto, got: Array, values: Array, scale: Array, zero: Array | None = None) -> list[str]:
     """Return in words how far integers are from what they round, if that is too far."""
     name = node.output[0]
-    if values.shape != got.shape:
-        return [f"{name} has the shape {got.shape} instead of {values.shape}"]
     if node.op_type == "DynamicQuantizeLinear":
         least, greatest = min(float(values.min(initial=0)), 0), max(float(values.max(initial=0)), 0)
         if not np.isclose(scale * 255, greatest - least, rtol=1e-4):  # tolerance: of f32's sums
             return [f"{name} by a scale of {scale} instead of {(greatest - least) / 255}"]
-    axis = attributes_of(node).get("axis", 1) % max(values.ndim, 1)
-    shape = [-1 if at == axis and scale.size > 1 else 1 for at in range(values.ndim)]
-    steps = np.nan_to_num(values.astype(np.float64) / scale.astype(np.float64).reshape(shape))
-    offset = 0 if zero is None else zero.astype(np.float64).reshape(shape)
-    bounds = np.iinfo(got.dtype)
-    off = np.abs(got - np.clip(steps + offset, bounds.min, bounds.max))
-    most = _HALF + _SUM_ERROR * np.abs(steps[np.isfinite(values)]).max(initial=0)
-    if not (off > most).any():
-        return []
-    return [f"{name} by up to {off.max():.2g} steps, {np.mean(off > most):.2g} of its numbers"]
+    return say_misrounding(name, got, values, scale, zero, attributes_of(node).get("axis", 1))

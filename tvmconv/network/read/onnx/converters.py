@@ -25,9 +25,9 @@ from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
+from ..quantized import find_dequantized
 from .free import resize
 from .free_windows import give_free_pads
-from .quantized import find_dequantized
 from .quantized_operators import CONVERTERS, convert_quantized
 
 if TYPE_CHECKING:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...ir.constants import constant
-from .quantized import (
-    Array,
+from ....errors import InvalidProblemError
+from ....frontends.onnx.rules import node_problem
+from ...ir.constants import constant, static_shape
+from ..quantized import (
     Quantized,
     convolve,
     find_dequantized,
-    integer_bias,
+    in_f32,
     multiply,
     read_quantized,
     scale_sums,
@@ -63,27 +64,23 @@ def _multiply_dequantized(
     if sums is None:
         return None
     axis = sums.ty.ndim - 1 if kind in ("Gemm", "MatMul") else 1
-    factor = (data.scale.reshape(-1) * _scales(weights, int(sums.ty.shape[axis]))).astype(np.float32)
-    if bias is None or bias.size not in (1, factor.size, int(sums.ty.shape[axis])):
-        return scale_sums(builder.emit, sums, factor, axis) if bias is None else None
-    whole = integer_bias(bias.reshape(-1), factor)
-    if whole is not None:
-        return scale_sums(builder.emit, with_bias(builder.emit, sums, whole, axis), factor, axis)
-    return with_bias(builder.emit, scale_sums(builder.emit, sums, factor, axis), bias.reshape(-1), axis)
+    return in_f32(builder.emit, sums, data, weights, bias, axis)
 
 
 def _sums(
     builder: relax.BlockBuilder, kind: str, data: Quantized, weights: Quantized, given: dict[str, Any]
 ) -> relax.Expr | None:
-    if kind in ("Conv", "ConvTranspose"):
-        return convolve(builder.emit, kind, data, weights, given)
-    return multiply(builder.emit, data, weights)
-
-
-def _scales(weights: Quantized, outputs: int) -> Array:
-    """Return the scale of each output channel, or one for all: of a transposed convolution's groups they are the same."""
-    scale = weights.scale.reshape(-1)
-    return scale if scale.size in (1, outputs) else np.tile(scale, outputs // scale.size)
+    if kind not in ("Conv", "ConvTranspose"):
+        return multiply(builder.emit, data, weights)
+    shapes = static_shape(data.values.ty), static_shape(weights.values.ty)
+    if shapes[0] is None or shapes[1] is None:
+        return None
+    named = {name: each.decode() if isinstance(each, bytes) else each for name, each in given.items()}
+    try:
+        problem = node_problem(kind, named, shapes[0], shapes[1])
+    except InvalidProblemError:
+        return None
+    return convolve(builder.emit, problem, data, weights)
 
 
 def _as_matrix(weights: Quantized, given: dict[str, Any]) -> Quantized | None:
@@ -173,7 +170,7 @@ def _gemm(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any])
     return scale_sums(builder.emit, sums, data.scale.reshape(-1) * plain.scale.reshape(-1), 1)
 
 
-def _in_f32(builder: relax.BlockBuilder, values: Any, scale: Any, zero: Any) -> relax.Expr:
+def _dequantize(builder: relax.BlockBuilder, values: Any, scale: Any, zero: Any) -> relax.Expr:
     """Return integers by their scale and zero point, each one number."""
     numbers = (builder.emit(relax.op.reshape(each, ())) for each in (scale, zero))
     return builder.emit(relax.op.dequantize(values, *numbers, axis=0, out_dtype="float32"))
@@ -191,7 +188,7 @@ def _of_two(operator: Callable[..., Any]) -> Convert:
     """Return the converter of a QLinearAdd or QLinearMul."""
 
     def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
-        left, right = _in_f32(builder, *inputs[:3]), _in_f32(builder, *inputs[3:6])
+        left, right = _dequantize(builder, *inputs[:3]), _dequantize(builder, *inputs[3:6])
         return _round(builder, operator(left, right), *inputs[6:8])
 
     return convert
@@ -201,13 +198,13 @@ def _average(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, An
     """Return a QLinearGlobalAveragePool."""
     rank, last = inputs[0].ty.ndim, given.get("channels_last", 0)
     axes = list(range(1, rank - 1) if last else range(2, rank))
-    return _round(builder, relax.op.mean(_in_f32(builder, *inputs[:3]), axes, keepdims=True), *inputs[3:5])
+    return _round(builder, relax.op.mean(_dequantize(builder, *inputs[:3]), axes, keepdims=True), *inputs[3:5])
 
 
 def _concat(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
     """Return a QLinearConcat: the output's scale and zero point come first."""
     given_inputs = [each for each in inputs if each is not None]
-    parts = [_in_f32(builder, *given_inputs[at : at + 3]) for at in range(2, len(given_inputs), 3)]
+    parts = [_dequantize(builder, *given_inputs[at : at + 3]) for at in range(2, len(given_inputs), 3)]
     return _round(builder, relax.op.concat(parts, int(given["axis"])), *given_inputs[:2])
 
 

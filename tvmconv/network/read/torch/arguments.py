@@ -11,6 +11,7 @@ from tvm import relax, te
 from ....frontends.torch.nodes import arguments
 from ...ir.constants import static_shape
 from ...ir.free import Dims, dims_of
+from ..quantized import Quantized, find_dequantized
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -28,10 +29,14 @@ class Given:
         What reads the program: it knows the tensors of the nodes before.
     dims
         Makes extents of a tensor of PyTorch those of Relax.
+    fixed
+        The values of nodes that depend on the program's parameters alone.
     """
 
-    def __init__(self, node: Node, importer: BaseFXGraphImporter, dims: Callable[[Any], Dims]) -> None:
-        self._builder, self.node, self._dims = importer.block_builder, node, dims
+    def __init__(
+        self, node: Node, importer: BaseFXGraphImporter, dims: Callable[[Any], Dims], fixed: Mapping[Node, Any]
+    ) -> None:
+        self._builder, self.node, self._dims, self.fixed = importer.block_builder, node, dims, fixed
         self.nodes = arguments(node)
         self._values = {name: importer._retrieve_args(value) for name, value in self.nodes.items()}
 
@@ -51,6 +56,10 @@ class Given:
     def emit(self, expr: relax.Expr) -> relax.Expr:
         """Return an expression bound to a variable."""
         return self._builder.emit(expr)
+
+    def dequantized(self, name: str) -> Quantized | None:
+        """Return the integers that a tensor is dequantized of; None: it is no such."""
+        return find_dequantized(self._builder, self[name])
 
     def of_type(self, value: Any, dtype: str) -> relax.Expr:
         """Return a tensor or a number in a type."""

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch.ao.quantization.fx import _decomposed as _registered  # noqa: F401 - of operators, which it defines
 
+# Integers that kernels take: their quantizers stay what they are.
+EIGHT_BITS = (torch.uint8, torch.int8)
 aten, pt2e = torch.ops.aten, torch.ops.quantized_decomposed
 
 
@@ -48,12 +50,17 @@ def _by_channel(
 
 
 def _quantize(self: Any, scale: Any, zero: Any, low: int, high: int, dtype: torch.dtype) -> Any:
+    whole = dtype in EIGHT_BITS and (low, high) == (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    if whole or (dtype in EIGHT_BITS and isinstance(scale, float)):
+        return NotImplemented
     return ((self.float() * (1.0 / scale)).round() + zero).clamp(low, high).to(dtype)
 
 
 def _dequantize(
     self: Any, scale: Any, zero: Any, low: int, high: int, dtype: torch.dtype, *, out_dtype: torch.dtype | None = None
 ) -> Any:
+    if dtype in EIGHT_BITS and out_dtype in (None, torch.float32):
+        return NotImplemented
     values = self.to(torch.float32 if out_dtype is None else out_dtype)
     return (values if zero is None else values - zero) * scale
 

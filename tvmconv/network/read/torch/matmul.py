@@ -13,9 +13,12 @@ from tvm import relax
 from ...ir.constants import constant
 from ...ir.operators import CONVOLUTIONS, TRANSPOSED
 from .arguments import Converters, Given
+from .quantized import convolve_integers, multiply_integers
 
 
 def _convolution(given: Given) -> relax.Expr:
+    if (made := convolve_integers(given)) is not None:
+        return made
     data, bias, padding = given["input"], given["bias"], given["padding"]
     rank, transposed = data.ty.ndim - 2, given["transposed"]
     operators = TRANSPOSED if transposed else CONVOLUTIONS
@@ -32,13 +35,17 @@ def _convolution(given: Given) -> relax.Expr:
 
 
 def _linear(given: Given) -> relax.Expr:
+    if (made := multiply_integers(given, "input", "weight", "bias", transposed=True)) is not None:
+        return made
     matrix = given.emit(relax.op.permute_dims(given["weight"])) if given["weight"].ty.ndim == 2 else given["weight"]
     product = given.emit(relax.op.matmul(given["input"], matrix))
     return product if given["bias"] is None else given.emit(relax.op.add(product, given["bias"]))
 
 
 def _product(given: Given) -> relax.Expr:
-    return given.emit(relax.op.matmul(given["self"], given["other" if given.get("mat2") is None else "mat2"]))
+    other = "other" if given.get("mat2") is None else "mat2"
+    made = multiply_integers(given, "self", other)
+    return given.emit(relax.op.matmul(given["self"], given[other])) if made is None else made
 
 
 def _sum_of_product(given: Given) -> relax.Expr:
@@ -47,6 +54,8 @@ def _sum_of_product(given: Given) -> relax.Expr:
     def scaled(value: Any, factor: float) -> Any:
         return value if factor == 1 else given.emit(relax.op.multiply(value, relax.const(factor, given.dtype)))
 
+    if given["alpha"] == given["beta"] == 1 and (made := multiply_integers(given, "mat1", "mat2", "self")) is not None:
+        return made
     product = scaled(given.emit(relax.op.matmul(given["mat1"], given["mat2"])), given["alpha"])
     # A factor of 0 leaves out what it multiplies, NaN too.
     return product if given["beta"] == 0 else given.emit(relax.op.add(product, scaled(given["self"], given["beta"])))

@@ -28,6 +28,7 @@ from .indexing import MOVES
 from .matmul import PRODUCTS
 from .normalization import NORMALIZATIONS
 from .pool_resize import WINDOWS
+from .quantized import QUANTIZERS
 from .reductions import REDUCTIONS
 from .scatter import WRITES
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64  # bytes, of TVM's own arrays
 NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS, **WRITES}
+CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **QUANTIZERS, **REDUCTIONS, **WINDOWS, **WRITES}
 
 
 class UnreadError(SourceError):
@@ -190,7 +191,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return tvm.runtime.from_dlpack(tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone())
 
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
-        return lambda node: converter(Given(node, self, self._dims))
+        return lambda node: converter(Given(node, self, self._dims, self._fixed))
 
     def _watched(self, convert: Callable[[Node], Any] | None) -> Callable[[Node], Any]:
         def watched(node: Node) -> Any:

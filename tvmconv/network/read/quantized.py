@@ -1,4 +1,4 @@
-"""Quantized operators of ONNX as sums of integers, which kernels compute exactly, and what is done with them in f32.
+"""Quantized operators as sums of integers, which kernels compute exactly, and what is done with them in f32.
 
 Sums are convolutions or products of data less its zero point, in 16 bits, by a filter of integers; TVM's frontend has them as f32. What
 follows a QLinearConv is multiplied by one factor; a Conv or a product between DequantizeLinear and QuantizeLinear has the scales of
@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from ....errors import InvalidProblemError
-from ....frontends.onnx.rules import node_problem
-from ...ir.constants import constant, static_shape
-from ...ir.operators import CONVOLUTIONS, TRANSPOSED
+from ...problem import Problem
+from ..ir.constants import constant, static_shape
+from ..ir.operators import CONVOLUTIONS, TRANSPOSED
 
 Emit = Callable[[relax.Expr], relax.Expr]
 Array = npt.NDArray[Any]
@@ -73,19 +72,14 @@ def find_dequantized(builder: relax.BlockBuilder, expr: Any) -> Quantized | None
     return read_quantized(values, scale, zero, int(call.attrs.axis))
 
 
-def convolve(emit: Emit, kind: str, data: Quantized, weights: Quantized, given: dict[str, Any]) -> relax.Expr | None:
-    """Return the sums of a Conv or ConvTranspose in 32 bits; None: they are no convolution of integers that kernels have."""
-    array, shape = weights.array, static_shape(data.values.ty)
-    if array is None or shape is None or data.zero.size != 1:
+def convolve(emit: Emit, problem: Problem, data: Quantized, weights: Quantized) -> relax.Expr | None:
+    """Return the sums of a convolution channels first in 32 bits; None: they are no convolution of integers that kernels have."""
+    array, transposed = weights.array, problem.op == "convolution_backprop_data"
+    if array is None or data.zero.size != 1:
         return None
-    named = {name: each.decode() if isinstance(each, bytes) else each for name, each in given.items()}
-    try:
-        problem = node_problem(kind, named, shape, array.shape)
-    except InvalidProblemError:
-        return None
-    outputs = 1 if kind == "ConvTranspose" else 0
+    outputs = 1 if transposed else 0
     filter_ = _less_zeros(array, weights.zero, weights.axis, outputs)
-    if filter_ is None or (kind == "ConvTranspose" and problem.groups > 1 and weights.zero.size > 1):
+    if filter_ is None or (transposed and problem.groups > 1 and np.unique(weights.zero).size > 1):
         return None
     letters = _LAYOUTS[problem.rank]
     attributes = {
@@ -99,7 +93,7 @@ def convolve(emit: Emit, kind: str, data: Quantized, weights: Quantized, given: 
     if _may_pass(data, filter_, outputs):
         return None
     centred = _centre(emit, data)
-    if kind == "Conv":
+    if not transposed:
         return emit(CONVOLUTIONS[problem.rank](centred, filter_, kernel_layout=f"OI{letters}", **attributes))
     attributes["output_padding"] = list(problem.output_padding)
     return emit(TRANSPOSED[problem.rank](centred, filter_, kernel_layout=f"IO{letters}", **attributes))
@@ -162,6 +156,28 @@ def _may_pass(data: Quantized, filter_: relax.Expr, outputs: int) -> bool:
     return int(sums.max(initial=0)) * max(zero - bounds.min, bounds.max - zero) + _MOST_BIAS >= 2**31
 
 
+def in_f32(
+    emit: Emit, sums: relax.Expr, data: Quantized, weights: Quantized, bias: Array | None, axis: int
+) -> relax.Expr | None:
+    """Return sums times both scales, with a bias of f32, channels along an axis; None: the bias has other numbers than they."""
+    outputs = int(sums.ty.shape[axis])
+    factor = (data.scale.reshape(-1) * _scales(weights, outputs)).astype(np.float32)
+    if bias is None:
+        return scale_sums(emit, sums, factor, axis)
+    if bias.size not in (1, factor.size, outputs):
+        return None
+    whole = _integer_bias(bias.reshape(-1), factor)
+    if whole is not None:
+        return scale_sums(emit, with_bias(emit, sums, whole, axis), factor, axis)
+    return with_bias(emit, scale_sums(emit, sums, factor, axis), bias.reshape(-1), axis)
+
+
+def _scales(weights: Quantized, outputs: int) -> Array:
+    """Return the scale of each output channel, or one for all: of a transposed convolution's groups they are the same."""
+    scale = weights.scale.reshape(-1)
+    return scale if scale.size in (1, outputs) else np.tile(scale, outputs // scale.size)
+
+
 def scale_sums(emit: Emit, sums: relax.Expr, factor: Array, axis: int) -> relax.Expr:
     """Return sums in f32, each channel by its factor."""
     values = emit(relax.op.astype(sums, "float32"))
@@ -180,7 +196,7 @@ def _of_channels(vector: Array, rank: int, axis: int) -> relax.Expr:
     return relax.const(np.ascontiguousarray(vector.reshape(shape)))
 
 
-def integer_bias(bias: Array, factor: Array) -> Array | None:
+def _integer_bias(bias: Array, factor: Array) -> Array | None:
     """Return the bias of sums whose products with a factor are a bias in f32; None: it is no such."""
     with np.errstate(all="ignore"):
         numbers = np.rint(bias.astype(np.float64) / factor.astype(np.float64))

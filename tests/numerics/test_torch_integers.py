@@ -1,0 +1,137 @@
+"""Programs that pt2e quantised: their convolutions and products are kernels of integers, and answers are PyTorch's, quantizer by quantizer."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from near import assert_near
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch_quantized import quantize  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv import cli  # noqa: E402
+from tvmconv.errors import SourceError  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.network.read import quantized  # noqa: E402
+from tvmconv.network.read.torch.compare_quantized import find_wrong_quantizers, with_quantized  # noqa: E402
+from tvmconv.network.read.torch.reader import read_decomposed, read_torch  # noqa: E402
+from tvmconv.runtime.networks.network import load_network  # noqa: E402
+from tvmconv.signature import parse_signature  # noqa: E402
+
+
+class Classifier(nn.Module):
+    """Convolutions, sums, pools, a concatenation and a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1, stride=2)
+        self.depth = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.point = nn.Conv2d(8, 8, 1, bias=False)
+        self.wide = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=2)
+        self.up = nn.ConvTranspose2d(8, 8, 2, stride=2)
+        self.last = nn.Linear(16, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = self.point(torch.relu(self.depth(torch.relu(self.stem(x)))))
+        x = torch.relu(nn.functional.hardswish(self.wide(x)) + x)
+        x = nn.functional.max_pool2d(x, 3, 2, 1)
+        both = [nn.functional.adaptive_avg_pool2d(each, 1) for each in (x, self.up(x))]
+        return self.last(torch.flatten(torch.cat(both, 1), 1))
+
+
+class Products(nn.Module):
+    """Convolutions along one axis, products of rows and of a matrix that is read as it lies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.along, self.back = nn.Conv1d(6, 8, 3, stride=2), nn.ConvTranspose1d(8, 4, 3, stride=2, groups=2)
+        self.rows = nn.Linear(9, 5, bias=False)
+        self.matrix = nn.Parameter(torch.randn(5, 7))
+
+    def forward(self, x: Any) -> Any:
+        return torch.matmul(self.rows(self.back(torch.relu(self.along(x)))) * 0.5, self.matrix)
+
+
+CASES = [
+    (Classifier, (1, 3, 16, 16), torch.uint8, 127),
+    (Products, (2, 6, 9), torch.int8, None),
+    *(
+        pytest.param(Classifier, (1, 3, 16, 16), each, None, marks=pytest.mark.slow)
+        for each in (torch.uint8, torch.int8)
+    ),
+    pytest.param(Products, (2, 6, 9), torch.uint8, None, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("kind", "shape", "dtype", "most"), CASES)
+def test_quantized_programs_are_computed_in_integers(
+    kind: type[nn.Module], shape: tuple[int, ...], dtype: Any, most: int | None, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    model = quantize(kind(), (x,), random.Random(0), dtype, most)
+    program = torch.export.export(model, (x,), strict=False)
+    build(read_decomposed(with_quantized(program)), tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
+    rows = network.description["report"]
+    assert len(rows) == (6 if kind is Classifier else 4)
+    assert all(parse_signature(row["signature"]).is_quantized for row in rows)
+    taken = list(network(**{network.inputs[0].name: x.numpy()}).values())
+    assert find_wrong_quantizers(program, [x], taken) == []
+    # One step at most, and seldom, where PyTorch's own integers come before, too.
+    with torch.no_grad():
+        right = program.module()(x).numpy()
+    assert np.abs(taken[0] - right).max() < 0.1 * np.abs(right).max()
+
+
+def test_models_and_files_have_kernels_of_integers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By `optimize` and by `tvmconv compile`, whose exit code is 0, and 1 where a zero point is left out."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 8, 8)
+    model = quantize(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()), (x,), random.Random(1), torch.uint8)
+    fast = tvmconv.torch.optimize(model, x, tmp_path / "kept", progress=None)
+    assert not any(row.why for row in tvmconv.torch.report(fast))
+    (kept,) = (tmp_path / "kept").rglob("*.so")
+    (row,) = load_network(kept).description["report"]
+    assert parse_signature(row["signature"]).is_quantized
+    with torch.no_grad():
+        assert_near(fast(x), model(x), summed=27)
+    source = str(tmp_path / "model.pt2")
+    torch.export.save(torch.export.export(model, (x,), strict=False), source)
+    compiled = ["compile", source, "-o", str(tmp_path / "network.so")]
+    assert cli.main(compiled) == 0
+    assert "1 of 1 convolutions and products by our kernels" in capsys.readouterr().err
+    centre = quantized._centre
+    monkeypatch.setattr(
+        quantized,
+        "_centre",
+        lambda emit, data: centre(emit, quantized.Quantized(data.values, data.scale, data.zero - 1, data.axis)),
+    )
+    assert cli.main(compiled) == 1
+    assert "are not what PyTorch rounds there" in capsys.readouterr().err
+
+
+def test_what_is_no_scale_or_zero_point_is_named() -> None:
+    class Wrong(nn.Module):
+        def __init__(self, scale: float, zero: int) -> None:
+            super().__init__()
+            self.numbers = scale, zero, 0, 255, torch.uint8
+
+        def forward(self, x: Any) -> Any:
+            return torch.ops.quantized_decomposed.quantize_per_tensor(x, *self.numbers)
+
+    for scale, zero, message in (
+        (-1.0, 0, "scales are positive and finite"),
+        (1.0, 300, "those of uint8 are 0 to 255"),
+    ):
+        program = torch.export.export(Wrong(scale, zero), (torch.ones(2),), strict=False)
+        with pytest.raises(SourceError, match=message):
+            read_torch(program)

@@ -1,0 +1,160 @@
+"""Operators that pt2e writes, as quantizers of graphs, and what is multiplied between them as sums of integers.
+
+Filters are fixed before the graph is read: the integers that they are dequantized of are looked up in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+from tvm import relax
+
+from ....errors import InvalidProblemError
+from ....frontends.torch.fixed import is_dequantizer
+from ....frontends.torch.memory import dense, numbers
+from ....frontends.torch.nodes import arguments, name_of
+from ....frontends.torch.reader import node_problem
+from ...ir.constants import static_shape
+from ...ir.quantizers import BY_RECIPROCAL, quantize
+from ..quantized import Quantized, convolve, in_f32, multiply, read_quantized
+from .arguments import Converters, Given
+
+if TYPE_CHECKING:
+    from ...ir.constants import Array
+
+Sums = Callable[[Quantized, Quantized], relax.Expr | None]
+
+
+def convolve_integers(given: Given) -> relax.Expr | None:
+    """Return a convolution of what is dequantized, with its bias; None: it is of something else."""
+
+    def sums(data: Quantized, weights: Quantized) -> relax.Expr | None:
+        shape, taps = static_shape(data.values.ty), static_shape(weights.values.ty)
+        if shape is None or taps is None:
+            return None
+        attributes = {name: given[name] for name in given.nodes}
+        try:
+            problem = node_problem("aten.convolution.default", attributes, shape, taps, "f32")
+        except InvalidProblemError:
+            return None
+        return convolve(given.emit, problem, data, weights)
+
+    return _with_scales(given, sums, "input", "weight", "bias", 1)
+
+
+def multiply_integers(
+    given: Given, data: str, matrix: str, bias: str = "", transposed: bool = False
+) -> relax.Expr | None:
+    """Return a product of what is dequantized with a fixed matrix, or its transpose, with a bias; None: it is of something else."""
+
+    def sums(left: Quantized, right: Quantized) -> relax.Expr | None:
+        return multiply(given.emit, left, _transpose(right) if transposed else right)
+
+    return _with_scales(given, sums, data, matrix, bias, given[data].ty.ndim - 1)
+
+
+def _with_scales(given: Given, sums: Sums, left: str, right: str, bias: str, axis: int) -> relax.Expr | None:
+    data, weights = given.dequantized(left), _fixed_integers(given, given.nodes[right])
+    if data is None or weights is None or data.scale.size != 1:
+        return None
+    added = given.nodes[bias] if bias else None
+    vector = None if added is None else _find_fixed(given, added)
+    if added is not None and vector is None:
+        return None
+    made = sums(data, weights)
+    return None if made is None else in_f32(given.emit, made, data, weights, vector, axis)
+
+
+def _fixed_integers(given: Given, node: Node) -> Quantized | None:
+    """Return the integers that a fixed tensor is dequantized of; None: it is something else."""
+    if node not in given.fixed:
+        return None
+    if name_of(node) == "permute.default" and list(node.args[1]) == [1, 0]:
+        found = _fixed_integers(given, node.args[0])
+        return None if found is None else _transpose(found)
+    if not is_dequantizer(node):
+        return None
+    named = arguments(node)
+    integers, scale, zero = (_find_fixed(given, each) for each in list(named.values())[:3])
+    assert integers is not None and scale is not None and zero is not None
+    return read_quantized(
+        relax.const(integers),
+        relax.const(scale.reshape(-1).astype(np.float32)),
+        relax.const(zero.reshape(-1).astype(np.int32)),
+        named.get("axis", 0),
+    )
+
+
+def _transpose(weights: Quantized) -> Quantized:
+    assert weights.array is not None
+    matrix = relax.const(np.ascontiguousarray(weights.array.T))
+    return Quantized(matrix, weights.scale, weights.zero, 1 - weights.axis)
+
+
+def _find_fixed(given: Given, value: Any) -> Array | None:
+    """Return the numbers of an argument that is fixed; None: it is computed."""
+    value = given.fixed.get(value, value)
+    if isinstance(value, Node):
+        return None
+    return numbers(dense(value)) if isinstance(value, torch.Tensor) else np.asarray(0 if value is None else value)
+
+
+def _numbers(given: Given, integers: str) -> list[relax.Expr]:
+    """Return a quantizer's scale and zero point, or those along its axis, for integers of a type.
+
+    Raises
+    ------
+    ValueError
+        If they are fixed, and are none.
+    """
+    made = []
+    bounds = np.iinfo(integers)
+    for name, dtype in zip(list(given.nodes)[1:3], ("float32", "int32"), strict=True):
+        array = _find_fixed(given, given.nodes[name])
+        if array is None:
+            value = given.of_type(given[name], dtype)
+        elif dtype == "float32" and not (np.isfinite(array) & (array > 0)).all():
+            raise ValueError(f"has a scale of {array.min()}: scales are positive and finite")
+        elif dtype == "int32" and not ((array >= bounds.min) & (array <= bounds.max)).all():
+            raise ValueError(
+                f"has zero points of {array.min()} to {array.max()}: those of {integers} are {bounds.min} to {bounds.max}"
+            )
+        else:
+            value = relax.const(array, dtype)
+        alone = "axis" not in given.nodes
+        made.append(given.emit(relax.op.reshape(value, ())) if alone and value.ty.ndim else value)
+    return made
+
+
+def _quantize(given: Given) -> relax.Expr:
+    data, bounds = given.of_type(given["input"], "float32"), np.iinfo(given.dtype)
+    scale, zero = _numbers(given, given.dtype)
+    for name, operator, bound in (
+        ("quant_min", relax.op.maximum, bounds.min),
+        ("quant_max", relax.op.minimum, bounds.max),
+    ):
+        if given[name] != bound:  # of the type; of steps that are rounded, the same as after
+            step = np.float32((given[name] - given["zero_point"]) * given["scale"])
+            data = given.emit(operator(data, relax.const(step)))
+    return given.emit(quantize(BY_RECIPROCAL, data, scale, zero, _axis(given), given.dtype))
+
+
+def _dequantize(given: Given) -> relax.Expr:
+    data = given["input"]
+    scale, zero = _numbers(given, str(data.ty.dtype))
+    return given.emit(relax.op.dequantize(data, scale, zero, _axis(given), given.dtype))
+
+
+def _axis(given: Given) -> int:
+    return int(given["axis"]) % given["input"].ty.ndim if "axis" in given.nodes else 0
+
+
+_KINDS = ("per_tensor.default", "per_tensor.tensor", "per_channel.default")
+QUANTIZERS: Converters = {
+    **{f"quantize_{kind}": _quantize for kind in _KINDS},
+    **{f"dequantize_{kind}": _dequantize for kind in _KINDS},
+}
