@@ -93,7 +93,7 @@ def _waves(size: int, bins: int) -> tuple[Any, Any]:
 
 
 def _fourier(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: dict[str, Shape]) -> list[NodeProto]:
-    """Write DFT as products with cosines and sines."""
+    """Write DFT as products with cosines and sines; of an inverse of one half, each bin but those that are real counts for two."""
     shape = shapes[node.input[0]]
     axis = (
         write.number(2, -2)
@@ -101,13 +101,14 @@ def _fourier(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: 
         else given.get("axis", 1 if write.opset < 20 else -2)
     )
     axis %= len(shape)
-    size = write.number(1, shape[axis])
     inverse, half = given.get("inverse", 0), given.get("onesided", 0)
-    if inverse and half:
-        raise ValueError("gives real numbers of one half")
-    cosines, sines = _waves(size, size // 2 + 1 if half else size)
-    taken = min(size, shape[axis])  # what is behind is padding, or left out
-    scale = 1 / size if inverse else 1
+    real_numbers = inverse and half
+    size = write.number(1, 2 * (shape[axis] - 1) if real_numbers else shape[axis])
+    cosines, sines = _waves(size, size // 2 + 1 if half and not inverse else size)
+    taken = min(size // 2 + 1 if real_numbers else size, shape[axis])  # what is behind is padding, or left out
+    scale = np.full((taken, 1), 1 / size if inverse else 1)
+    if real_numbers:
+        scale[1 : (size + 1) // 2] *= 2
     cosines, sines = ((each[:taken] * scale).astype(write.dtype) for each in (cosines, sines if inverse else -sines))
     parts = [write.op("Gather", node.input[0], shape_array(at), axis=-1) for at in range(shape[-1])]
     parts = [write.op("Reshape", each, shape_array(*shape[:-1])) for each in parts]
@@ -115,14 +116,13 @@ def _fourier(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: 
     moved = [write.op("Transpose", each, perm=order) for each in parts]
     if taken < shape[axis]:
         moved = [write.op("Gather", each, np.arange(taken), axis=-1) for each in moved]
-    real, imaginary = (write.op("MatMul", moved[0], each) for each in (cosines, sines))
-    if len(moved) > 1:
-        real = write.op("Sub", real, write.op("MatMul", moved[1], sines))
-        imaginary = write.op("Add", imaginary, write.op("MatMul", moved[1], cosines))
-    back = [order.index(at) for at in range(len(order))]
-    both = [
-        write.op("Unsqueeze", write.op("Transpose", each, perm=back), shape_array(-1)) for each in (real, imaginary)
-    ]
+    both = []
+    for of_real, add, of_imaginary in ((cosines, "Sub", sines), (sines, "Add", cosines))[: 1 if real_numbers else 2]:
+        part = write.op("MatMul", moved[0], of_real)
+        if len(moved) > 1:
+            part = write.op(add, part, write.op("MatMul", moved[1], of_imaginary))
+        part = write.op("Transpose", part, perm=[order.index(at) for at in range(len(order))])
+        both.append(write.op("Unsqueeze", part, shape_array(-1)))
     return write.finish(write.op("Concat", *both, axis=-1))
 
 
