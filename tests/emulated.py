@@ -36,6 +36,14 @@ needs_emulator = pytest.mark.skipif(
 )
 
 
+WINDOWS = "windows:x86-64-v3"
+WINDOWS_COMPILER = "x86_64-w64-mingw32-gcc"
+needs_wine = pytest.mark.skipif(
+    shutil.which("wine") is None or shutil.which(WINDOWS_COMPILER) is None or emulator_of(WINDOWS) is None,
+    reason="no wine or no x86_64-w64-mingw32-gcc (Debian, Ubuntu: apt install wine64 mingw-w64), or no CPU with AVX2",
+)
+
+
 @cache
 def haswell() -> Emulator | None:
     """Return what runs programs of this machine's as a CPU that has x86-64-v3's instructions and no more; None: nothing does."""

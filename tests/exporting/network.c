@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef _WIN32
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include "net.h"
 
@@ -100,11 +102,13 @@ int main(void) {
     bad += wrong[i];
   }
   fflush(stdout);
+#ifndef _WIN32
   pid_t child = fork();
   if (child == 0) _exit(answers("a forked child", NULL, 0));
   int status = 0;
   waitpid(child, &status, 0);
   check("the child", status, 0);
+#endif
 
   net_network *second;
   check("open again", net_open(&second), net_OK);

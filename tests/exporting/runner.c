@@ -12,6 +12,12 @@
 
 #include "tested.h"
 
+#ifdef _WIN32
+#include <malloc.h>
+#define posix_memalign(place, alignment, bytes) ((*(place) = _aligned_malloc(bytes, alignment)) == NULL)
+#define free _aligned_free
+#endif
+
 enum { MOST_INPUTS = 8, MOST_THREADS = 16, GUARD = 4096 };
 
 static void *block(size_t bytes) {

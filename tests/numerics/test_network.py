@@ -343,7 +343,7 @@ def test_a_network_of_the_former_format_says_what_to_do(tmp_path: Path, capsys: 
 
 
 def test_features_that_this_machine_lacks(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmconv.runtime.networks.network.missing_features", lambda features: ("amx_tile",))
+    monkeypatch.setattr("tvmconv.isa.machine.missing_features", lambda features: ("amx_tile",))
     with pytest.raises(UnsupportedMachineError, match="this machine's CPU lacks amx_tile"):
         load_network(library)
 

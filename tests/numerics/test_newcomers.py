@@ -1,4 +1,4 @@
-"""What a newcomer adds: an algorithm by a folder and a line, an instruction set by a folder, a CPU by a row.
+"""What a newcomer adds: an algorithm by a folder and a line, an instruction set or a system by a folder, a CPU by a row.
 
 Each is added to a copy of the package, of links to its files, that a process of its own imports.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import tvmconv
+from tvmconv.isa import native
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.targets.target import CpuTarget, Target
 
 PACKAGE = Path(tvmconv.__file__).parent
@@ -82,6 +84,23 @@ print(target.isa.name, target.vector_bits, target.vector_registers, *target.feat
 asm = generate(lower_choice(problem, target, Choice("direct")).module, target).mod.inspect_source("asm")
 print(max(map(target.isa.multiply_adds, target.isa.loops(asm))))
 """
+SYSTEM = '''
+"""A toy: what Linux is, with libraries of another name."""
+from dataclasses import replace
+
+from ..linux import PLATFORM as LINUX
+from ..platform import Port
+
+X86 = Port("x86-64", "x86_64-linux-musl", "toy", "x86-64-v3", lacking=frozenset({"gfni"}), cross_compilers=("cc",))
+PLATFORM = replace(LINUX, name="Toy", prefix="toy", library_suffix=".toy", ports=(X86,))
+'''
+USE_SYSTEM = """
+from tvmconv.runtime.selection import obstacle
+
+bundle = read_bundle(tvmconv.build([problem], sys.argv[2], target=["toy", "x86_64-toy:znver4"], verify=False))
+print(*bundle.targets, *(entry.file.rpartition(".")[2] for entry in bundle.entries))
+print("gfni" in bundle.targets["toy:znver4"].features, obstacle(bundle.targets["toy:x86-64-v3"]))
+"""
 USE_CPU = """
 target = Target.parse("tigerlake")
 print(target.l2, target.l3_share, target.multiply_adds, target.dot_rate)
@@ -141,6 +160,14 @@ def test_an_instruction_set_is_a_folder(tmp_path: Path) -> None:
     name, bits, registers, *features, products = run(folder, USE_INSTRUCTION_SET)
     assert (name, bits, registers, features) == ("power", "128", "64", ["altivec", "vsx"])
     assert int(products) >= 8  # its register tile, by its own instructions
+
+
+@pytest.mark.skipif(native() is not X86, reason="the toy is x86-64's")
+def test_a_system_is_a_folder(tmp_path: Path) -> None:
+    folder = with_files(tmp_path, {"platforms/toy/__init__.py": SYSTEM})
+    *there, has, it, is_ = run(folder, USE_SYSTEM)[:7]
+    assert there == ["toy:x86-64-v3", "toy:znver4", "toy", "toy"]
+    assert (has, it, is_) == ("False", "it", "is")
 
 
 def test_a_cpu_is_a_row(tmp_path: Path) -> None:

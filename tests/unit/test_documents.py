@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -73,6 +74,11 @@ def test_the_index_has_every_page() -> None:
 @pytest.mark.parametrize("page", LONGEST, ids=lambda page: str(page.name))
 def test_front_pages_are_short(page: Path) -> None:
     assert len(TEXTS[page].splitlines()) <= LONGEST[page]
+
+
+def test_the_systems_of_the_readme_are_the_platforms() -> None:
+    made = runpy.run_path(str(ROOT / "docs/systems.py"))["table"]()
+    assert TEXTS[README].count(made) == 1, "put in what .venv/bin/python docs/systems.py prints"
 
 
 def test_recipes_fit_a_screen() -> None:

@@ -91,9 +91,22 @@ def test_arm_features_by_linux_names() -> None:
         Target.parse("cortex-a53-no-neon")
     with pytest.raises(TargetError, match="x86-64, aarch64, WebAssembly; near it: neoverse-"):
         Target.parse("neoverse-n9")
-    for name in ("aarch64", "android", "x86_64-windows", "wasm64"):
-        with pytest.raises(TargetError, match=r"allowed under Linux: host; on x86-64 .* there is nothing for Windows"):
+    for name in ("aarch64", "x86_64", "wasm64", "windows:neoverse-n1", "plan9:x86-64-v3"):
+        with pytest.raises(
+            TargetError, match=r"allowed under Linux: host; on x86-64 .* for other systems windows:x86-64"
+        ):
             Target.parse(name)
+
+
+def test_a_cpu_on_another_system_is_another_target() -> None:
+    linux, windows = Target.parse("znver4"), Target.parse("windows:znver4")
+    assert set(windows.features) - set(linux.features) == {"windows"} and windows.tuned_as == linux.name
+    assert (windows.folder, windows.library_suffix) == ("windows-znver4", ".dll")
+    assert isa_of(windows.features) is not X86 and isa_of(linux.features) is X86
+    for name in ("windows", "x86_64-windows", "x86_64-pc-windows-gnu", "x86_64-pc-windows-gnu:x86-64-v3"):
+        assert Target.parse(name).name == "windows:x86-64-v3"
+    assert not {"amx_tile", "amx_bf16"} & set(Target.parse("windows:sapphirerapids").features)
+    assert Target.parse("windows:znver4-no-gfni").name == "windows:znver4-no-gfni"
 
 
 def test_a_missing_cross_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,20 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, TargetError
 from ..isa import Isa
-from ..support.toolchain import find_compiler, find_tool, run_compiler, run_tool
-from .elf import make_visible
+from ..platforms.platform import Packaged
+from ..support.toolchain import find_compiler, find_tool, prepare_object, run_compiler, run_tool
 from .families import family_source
 from .plan import Function, FunctionVariant, Plan
 from .sources import kernel_source, object_symbols, table_source, targets_header
 
 NATIVE = Path(__file__).parent / "native"
-# Flags that let programs link it with any C library: without glibc's own checks.
-FLAGS = (
-    *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
-    *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
-)
 # Functions of the run time that kernels' objects call, by their names there.
 _CALLED = {"TVMFFIErrorSetRaisedFromCStrParts": "NAME_rt_raise", "tvmconv_allow_tiles": "NAME_rt_allow_tiles"}
 _SLOT = "__TVMBackend"
@@ -79,9 +74,12 @@ def check_tools(isa: Isa) -> None:
 
     Raises
     ------
+    TargetError
+        If its platform has none.
     ToolchainError
         If the C compiler or a tool of binutils is missing.
     """
+    packaging_of(isa)
     find_compiler(isa)
     for tool in ("objcopy", "ar"):
         find_tool(tool, isa)
@@ -161,8 +159,28 @@ def _make(plan: Plan, member: _Member, work: Path) -> None:
     run_tool("objcopy", ("--wildcard", "--strip-unneeded", *keep, f"{member.name}.all.o", output), work, plan.isa)
 
 
+def packaging_of(isa: Isa) -> Packaged:
+    """Return how libraries for C are made for an instruction set.
+
+    Raises
+    ------
+    TargetError
+        If its platform has none.
+    """
+    found = isa.platform.packaged
+    if found is None:
+        raise TargetError(f"there are no libraries for C for {isa.name}")
+    return found
+
+
 def _compile(plan: Plan, source: str, output: str, work: Path, flags: Sequence[str]) -> None:
-    run_compiler((*FLAGS, *plan.isa.c_flags, *flags, "-c", source, "-o", output), work, plan.isa)
+    run_compiler((*c_flags(plan.isa), *flags, "-c", source, "-o", output), work, plan.isa)
+
+
+def c_flags(isa: Isa) -> tuple[str, ...]:
+    """Return the C compiler's flags for the C files of a library, which is linked with a program as it is."""
+    folders = (f"-I{isa.platform.native}", f"-I{isa.native}")
+    return (*packaging_of(isa).c_flags, *isa.c_flags, "-DTVMCONV_ARCHIVE", *folders)
 
 
 def _link_kernel(
@@ -194,42 +212,50 @@ def _link_kernel(
             plan.isa,
         )
         parts.append(part)
-    run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *parts, "-o", output), work, plan.isa)
+    run_compiler((*plan.isa.platform.relocatable_flags, *parts, "-o", output), work, plan.isa)
+    prepare_object(work / output, plan.isa)
 
 
-def _link_shared(plan: Plan, options: ArchiveOptions, objects: Iterable[str], work: Path, folder: Path) -> None:
+def _link_shared(plan: Plan, options: ArchiveOptions, objects: Sequence[str], work: Path, folder: Path) -> None:
     """Link the shared library of an archive's objects: what the header declares is visible."""
-    for name in objects:
-        make_visible(
-            work / name, lambda symbol: symbol.startswith(f"{plan.name}_") and f"{plan.name}_rt_" not in symbol
-        )
+    how = packaging_of(plan.isa)
     # A pool's threads wait in its code, which must then stay.
-    pool = {"none": (), "pthreads": ("-pthread", "-Wl,-z,nodelete"), "openmp": ("-fopenmp", "-Wl,-z,nodelete")}
-    (work / "exports.map").write_text(f"{{ global: {plan.name}_*; local: *; }};\n")
-    library = f"lib{plan.name}.so"
-    flags = (
-        "-shared",
-        f"-Wl,-soname,{library}",
-        "-Wl,-Bsymbolic",
-        "-Wl,--build-id=none",
-        "-Wl,--as-needed",
-        "-Wl,-z,defs",
-    )
-    run_compiler(
-        (
-            *flags,
-            "-Wl,-s",
-            "-Wl,--version-script=exports.map",
-            *pool[options.threads],
-            *options.flags,
-            *objects,
-            "-o",
-            library,
-        ),
+    pool = {"none": (), "pthreads": (*how.thread_flags, *how.staying), "openmp": ("-fopenmp", *how.staying)}
+    own = f"{plan.name}_rt_"
+    link_shared(
+        plan.name,
+        objects,
+        lambda symbol: symbol.startswith(f"{plan.name}_") and own not in symbol,
+        (*pool[options.threads], *options.flags),
         work,
+        folder,
         plan.isa,
     )
-    shutil.copyfile(work / library, folder / library)
+
+
+def link_shared(
+    name: str,
+    objects: Sequence[str],
+    public: Callable[[str], bool],
+    flags: Sequence[str],
+    work: Path,
+    folder: Path,
+    isa: Isa,
+) -> None:
+    """Link objects in the folder `work` into a shared library in `folder`, and what a linker wants beside it.
+
+    `public` says which of their symbols are visible; `flags` are more of the compiler's.
+    """
+    how = packaging_of(isa)
+    for each in objects:
+        how.publish(work / each, public)
+    exports = isa.platform.exports((f"{name}_*",), [work / each for each in objects])
+    (work / isa.platform.exports_file).write_text(exports)
+    made = [each.format(name=name) for each in (how.shared, *how.beside)]
+    link = (each.format(name=name) for each in how.link_flags)
+    run_compiler((*link, *objects, *flags, "-o", made[0]), work, isa)
+    for each in made:
+        shutil.copyfile(work / each, folder / each)
 
 
 def fill_name(plan: Plan, text: str) -> str:

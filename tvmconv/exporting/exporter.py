@@ -17,9 +17,9 @@ from ..runtime.bundle import read_bundle
 from ..support.folders import follow_link, lock, move_into_place, staging
 from ..version import __version__
 from . import THREADS
-from .archive import ArchiveOptions, build_library, check_header, check_tools
+from .archive import ArchiveOptions, build_library, check_header, check_tools, packaging_of
 from .cpp_header import cpp_header
-from .header import header
+from .header import header, with_imports
 from .names import check_name, library_name
 from .packaging import packaging
 from .plan import Function, Plan, plan
@@ -85,6 +85,8 @@ def export_c(
     name = library_name(Path(os.path.abspath(source.path)).name) if name is None else check_name(name)
     check_replaceable(path)
     planned = plan(source, name, targets)
+    if threads == "openmp" and not packaging_of(planned.isa).has_openmp:
+        raise InputError(f"threads is {threads!r}; allowed for {planned.isa.name}: none, pthreads")
     check_tools(planned.isa)
     check_header(name, planned.isa)
     with replacing(path) as folder:
@@ -106,6 +108,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def _write(planned: Plan, options: ArchiveOptions, folder: Path) -> None:
     text = header(planned, options.threads)
+    if packaging_of(planned.isa).imports_data:
+        text = with_imports(text, planned.name)
     (folder / f"{planned.name}.h").write_text(text)
     (folder / f"{planned.name}.hpp").write_text(cpp_header(planned))
     work = folder / "work"

@@ -197,3 +197,13 @@ def quote(text: str) -> str:
 def join_rows(items: Sequence[str]) -> str:
     """Return initializers, each on a line."""
     return ",\n    ".join(items)
+
+
+def with_imports(text: str, name: str) -> str:
+    """Return a header of which Microsoft's compiler knows that its data is in a shared library, if a program defines NAME_DLL."""
+    data = f"{name}_DATA"
+    choice = f"#if defined(_MSC_VER) && defined({name}_DLL)\n#define {data} extern __declspec(dllimport)\n#else\n#define {data} extern\n#endif\n"
+    include = "#include <stdint.h>\n"
+    return text.replace(
+        include, f"{include}\n/* Define {name}_DLL to link the shared library by Microsoft's tools. */\n{choice}", 1
+    ).replace("\nextern const", f"\n{data} const")

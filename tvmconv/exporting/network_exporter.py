@@ -15,32 +15,21 @@ from ..accuracy import NETWORK_ERROR
 from ..checks import as_path
 from ..isa import Isa
 from ..runtime.bundle import check_name as check_path
-from ..support.toolchain import ffi_includes, run_compiler, run_tool
+from ..support.toolchain import ffi_includes, prepare_object, run_compiler, run_tool
 from ..version import __version__
 from . import network_header
-from .archive import FLAGS, check_header, check_tools
 from .archive import NATIVE as RUNTIME
+from .archive import c_flags, check_header, check_tools, link_shared, packaging_of
 from .cpp_header import network_cpp_header
-from .elf import make_visible
 from .exporter import DESCRIPTION, check_replaceable, replacing
+from .header import with_imports
 from .names import check_name, library_name
 from .network_part import LACKING, NATIVE, PARALLEL, SHARED, NetworkPart
 from .packaging import network_packaging
 
-_POOL = ("pool.c", "processors.c")
+_POOL = ("pool", "processors")
 # Functions that the header declares.
 _PUBLIC = ("open", "close", "run", "run_with", "supported", "error_string", "error_text", "inputs", "outputs")
-_ASSEMBLY = """\
-.section .rodata.weights,"a",@progbits
-.balign 4096
-.globl tvmconv_network_weights
-.hidden tvmconv_network_weights
-.type tvmconv_network_weights,@object
-.size tvmconv_network_weights,{bytes}
-tvmconv_network_weights:
-.incbin "weights.bin"
-.section .note.GNU-stack,"",@progbits
-"""
 
 
 def export_network(
@@ -103,6 +92,8 @@ def check_export(path: Path, name: str | None, isa: Isa) -> str:
 
 def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, folder: Path) -> None:
     text = network_header.header(part, name, model)
+    if packaging_of(isa).imports_data:
+        text = with_imports(text, name)
     (folder / f"{name}.h").write_text(text)
     (folder / f"{name}.hpp").write_text(network_cpp_header(part, name))
     work = folder / "work"
@@ -110,7 +101,7 @@ def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, fo
     (work / f"{name}.h").write_text(text)
     _build(part, isa, name, work, folder)
     shutil.rmtree(work)
-    for file, content in network_packaging(name, tested=examples is not None).items():
+    for file, content in network_packaging(name, isa, tested=examples is not None).items():
         (folder / file).write_text(content)
     if examples is not None:
         (folder / "smoke.c").write_text(
@@ -126,8 +117,15 @@ def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, fo
 
 def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> None:
     """Write the archive and the shared library, of one object that defines the header's names alone."""
-    sources = [NATIVE / "api.c", *SHARED, RUNTIME / "tvmconv-runtime.h", RUNTIME / f"{isa.c_file}.c"]
-    sources += [PARALLEL.parent / each for each in _POOL]
+    how = packaging_of(isa)
+    sources = [
+        NATIVE / "api.c",
+        *SHARED,
+        PARALLEL.with_name("environment.h"),
+        RUNTIME / "tvmconv-runtime.h",
+        RUNTIME / f"{isa.c_file}.c",
+    ]
+    sources += [isa.platform.service(each, PARALLEL.parent) for each in _POOL]
     for source in sources:
         (work / source.name).write_text(_fill_name(source.read_text(), name))
     (work / "tables.c").write_text(network_header.tables(part, name))
@@ -137,41 +135,22 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
         for offset, array in part.weights:
             file.seek(offset)
             file.write(array.tobytes())
-    (work / "weights.s").write_text(_ASSEMBLY.format(bytes=network_header.weight_bytes(part)))
-    files = ["api.c", "tables.c", *LACKING, f"{isa.c_file}.c", *_POOL]
-    flags = (
-        *FLAGS,
-        "-Wno-sign-compare",
-        "-DTVMCONV_ARCHIVE",
-        "-pthread",
-        *isa.c_flags,
-        *ffi_includes(),
-        f"-I{isa.native}",
-    )
+    (work / "weights.s").write_text(how.weights.format(bytes=network_header.weight_bytes(part)))
+    files = ["api.c", "tables.c", *LACKING, f"{isa.c_file}.c", *(f"{each}.c" for each in _POOL)]
+    flags = (*c_flags(isa), "-Wno-sign-compare", *ffi_includes())
     for each in files:
         run_compiler((*flags, "-c", each, "-o", f"{each}.o"), work, isa)
     run_compiler(("-c", "weights.s", "-o", "weights.o"), work, isa)
     objects = (*(f"{each}.o" for each in files), "network.o", "weights.o")
-    run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *objects, "-o", "all.o"), work, isa)
+    run_compiler((*isa.platform.relocatable_flags, *objects, "-o", "all.o"), work, isa)
+    prepare_object(work / "all.o", isa)
     public = {f"{name}_{each}" for each in _PUBLIC}
     keep = (f"--keep-global-symbol={each}" for each in sorted(public))
     run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", f"{name}.o"), work, isa)
     run_tool("ar", ("rcsD", str(folder / f"lib{name}.a"), f"{name}.o"), work, isa)
-    make_visible(work / f"{name}.o", public.__contains__)
-    (work / "exports.map").write_text(f"{{ global: {name}_*; local: *; }};\n")
-    # nodelete: threads of the pool wait in its code.
-    link = (
-        *(
-            "-shared",
-            f"-Wl,-soname,lib{name}.so",
-            "-Wl,-Bsymbolic",
-            "-Wl,--build-id=none",
-            "-Wl,--as-needed",
-            "-Wl,-z,defs",
-        ),
-        *("-Wl,-z,nodelete", "-Wl,-s", "-Wl,--version-script=exports.map", "-pthread"),
-    )
-    run_compiler((*link, f"{name}.o", "-lm", "-o", str(folder / f"lib{name}.so")), work, isa)
+    # Threads of the pool wait in its code.
+    flags = (*how.thread_flags, *how.staying, "-lm")
+    link_shared(name, [f"{name}.o"], public.__contains__, flags, work, folder, isa)
 
 
 def _fill_name(text: str, name: str) -> str:

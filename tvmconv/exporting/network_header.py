@@ -129,8 +129,8 @@ def tables(part: NetworkPart, name: str) -> str:
 
 def targets(part: NetworkPart, isa: Isa) -> str:
     """Return ``tvmconv-targets.h``, which follows ``struct feature``: the features of the target."""
-    features = part.description["features"]
-    rows = join_rows([isa.c_features[each] for each in features] or ["{0}"])
+    features = isa.c_rows(part.description["features"])
+    rows = join_rows(features or ["{0}"])
     return f"""\
 static const struct feature features[] = {{
     {rows}}};

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..isa import Isa
 from ..version import __version__
-from .archive import ArchiveOptions
+from .archive import ArchiveOptions, packaging_of
 from .plan import Plan
 
 _CONFIG = """\
@@ -20,8 +21,8 @@ set_target_properties(@NAME@::@NAME@ PROPERTIES
 _SHARED = """\
 add_library(@NAME@::shared SHARED IMPORTED)
 set_target_properties(@NAME@::shared PROPERTIES
-  IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/lib@NAME@.so"
-  IMPORTED_SONAME lib@NAME@.so
+  IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/@SHARED_FILE@"
+  @SHARED_AS@
   INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}")
 """
 _VERSION = """\
@@ -57,10 +58,14 @@ _TEST = "CMakeLists.txt"
 
 def packaging(plan: Plan, options: ArchiveOptions) -> dict[str, str]:
     """Return the files by their names."""
-    threads = {"none": ("", "", ""), "pthreads": ("find_package(Threads REQUIRED)\n", "Threads::Threads", "-pthread")}
-    find, libraries, link = threads.get(options.threads, ("", "gomp", "-lgomp"))
+    how = packaging_of(plan.isa)
+    threads = {"none": ("", "", ""), "openmp": ("", "gomp", "-lgomp")}
+    find, libraries, link = threads.get(
+        options.threads, (how.cmake_finds, how.cmake_threads, " ".join(how.thread_flags))
+    )
     return _files(
         plan.name,
+        plan.isa,
         "Convolution kernels",
         {
             "@FIND@": find,
@@ -73,25 +78,29 @@ def packaging(plan: Plan, options: ArchiveOptions) -> dict[str, str]:
     )
 
 
-def network_packaging(name: str, tested: bool) -> dict[str, str]:
+def network_packaging(name: str, isa: Isa, tested: bool) -> dict[str, str]:
     """Return the files of a network's library by their names; `tested`: with those of its test."""
+    how = packaging_of(isa)
     parts = {
-        "@FIND@": "find_package(Threads REQUIRED)\n",
-        "@LIBRARIES@": "Threads::Threads;m",
-        "@LINK@": "-lm -pthread",
+        "@FIND@": how.cmake_finds,
+        "@LIBRARIES@": f"{how.cmake_threads};m",
+        "@LINK@": " ".join(("-lm", *how.thread_flags)),
         "@SHARED@": _SHARED,
         "@SHARED_DOC@": " @NAME@::shared: the shared library.",
         "@ARGUMENTS@": ' "${CMAKE_CURRENT_LIST_DIR}/smoke.bin"',
     }
-    files = _files(name, "A network", parts)
+    files = _files(name, isa, "A network", parts)
     return files if tested else {file: text for file, text in files.items() if file != _TEST}
 
 
-def _files(name: str, what: str, parts: dict[str, str]) -> dict[str, str]:
+def _files(name: str, isa: Isa, what: str, parts: dict[str, str]) -> dict[str, str]:
+    how = packaging_of(isa)
+    more = {"@SHARED_FILE@": how.shared, "@SHARED_AS@": how.cmake_shared, "@WHAT@": what, "@VERSION@": __version__}
+
     def filled(text: str) -> str:
-        for place, content in (parts | {"@WHAT@": what, "@VERSION@": __version__}).items():
+        for place, content in (parts | more).items():
             text = text.replace(place, content)
-        return text.replace("@NAME@", name)
+        return text.replace("@NAME@", name).replace("{name}", name)
 
     return {
         f"{name}Config.cmake": filled(_CONFIG),

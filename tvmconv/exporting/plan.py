@@ -28,7 +28,7 @@ FAMILY_ENDINGS = (*KERNEL_ENDINGS, "_output_extents")
 # Names in each library. Those of its own functions begin with `rt_`.
 COMMON = (
     *("OK", "error_string", "supported", "set_parallel_for", "set_allocator", "parallel_for", "call", "f16", "bf16"),
-    *("array", "kernel", "find", "kernels", "kernel_count", "ALIGNMENT", "H"),
+    *("array", "kernel", "find", "kernels", "kernel_count", "ALIGNMENT", "H", "DATA", "DLL"),
 )
 _MOST_TARGETS = 31
 
@@ -193,7 +193,7 @@ def _isa_of(bundle: Bundle, targets: Sequence[str]) -> Isa:
             " choose some with --target, and export once for each"
         )
     for name in targets:
-        if unknown := sorted(set(bundle.targets[name].features) - first.c_features.keys()):
+        if unknown := sorted(set(bundle.targets[name].features) - first.c_features.keys() - set(first.platform.marks)):
             raise TargetError(f"target {name!r} needs {', '.join(unknown)}, which C libraries cannot ask a CPU for yet")
     return first
 

@@ -10,16 +10,17 @@ from functools import cache
 from pathlib import Path
 
 from ..checks import as_path
-from ..errors import BundleError
+from ..errors import BundleError, TargetError
 from ..isa import Isa
+from ..platforms.linux import PLATFORM as LINUX
+from ..platforms.linux.elf import move_segments
 from ..runtime.bundle import read_bundle
 from ..runtime.networks.file import KIND, NO_IDENTITY, append
 from ..runtime.networks.file import PROVIDER as KIND_OF_PROVIDER
 from ..support.files import check_file, whole_file
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
-from .archive import FLAGS, ArchiveOptions, build_library, check_tools, fill_name, write_sources
-from .elf import move_segments
+from .archive import ArchiveOptions, build_library, c_flags, check_tools, fill_name, write_sources
 from .header import header
 from .network_part import LACKING, SHARED, NetworkPart
 from .plan import Plan, empty_plan, plan, with_targets
@@ -72,7 +73,7 @@ def export_provider(
     BundleError
         If there is no bundle, it is damaged, or has no kernel in ONNX's layouts for CPUs.
     TargetError
-        If the bundle has nothing for one of `targets`, or they are of several instruction sets.
+        If the bundle has nothing for one of `targets`, or they are of several instruction sets, or of another system than Linux.
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
@@ -87,6 +88,10 @@ def export_provider(
             for each in parts
         },
     )
+    if planned.isa.platform is not LINUX:
+        raise TargetError(
+            f"providers for onnxruntime are for Linux, and {', '.join(planned.targets)} is for {planned.isa.name}"
+        )
     check_tools(planned.isa)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, mapped=True) as library:
@@ -148,7 +153,7 @@ def _write_sources(plan: Plan, work: Path) -> None:
 
 
 def _flags(isa: Isa) -> tuple[str, ...]:
-    return (*FLAGS, *isa.c_flags, *ffi_includes(), "-D_GNU_SOURCE")
+    return (*c_flags(isa), *ffi_includes(), "-D_GNU_SOURCE")
 
 
 @cache

@@ -185,10 +185,8 @@ def targets_header(plan: Plan) -> str:
     """Return ``tvmconv-targets.h``, which follows ``struct feature``: the features of each target, and the sets of targets that kernels have variants for."""
     features, rows = [], []
     for number, name in enumerate(plan.targets):
-        needed = plan.bundle.targets[name].features
-        features.append(
-            f"static const struct feature features{number}[] = {{ /* {name} */\n    {join_rows([plan.isa.c_features[each] for each in needed])}}};"
-        )
+        needed = plan.isa.c_rows(plan.bundle.targets[name].features)
+        features.append(f"static const struct feature features{number}[] = {{ /* {name} */\n    {join_rows(needed)}}};")
         rows.append(f"{{features{number}, {len(needed)}}}")
     variants = [*(each.variants for each in plan.functions), *(each.variants for each in plan.families)]
     covers = sorted({sum(1 << each.target for each in some) for some in variants})

@@ -1,6 +1,6 @@
 """Instruction sets, a folder each with its `ISA`: which features there are and how they are found, registers, compilers.
 
-Whatever folder is here is one that kernels are compiled for.
+Whatever folder is here is one that kernels are compiled for; on other systems, what `Platform.ports` say.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import platform
 from collections.abc import Iterable
 from importlib import import_module
 
-from .isa import Isa, isa_named
+from ..platforms import PLATFORMS
+from .isa import Isa, isa_named, port_isa
 
 __all__ = ["ISAS", "Isa", "isa_named", "isa_of", "native", "unless_native"]
 
-ISAS: tuple[Isa, ...] = tuple(
+_FOLDERS: tuple[Isa, ...] = tuple(
     import_module(f"{__name__}.{folder.name}").ISA for folder in pkgutil.iter_modules(__path__) if folder.ispkg
 )
+ISAS: tuple[Isa, ...] = (*_FOLDERS, *(port_isa(each, port) for each in PLATFORMS for port in each.ports))
 
 
 def native() -> Isa | None:
@@ -33,4 +35,6 @@ def unless_native(isa: Isa | None) -> Isa | None:
 def isa_of(features: Iterable[str]) -> Isa | None:
     """Return the instruction set that code is of which needs `features`, by Linux's names; None if they do not tell."""
     there = set(features)
-    return next((isa for isa in ISAS if {isa.linux_name(each) for each in isa.needed} <= there), None)
+    systems = there & {each.prefix for each in PLATFORMS}
+    of_system = (isa for isa in ISAS if set(isa.platform.marks) == systems)
+    return next((isa for isa in of_system if {isa.linux_name(each) for each in isa.needed} <= there), None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..platforms.linux import PLATFORM as LINUX
-from ..platforms.platform import Platform
+from ..platforms.platform import Platform, Port
 
 if TYPE_CHECKING:
     from .hot_loop import HotLoop
@@ -146,7 +146,7 @@ class Isa:
     detect
         Returns Linux's names of the features that this machine has and programs may use.
     cross_compilers
-        C compilers for it on machines of another instruction set.
+        C compilers for it on machines of another instruction set, each with flags that it always needs.
     install
         What gets one on Debian and Ubuntu.
     assembly
@@ -171,6 +171,8 @@ class Isa:
         Programs that run code for it on machines of another instruction set.
     emulated_cpus
         Their CPUs, and what those have of `used` by Linux's names, the least first.
+    port
+        The instruction set on a platform that its folder does not name; None: this is the folder's.
     """
 
     name: str
@@ -210,6 +212,7 @@ class Isa:
     platform: Platform = LINUX
     emulators: tuple[str, ...] = ()
     emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()
+    port: Port | None = None
 
     def __post_init__(self) -> None:
         _NAMED[self.name] = self
@@ -227,6 +230,20 @@ class Isa:
         """Return the C compiler's flags for a CPU, by Linux's names of its features."""
         there = set(features)
         return tuple(flag for flag, needed in self.operator_flags if needed <= there)
+
+    def c_rows(self, features: Iterable[str]) -> list[str]:
+        """Return the initializers of those features that C code asks a CPU for."""
+        return [self.c_features[each] for each in features if each not in self.platform.marks]
+
+    @property
+    def tools(self) -> str:
+        """Begin of the names of binutils for it."""
+        return self.port.tools if self.port else f"{self.triple}-"
+
+    @property
+    def zig(self) -> str:
+        """Name by which `zig cc` knows it; empty: that has no C library for it."""
+        return self.port.zig if self.port else f"{self.triple}{self.platform.zig_suffix}"
 
     @property
     def reader(self) -> AssemblyReader:
@@ -264,3 +281,22 @@ class Isa:
 
     def __repr__(self) -> str:
         return f"<Isa {self.name}>"
+
+
+def port_isa(platform: Platform, port: Port) -> Isa:
+    """Return an instruction set on a platform that its folder does not name."""
+    isa = isa_named(port.isa)
+    return replace(
+        isa,
+        name=f"{isa.name} on {platform.name}",
+        machine=port.machine,
+        triple=port.triple,
+        used=isa.used - port.lacking,
+        without=(*isa.without, *sorted(port.lacking)),
+        cross_compilers=port.cross_compilers,
+        install=port.install,
+        emulators=port.emulators,
+        emulated_cpus=(),
+        platform=platform,
+        port=port,
+    )

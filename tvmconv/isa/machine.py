@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import cpuinfo, native
+from . import cpuinfo, isa_of, native, unless_native
 
 # Names of features that the CPU has and this process, and those that it starts, do without: `pytest --as-cpu`. Programs in C of
 # exported libraries read it, too (exporting/native/tvmconv-runtime.h).
@@ -26,6 +27,16 @@ def cpu_features() -> frozenset[str]:
 def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
     """Return those of `needed` that this machine lacks, sorted."""
     return tuple(sorted(set(needed) - cpu_features()))
+
+
+def obstacle_of(needed: Iterable[str]) -> str | None:
+    """Return why this machine does not run code that needs some features, or None if it does."""
+    isa = unless_native(isa_of(needed))
+    if isa is not None:
+        system = f" under {platform.system()}" if isa.port else ""
+        return f"it is for {isa.name}, and this machine's CPU is {platform.machine()}{system}"
+    missing = missing_features(needed)
+    return f"this machine's CPU lacks {', '.join(missing)}" if missing else None
 
 
 def vendor() -> str:

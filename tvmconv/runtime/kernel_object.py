@@ -90,10 +90,12 @@ def read_object(bundle: Bundle, entry: Entry) -> KernelObject:
 
 
 def _section(path: Path, name: str) -> bytes | None:
-    """Return the content of a section of an ELF file, or of a module of WebAssembly, None if it has none of that name."""
+    """Return the content of a section of an ELF file, of a library of Windows, or of a module of WebAssembly; None: it has none of that name."""
     content = path.read_bytes()
     if content.startswith(MODULE):
         return next((found for each, found in custom_sections(content) if each == name), None)
+    if content.startswith(b"MZ"):
+        return _section_of_windows(content, name)
     if not content.startswith(b"\x7fELF"):
         raise ValueError("it is no ELF file")
     _, _, table, _, _, _, size, number, names = _HEADER.unpack_from(content)
@@ -101,6 +103,17 @@ def _section(path: Path, name: str) -> bytes | None:
     _, start, _ = rows[names]
     for place, offset, length in rows:
         if content.startswith(name.encode() + b"\0", start + place):
+            return content[offset : offset + length]
+    return None
+
+
+def _section_of_windows(content: bytes, name: str) -> bytes | None:
+    """Return the content of a section of a library of Windows, whose names have eight letters at most."""
+    (start,) = struct.unpack_from("<I", content, 60)
+    number, size = struct.unpack_from("<4x 2x H 12x H", content, start)
+    for at in range(number):
+        named, length, offset = struct.unpack_from("<8s I 4x 4x I", content, start + 24 + size + 40 * at)
+        if named.rstrip(b"\0") == name.encode()[:8]:
             return content[offset : offset + length]
     return None
 

@@ -5,14 +5,13 @@ A device is a `tvmconv.runtime.cuda.gpus.Gpu`, or None for the CPU. The NVIDIA d
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError, UnsupportedMachineError
 from ..isa import Isa, isa_of, unless_native
-from ..isa.machine import missing_features
+from ..isa.machine import obstacle_of
 from .backend import Backend, Device
 from .bundle import ORIGINS, Bundle, BundleTarget, Entry
 from .cuda.gpus import Gpu, survey
@@ -83,11 +82,7 @@ def plural(target: BundleTarget) -> str:
 
 
 def _cpu_obstacle(target: BundleTarget) -> str | None:
-    isa = foreign_isa(target)
-    if isa is not None:
-        return f"it is for {isa.name}, and this machine's CPU is {platform.machine()}"
-    missing = missing_features(target.features)
-    return f"this machine's CPU lacks {', '.join(missing)}" if missing else None
+    return obstacle_of(target.features)
 
 
 def _gpu_obstacle(target: BundleTarget) -> str | None:

@@ -26,13 +26,14 @@ def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
         If there is none.
     """
     foreign = unless_native(isa)
-    names = foreign.cross_compilers if foreign else _COMPILERS
-    for name in names:
+    commands = [each.split() for each in (foreign.cross_compilers if foreign else _COMPILERS)]
+    names = [name for name, *_ in commands]
+    for name, *flags in commands:
         found = shutil.which(name)
         if found:
-            return (found,)
-    if foreign and find_spec(ZIG) is not None:
-        return sys.executable, "-m", ZIG, "cc", "-target", f"{foreign.triple}{foreign.platform.zig_suffix}"
+            return (found, *flags)
+    if foreign and foreign.zig and find_spec(ZIG) is not None:
+        return sys.executable, "-m", ZIG, "cc", "-target", foreign.zig
     if foreign and not names:
         raise ToolchainError(
             f"there is no C compiler for {foreign.name}: there is no Python package {ZIG}; install it (pip install {ZIG})"
@@ -57,14 +58,23 @@ def find_tool(name: str, isa: Isa | None = None) -> str:
         If it is missing.
     """
     foreign = unless_native(isa)
-    found = shutil.which(f"{foreign.triple}-{name}" if foreign else name)
+    found = shutil.which(f"{foreign.tools}{name}" if foreign else name)
     if found is None:
         raise ToolchainError(
-            f"there is no {name} for {foreign.name} on the PATH, {foreign.triple}-{name}; install it (Debian, Ubuntu: {foreign.install})"
+            f"there is no {name} for {foreign.name} on the PATH, {foreign.tools}{name}; install it (Debian, Ubuntu: {foreign.install})"
             if foreign
             else f"there is no {name} on the PATH; install binutils (Debian, Ubuntu: apt install binutils)"
         )
     return found
+
+
+def has_compiler(isa: Isa) -> bool:
+    """Return whether there is a C compiler for an instruction set."""
+    try:
+        find_compiler(isa)
+    except ToolchainError:
+        return False
+    return True
 
 
 def has_tool(name: str, isa: Isa | None = None) -> bool:
@@ -109,6 +119,13 @@ def run_tool(name: str, arguments: tuple[str, ...], folder: Path, isa: Isa | Non
         raise ToolchainError(
             f"{command[0]} failed ({' '.join(command)[:500]}), with:\n{(done.stderr or done.stdout).strip()}"
         )
+
+
+def prepare_object(path: Path, isa: Isa) -> None:
+    """Change an object file, of LLVM's or of several linked into one, to what the tools of its platform take."""
+    prepare = isa.platform.prepare
+    if prepare is not None:
+        path.write_bytes(prepare(path.read_bytes()))
 
 
 def ffi_includes() -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from ..isa.isa import Matrices
 from .cost_rows import costs_of, user_rows
 from .costs import Costs
 from .cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES, cpu_of
+from .ports import ports_by_name, usual_targets
 
 # Classes of targets that are no CPUs, by their kind, which their names begin with.
 _OTHERS = {"cuda": (".cuda", "CudaTarget")}
@@ -50,6 +51,11 @@ class Target:
     def folder(self) -> str:
         """Folder of this target in a bundle and in the tuning logs."""
         return folder_of(self.name)
+
+    @property
+    def tuned_as(self) -> str:
+        """The target whose records are this one's, too: the same CPU, whatever its system."""
+        return self.name
 
     @property
     def library_suffix(self) -> str:
@@ -90,8 +96,8 @@ class Target:
         ----------
         text
             ``host``, an LLVM CPU name such as ``x86-64-v3``, ``znver4`` or ``neoverse-n1``, one without some of its features such as
-            ``sapphirerapids-no-amx-bf16-no-amx-tile``, or ``cuda:`` and one or several GPU architectures, such as
-            ``cuda:sm_90`` or ``cuda:sm_80,sm_90``.
+            ``sapphirerapids-no-amx-bf16-no-amx-tile``, a CPU on another system such as ``windows:x86-64-v3``, or ``cuda:`` and one
+            or several GPU architectures, such as ``cuda:sm_90`` or ``cuda:sm_80,sm_90``.
 
         Raises
         ------
@@ -104,9 +110,10 @@ class Target:
             module, name = _OTHERS[kind_of(text)]
             other: type[Target] = getattr(import_module(module, __package__), name)
             return other.parse(text)
-        if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", text):
+        if not isinstance(text, str) or not re.fullmatch(r"([A-Za-z0-9_-]+:)?[A-Za-z0-9][A-Za-z0-9_.-]*", text):
             raise TargetError(
-                f"target is {text!r}; allowed: host, an LLVM CPU name such as x86-64-v3, x86-64-v4, znver4, neoverse-n1, or cuda:sm_90"
+                f"target is {text!r}; allowed: host, an LLVM CPU name such as x86-64-v3, x86-64-v4, znver4, neoverse-n1, for other"
+                f" systems {', '.join(usual_targets())}, or cuda:sm_90"
             )
         if find_spec("tvm") is None:
             raise missing_extra("compile", "tvm")
@@ -138,6 +145,11 @@ class CpuTarget(Target):
     def kind(self) -> str:
         """``"cpu"``."""
         return "cpu"
+
+    @property
+    def tuned_as(self) -> str:
+        """Name of the CPU alone."""
+        return self.name.rpartition(":")[2]
 
     @property
     def library_suffix(self) -> str:
@@ -302,21 +314,30 @@ def _llvm_cpus(isa: Isa) -> frozenset[str]:
 
 @cache
 def _find_named(name: str) -> CpuTarget:
-    cpu, *missing = name.split(_MISSING)
+    system, _, named = name.rpartition(":")
     # Begin with this machine's set: "generic" is in each.
-    isas = sorted(ISAS, key=lambda isa: isa is not native())
+    isas = sorted((isa for isa in ISAS if isa.port is None), key=lambda isa: isa is not native())
+    if found := ports_by_name().get(system or named):
+        isas, named = [found[0]], named if system else found[1]
+    elif system:
+        isas = []
+    cpu, *missing = named.split(_MISSING)
     isa = next((isa for isa in isas if cpu in _llvm_cpus(isa)), None)
     if isa is None:
         import difflib
 
-        known = set().union(*map(_llvm_cpus, isas))
-        near = difflib.get_close_matches(cpu, known, 4)
+        near = difflib.get_close_matches(cpu if isas else system, set(ports_by_name()).union(*map(_llvm_cpus, isas)), 4)
+        what = (
+            f"LLVM does not know for {', '.join(each.name for each in isas)}"
+            if isas
+            else "is for no system that there is"
+        )
         raise TargetError(
-            f"target is {name!r}, which LLVM does not know for {', '.join(each.name for each in isas)}"
+            f"target is {name!r}, which {what}"
             f"{'; near it: ' * bool(near)}{', '.join(near)}; allowed under Linux: host; on x86-64 a level (x86-64-v3, the default for"
             " other machines; x86-64-v4) or a CPU (haswell, znver4, sapphirerapids, ...); on 64-bit ARM a CPU (neoverse-n1, the"
-            " default there; neoverse-v1, cortex-a53, ...); cuda:sm_80 and later; for browsers wasm32, wasm32-relaxed; there is nothing"
-            " for Windows, macOS and Android"
+            " default there; neoverse-v1, cortex-a53, ...); cuda:sm_80 and later; for browsers wasm32, wasm32-relaxed; for other systems"
+            f" {', '.join(usual_targets())}, or another such CPU behind the colon"
         )
     has = sorted(_llvm_features(cpu, isa) & isa.used)
     if unknown := [feature for feature in missing if feature not in has]:
@@ -328,11 +349,12 @@ def _without(mcpu: str, missing: frozenset[str], isa: Isa) -> CpuTarget:
     """Return an LLVM CPU as a target, without some features: that is another target than the CPU."""
     has = _llvm_features(mcpu, isa)
     disabled = tuple(sorted(has & missing))
-    name = _MISSING.join((mcpu, *disabled))
+    name = ":".join((*isa.platform.marks, _MISSING.join((mcpu, *disabled))))
     used = has & isa.used - missing
     if not isa.needed <= used:
         raise TargetError(f"target {name!r} {isa.least}")
-    return CpuTarget(name, tuple(sorted(map(isa.linux_name, used))), mcpu, disabled, isa=isa)
+    features = (*map(isa.linux_name, used), *isa.platform.marks)
+    return CpuTarget(name, tuple(sorted(features)), mcpu, disabled, isa=isa)
 
 
 @cache

@@ -129,7 +129,7 @@ def _read(folder: Path) -> Iterator[tuple[Workload, Candidate, float]]:
 def _record(signature: str, target: Target, candidate: Candidate, seconds: float, trials: int, rank: int) -> Record:
     return Record(
         signature=signature,
-        target=target.name,
+        target=target.tuned_as,
         algorithm=candidate.algorithm,
         version=algorithms.get(candidate.algorithm).version,
         sketch=candidate.sketch,

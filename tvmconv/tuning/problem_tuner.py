@@ -249,7 +249,7 @@ class ProblemTuner:
     def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None, **race: int) -> Record:
         return Record(
             signature=format_signature(self.problem),
-            target=self._session.target.name,
+            target=self._session.target.tuned_as,
             algorithm=candidate.algorithm,
             version=next(space.version for space in self.spaces if space.algorithm == candidate.algorithm),
             sketch=candidate.sketch,

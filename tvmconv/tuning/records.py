@@ -146,7 +146,7 @@ class Records:
         first of these is returned: what won over none of the others says nothing of them. Malformed lines are left out with
         a warning that names file and line.
         """
-        return self._best(format_signature(problem), target.name, math, among)
+        return self._best(format_signature(problem), target.tuned_as, math, among)
 
     def of_sums(
         self, problem: Problem, target: Target, math: str = "default", among: Sequence[str] | None = None
@@ -162,15 +162,17 @@ class Records:
 
     def winners(self, target: Target, math: str = "default") -> list[Record]:
         """Return what :meth:`best` does for every problem that has a record, in the order of their signatures."""
-        signatures = {each for folder in self._folders() for each in self._table(folder, target.name)}
-        found = (self._best(signature, target.name, math) for signature in sorted(signatures))
+        signatures = {each for folder in self._folders() for each in self._table(folder, target.tuned_as)}
+        found = (self._best(signature, target.tuned_as, math) for signature in sorted(signatures))
         return [record for record in found if record is not None]
 
     def elsewhere(self, problem: Problem, target: Target, math: str = "default") -> list[Record]:
         """Return what :meth:`best` does for the same problem on each other target of its kind, in the order of their names."""
         folders = (path for folder in self._folders() for path in folder.glob(f"*/{FILE}"))
         # A GPU's folder has not quite its name; and no algorithm is for several kinds.
-        others = {path.parent.name for path in folders if kind_of(path.parent.name) == target.kind} - {target.folder}
+        others = {path.parent.name for path in folders if kind_of(path.parent.name) == target.kind} - {
+            folder_of(target.tuned_as)
+        }
         found = (self._best(format_signature(problem), name, math) for name in sorted(others))
         return [record for record in found if record is not None]
 

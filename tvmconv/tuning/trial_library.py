@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import tvm
@@ -20,6 +21,7 @@ from ..lowering.common.entry_points import EntryPoints
 from ..lowering.compiler import schedule
 from ..lowering.cpu.functions import functions_of
 from ..lowering.cpu.kernels import generate
+from ..lowering.cpu.linker import write_object
 from ..lowering.cpu.lowering import lower
 from ..measuring.race import Built
 from ..runtime.packed import PACK_SYMBOL
@@ -66,7 +68,7 @@ def _compile(functions: dict[str, tirx.PrimFunc], target: Target, path: str) -> 
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         executable = generate(tvm.IRModule(named), target)
     unfinished = f"{path}.{os.getpid()}.o"  # TVM goes by the ending
-    executable.mod.write_to_file(unfinished)
+    write_object(executable, Path(unfinished), isa_of(target.features))
     os.replace(unfinished, path)
 
 

@@ -8,9 +8,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 /* Alignment of blocks; and the size of the header before each in a workspace. */
 #define LINE 64u

@@ -1,5 +1,6 @@
 /* A network's functions for programs in C. `tvmconv_name` becomes the library's name. */
-#include <pthread.h>
+#include "threads.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <tvm/ffi/c_api.h>
@@ -22,14 +23,17 @@ struct tvmconv_name_network {
 /* Arguments of the current call of this thread, NULL: none; and whether its own loops failed. */
 static __thread const tvmconv_name_call *current;
 static __thread int unfinished;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static Lock once = FREE_LOCK; /* of what follows */
 static void *pool;
 static int usual_threads; /* asked once: it reads the control groups, which takes longer than a small network */
 
 static void make_pool(void) {
+  take_lock(&once);
+  if (usual_threads > 0) return give_lock(&once);
   usual_threads = tvmconv_default_threads();
   pool = tvmconv_new_pool(usual_threads);
   if (pool != NULL) tvmconv_keep_pool(pool);
+  give_lock(&once);
 }
 
 int tvmconv_threads(void) { return usual_threads; }
@@ -96,7 +100,7 @@ int tvmconv_name_open(tvmconv_name_network **network) {
   if (network == NULL) return tvmconv_name_ERROR_ARGUMENT;
   *network = NULL;
   if (!tvmconv_name_supported()) return tvmconv_name_ERROR_CPU;
-  pthread_once(&once, make_pool);
+  make_pool();
   TVMFFIAny result = {.type_index = kTVMFFINone};
   tvmconv_name_network *made = malloc(sizeof *made);
   if (made == NULL) return tvmconv_name_ERROR_MEMORY;

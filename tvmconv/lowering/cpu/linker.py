@@ -25,7 +25,7 @@ from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.cache import open_cache
 from ...support.files import whole_file
 from ...support.timing import stage
-from ...support.toolchain import ffi_includes, find_compiler, run_compiler, run_tool
+from ...support.toolchain import ffi_includes, find_compiler, prepare_object, run_compiler, run_tool
 from ...targets.target import CpuTarget
 
 # Symbols that callers look up; others are hidden. TVM's runtime, when it is in the process, fills the launcher's
@@ -63,8 +63,7 @@ def link(
     """
     with whole_file(Path(path), mapped=True) as library:
         work = library.parent
-        with stage("LLVM"):
-            executable.mod.write_to_file(str(work / "kernel.o"))
+        write_object(executable, work / "kernel.o", isa)
         objects = ["kernel.o"]
         if workspaces is not None:
             _keep_object(work, workspaces, isa)
@@ -94,8 +93,7 @@ def link_family(
     """
     with whole_file(Path(path), mapped=True) as library:
         work = library.parent
-        with stage("LLVM"):
-            executable.mod.write_to_file(str(work / "kernel.o"))
+        write_object(executable, work / "kernel.o", isa)
         (work / "table.o").write_bytes(compile_text(table, isa=isa))
         (work / "family.o").write_bytes(compile_runtime("family.c", *_DRIVER_FLAGS, isa=isa))
         objects = ("kernel.o", "table.o", "family.o")
@@ -119,18 +117,34 @@ def link_objects(
     `isa` is the instruction set of the objects; None: this machine's.
     """
     platform = _platform(isa)
-    (work / "exports.map").write_text(platform.exports(exports))
+    objects = [work / each for each in arguments if each.endswith(".o")]
+    (work / platform.exports_file).write_text(platform.exports(exports, objects))
+    if platform.imports is not None:
+        (work / "imports.def").write_text(platform.imports(objects))
+        run_tool("dlltool", ("-d", "imports.def", "-l", "imports.a"), work, isa)
+        arguments = (*arguments, "imports.a")
     # Names relative to the folder: its own name must not reach the linker.
-    run_compiler((*platform.link_flags, *arguments, "-o", "linked"), work, isa)
-    os.replace(work / "linked", path)
+    linked = f"linked{platform.library_suffix}"
+    run_compiler((*platform.link_flags, *arguments, *platform.libraries, "-o", linked), work, isa)
+    os.replace(work / linked, path)
 
 
 def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str], isa: Isa | None = None) -> bytes:
     """Return objects in the folder `work` as one, of whose definitions others see `visible` alone."""
-    run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *objects, "-o", "all.o"), work, isa)
+    run_compiler((*_platform(isa).relocatable_flags, *objects, "-o", "all.o"), work, isa)
+    if isa is not None:
+        prepare_object(work / "all.o", isa)
     keep = tuple(f"--keep-global-symbol={symbol}" for symbol in visible)
     run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", "one.o"), work, isa)
     return (work / "one.o").read_bytes()
+
+
+def write_object(executable: Any, path: Path, isa: Isa | None) -> None:
+    """Write the object file of a compiled module, as its platform's linker takes it."""
+    with stage("LLVM"):
+        executable.mod.write_to_file(str(path))
+    if isa is not None:
+        prepare_object(path, isa)
 
 
 def _keep_object(

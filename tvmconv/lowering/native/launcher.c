@@ -202,6 +202,9 @@ static int call_with_threads(Function function, int openmp, void* self, const TV
 #pragma weak __tvm_ffi_tvmconv_pack
 #pragma weak __tvm_ffi_tvmconv_packed
 #pragma weak __tvm_ffi_tvmconv_network
+#ifdef _WIN32 /* GCC forgets this of what only has its address taken */
+__asm__(".weak __tvm_ffi_tvmconv_kernel\n.weak __tvm_ffi_tvmconv_pack\n.weak __tvm_ffi_tvmconv_packed");
+#endif
 WITH_THREADS(__tvm_ffi_tvmconv_kernel)
 WITH_THREADS(__tvm_ffi_tvmconv_pack)
 WITH_THREADS(__tvm_ffi_tvmconv_packed)

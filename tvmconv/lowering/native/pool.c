@@ -6,27 +6,13 @@
  * others', also from that of a thread which has not begun. Several threads may call at once: each gets those of the pool that
  * are idle, and computes alone if none is.
  */
-#define _GNU_SOURCE
-#include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
+#include "threads.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "parallel.h"
 #include "processor.h"
-
-/* glibc 2.34 and 2.32 gave them another version when they moved; the older one is in every glibc that is loaded, and in none that is
- * linked statically, for which an archive is. */
-#if defined(__GLIBC__) && !defined(TVMCONV_ARCHIVE)
-__asm__(".symver pthread_create, pthread_create@" OLDEST_GLIBC);
-__asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST_GLIBC);
-#endif
 
 #define LINE __attribute__((aligned(64)))
 #define MOST_WORKERS 1023
@@ -82,7 +68,7 @@ struct Worker {
 };
 
 typedef struct {
-  pthread_mutex_t growing;
+  Lock growing;
   atomic_int alive;
   int usual; /* how many there may be, whoever asks for how few */
   int is_team; /* it starts no threads */
@@ -92,29 +78,17 @@ typedef struct {
 /* Set while this thread is within an iteration. */
 static __thread int within;
 
-static int64_t now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
-static void futex_wait(atomic_uint* word, unsigned expected) {
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
-}
-
-static void futex_wake(atomic_uint* word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
-
 /* Spins until a condition holds or time is up. */
 #define SPIN_UNTIL(condition, nanoseconds)                                                \
-  for (int64_t until = (condition) ? 0 : now() + nanoseconds; !(condition) && now() < until;) \
+  for (int64_t until = (condition) ? 0 : clock_now() + nanoseconds; !(condition) && clock_now() < until;) \
     for (int pause = 0; pause < PAUSES && !(condition); pause++) PAUSE();
 
 /* Yields until a condition holds, the processor is wanted, or time is up. */
 #define YIELD_UNTIL(condition)                                                                                    \
-  for (int64_t before = now(), until = before + YIELD_NANOSECONDS, after, lost = 0;                               \
+  for (int64_t before = clock_now(), until = before + YIELD_NANOSECONDS, after, lost = 0;                               \
        !(condition) && before < until && lost < MOST_LOST; before = after) {                                      \
-    sched_yield();                                                                                                \
-    lost += (after = now()) - before > LOST_NANOSECONDS;                                                          \
+    give_way();                                                                                                \
+    lost += (after = clock_now()) - before > LOST_NANOSECONDS;                                                          \
   }
 
 static void run_share(Loop* loop, Share* share) {
@@ -144,7 +118,7 @@ static void run_shares(Loop* loop, Share* own) {
 /* Returns whether the worker slept. */
 static int wake(Worker* worker) {
   if (!atomic_load(&worker->asleep) || !atomic_exchange(&worker->asleep, 0)) return 0;
-  futex_wake(&worker->asleep);
+  wake_at(&worker->asleep);
   return 1;
 }
 
@@ -164,7 +138,7 @@ static void serve(Worker* self) {
     int slept = 0;
     for (; !offered(self); slept = 1) {
       atomic_store(&self->asleep, 1);
-      if (atomic_load(&self->offer) <= BUSY) futex_wait(&self->asleep, 1);
+      if (atomic_load(&self->offer) <= BUSY) wait_at(&self->asleep, 1);
       atomic_store(&self->asleep, 0);
     }
     Share* own = atomic_load(&self->offer);
@@ -175,46 +149,35 @@ static void serve(Worker* self) {
     run_shares(loop, own);
     /* Idle first: the caller's next loop looks for it. The loop is there until it has been counted. */
     atomic_store(&self->offer, IDLE);
-    if (atomic_fetch_sub(&loop->running, 1) == (CALLER_SLEEPS | 1)) futex_wake(&loop->running);
+    if (atomic_fetch_sub(&loop->running, 1) == (CALLER_SLEEPS | 1)) wake_at(&loop->running);
   }
 }
 
-static void* work(void* argument) {
-  prctl(PR_SET_NAME, "tvmconv");
+static THREAD_RESULT work(void* argument) {
+  name_thread();
   serve(argument);
-  return NULL;
+  return THREAD_DONE;
 }
 
-/* Starts a thread, which handles no signal: those are the program's. */
 static int start(Worker* worker, Share* offer) {
   atomic_init(&worker->offer, offer);
   atomic_init(&worker->asleep, 0);
-  pthread_t thread;
-  pthread_attr_t detached;
-  sigset_t all, before;
-  if (pthread_attr_init(&detached) != 0) return 0;
-  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int status = pthread_create(&thread, &detached, work, worker);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&detached);
-  return status == 0;
+  return start_thread(work, worker, 0);
 }
 
 /* Starts a worker for each of `count` shares while the pool has fewer than `most`; returns how many, which are in `hired`. */
 static int grow(Pool* pool, Share* shares, int count, int most, Worker** hired) {
   int started = 0;
   if (atomic_load(&pool->alive) >= most) return 0;
-  pthread_mutex_lock(&pool->growing);
+  take_lock(&pool->growing);
   for (int alive = atomic_load(&pool->alive); started < count && alive < most; alive++) {
     Worker** place = &pool->workers[alive];
-    if (*place == NULL && posix_memalign((void**)place, sizeof **place, sizeof **place) != 0) break;
+    if (*place == NULL && (*place = new_lines(sizeof **place)) == NULL) break;
     if (!start(*place, &shares[started])) break;
     hired[started++] = *place;
     atomic_store(&pool->alive, alive + 1);
   }
-  pthread_mutex_unlock(&pool->growing);
+  give_lock(&pool->growing);
   return started;
 }
 
@@ -247,7 +210,7 @@ static void finish(Loop* loop, Worker** hired, int number) {
   YIELD_UNTIL(atomic_load(&loop->running) == 0)
   if (atomic_load(&loop->running) == 0) return;
   unsigned seen = atomic_fetch_or(&loop->running, CALLER_SLEEPS) | CALLER_SLEEPS;
-  for (; seen != CALLER_SLEEPS; seen = atomic_load(&loop->running)) futex_wait(&loop->running, seen);
+  for (; seen != CALLER_SLEEPS; seen = atomic_load(&loop->running)) wait_at(&loop->running, seen);
 }
 
 int tvmconv_pool_for(void* pool, int threads, int64_t count, Body body, void* data) {
@@ -285,7 +248,7 @@ int tvmconv_pool_for(void* pool, int threads, int64_t count, Body body, void* da
 void* tvmconv_new_pool(int threads) {
   Pool* pool = calloc(1, sizeof *pool);
   if (pool == NULL) return NULL;
-  pthread_mutex_init(&pool->growing, NULL);
+  free_lock(&pool->growing);
   pool->usual = threads - 1;
   return pool;
 }
@@ -297,7 +260,7 @@ void* tvmconv_new_team(int threads) {
   team->is_team = 1;
   for (int each = 0; each < threads - 1 && each < MOST_WORKERS; each++) {
     Worker** place = &team->workers[each];
-    if (posix_memalign((void**)place, sizeof **place, sizeof **place) != 0) break;
+    if ((*place = new_lines(sizeof **place)) == NULL) break;
     atomic_init(&(*place)->offer, IDLE);
     atomic_init(&(*place)->asleep, 0);
   }
@@ -326,7 +289,7 @@ void tvmconv_end_team(void* pool) {
 
 void tvmconv_free_team(void* pool) {
   Pool* team = pool;
-  for (int each = 0; each < MOST_WORKERS && team->workers[each] != NULL; each++) free(team->workers[each]);
+  for (int each = 0; each < MOST_WORKERS && team->workers[each] != NULL; each++) free_lines(team->workers[each]);
   free(team);
 }
 
@@ -334,11 +297,11 @@ static Pool* of_process;
 
 /* A forked child has none of the threads, whatever another thread was doing with them. */
 static void in_child(void) {
-  pthread_mutex_init(&of_process->growing, NULL);
+  free_lock(&of_process->growing);
   atomic_store(&of_process->alive, 0);
 }
 
 void tvmconv_keep_pool(void* pool) {
   of_process = pool;
-  pthread_atfork(NULL, NULL, in_child);
+  at_fork(NULL, in_child);
 }

@@ -1,22 +1,14 @@
 /* Default number of a kernel's threads. `tvmconv/runtime/processors.py` does the same. */
 #define _GNU_SOURCE
-#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "environment.h"
 #include "parallel.h"
 
 /* Room for a path, and for a line of /proc/self/mountinfo, which has several. */
 #define PATH 4096
 #define LINE (4 * PATH)
-/* Processors up to which each has a thread, also where two are of one core: clouds sell them so, and all that was measured is on such machines. */
-#define ALL_PROCESSORS 8
-
-/* Calls that fail leave what was there. */
-static int least(int a, int b) { return a < b ? a : b; }
-
 /* Returns whether a processor is the first allowed one of its core; a list of siblings is "0,64" or "0-1". */
 static int is_first(const char* prefix, int processor, const char* allowed, int most) {
   char path[PATH];
@@ -56,16 +48,6 @@ static int affinity(int cores) {
     if (count > 0) return count;
   }
   return 1;
-}
-
-/* The first number of a list, one for each level of nested parallelism; loops have one level. */
-static int environment(void) {
-  const char* text = getenv("OMP_NUM_THREADS");
-  char* rest;
-  long number = text ? strtol(text, &rest, 10) : 0;
-  if (number < 1 || number > INT_MAX) return INT_MAX;
-  rest += strspn(rest, " \t\n");
-  return *rest == '\0' || *rest == ',' ? number : INT_MAX;
 }
 
 /* Reads up to two words of a file; returns how many. */

@@ -1,17 +1,17 @@
 /* One pool of threads for all libraries of a process: the first that needs it makes it, and tells tvm-ffi, where the others find
  * it by a name. It stays, as its libraries do. */
-#include <pthread.h>
+#include "threads.h"
+
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <time.h>
 #include <tvm/ffi/c_api.h>
 
 #include "parallel.h"
 
 /* Name of what libraries have in common: raise the number where this changes. */
 #define NAME "tvmconv.threads.1"
-#define LOOK_SECONDS 5
+#define LOOK_NANOSECONDS (INT64_C(5) * 1000000000)
 typedef struct {
   int (*parallel_for)(void* pool, int threads, int64_t count, Body body, void* data);
   void* pool;
@@ -62,7 +62,7 @@ static void make(void) {
   *candidate = (Threads){tvmconv_pool_for, tvmconv_new_pool(threads), threads};
   if (candidate->pool != NULL && offer(candidate)) {
     tvmconv_keep_pool(candidate->pool);
-    pthread_atfork(tvmconv_retire_openmp, NULL, NULL);
+    at_fork(tvmconv_retire_openmp, NULL);
   } else {
     free(candidate->pool);
     free(candidate);
@@ -85,12 +85,10 @@ static Threads* threads_of_process(void) {
 
 /* Affinity and quotas may change: a call some seconds after the last look takes another, which is some 0.1 ms. */
 int tvmconv_threads(void) {
-  static _Atomic time_t looked;
+  static _Atomic int64_t looked;
   Threads* threads = threads_of_process();
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  time_t before = atomic_load_explicit(&looked, memory_order_relaxed);
-  if (now.tv_sec - before >= LOOK_SECONDS && atomic_compare_exchange_strong(&looked, &before, now.tv_sec) && before > 0 && threads->pool != NULL)
+  int64_t now = clock_now(), before = atomic_load_explicit(&looked, memory_order_relaxed);
+  if (now - before >= LOOK_NANOSECONDS && atomic_compare_exchange_strong(&looked, &before, now) && before > 0 && threads->pool != NULL)
     atomic_store_explicit(&threads->threads, tvmconv_default_threads(), memory_order_relaxed);
   return atomic_load_explicit(&threads->threads, memory_order_relaxed);
 }

@@ -30,6 +30,7 @@ from ...lowering.cpu.linker import (
     link_relocatable,
     operator_object,
     runtime_objects,
+    write_object,
 )
 from ...platforms.platform import Threaded
 from ...runtime.networks.file import append
@@ -181,7 +182,7 @@ def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, path: Path) -
             return
     with stage("LLVM"):
         executable = tvm.compile(module, target.tvm(fixed), tir_pipeline=NETWORK_PIPELINE)
-        executable.mod.write_to_file(str(path))
+    write_object(executable, path, target.isa)
     if known is not None:
         known.write(key, path.read_bytes())
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..platform import Platform
+from ..platform import Packaged, Platform, SystemTrial
+from .elf import make_visible
 
 # Build-id and debug sections are left out: they carry nothing a caller needs, and so cannot differ between two builds.
 # nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
@@ -28,9 +29,29 @@ _KEPT = """\
 """
 # A Python package that has a C compiler for every instruction set has the symbols of each glibc, too.
 OLDEST_GLIBC = "2.17"
+# Flags that let programs link a library with any C library: without glibc's own checks.
+_C_FLAGS = (
+    *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
+    *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
+)
+_SHARED_FLAGS = (
+    *("-shared", "-Wl,-soname,lib{name}.so", "-Wl,-Bsymbolic", "-Wl,--build-id=none", "-Wl,--as-needed", "-Wl,-z,defs"),
+    *("-Wl,-s", "-Wl,--version-script=exports.map"),
+)
+_WEIGHTS = """\
+.section .rodata.weights,"a",@progbits
+.balign 4096
+.globl tvmconv_network_weights
+.hidden tvmconv_network_weights
+.type tvmconv_network_weights,@object
+.size tvmconv_network_weights,{bytes}
+tvmconv_network_weights:
+.incbin "weights.bin"
+.section .note.GNU-stack,"",@progbits
+"""
 
 
-def _exports(names: Sequence[str]) -> str:
+def _exports(names: Sequence[str], objects: Sequence[Path]) -> str:
     return f"{{ global: {' '.join(f'{name};' for name in names)} local: *; }};\n"
 
 
@@ -46,5 +67,27 @@ PLATFORM = Platform(
     zig_suffix=f".{OLDEST_GLIBC}",
     native=Path(__file__).with_name("native"),
     has_parts=True,
+    trials=(
+        SystemTrial("x86-64", "the whole suite", "make test", "2026-11-29"),
+        SystemTrial(
+            "aarch64", "kernels and networks under QEMU; never on a machine", "pytest -k aarch64", "2026-11-29"
+        ),
+    ),
     runner="tvmconv.runtime.emulation.qemu",
+    packaged=Packaged(
+        c_flags=_C_FLAGS,
+        weights=_WEIGHTS,
+        shared="lib{name}.so",
+        beside=(),
+        link_flags=_SHARED_FLAGS,
+        staying=("-Wl,-z,nodelete",),
+        thread_flags=("-pthread",),
+        cmake_finds="find_package(Threads REQUIRED)\n",
+        cmake_threads="Threads::Threads",
+        cmake_shared="IMPORTED_SONAME lib{name}.so",
+        has_openmp=True,
+        imports_data=False,
+        publish=make_visible,
+    ),
+    relocatable_flags=("-r", "-nostdlib", "-Wl,-z,noexecstack"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..platform import Platform, Threaded
+from ..platform import Platform, SystemTrial, Threaded
 
 # The stack, as large as that of threads of a library for C, lies first: one that is too small then ends in an error, and not in other data.
 _LINK_FLAGS = (
@@ -33,7 +33,7 @@ _KEPT = """\
 """
 
 
-def _exports(names: Sequence[str]) -> str:
+def _exports(names: Sequence[str], objects: Sequence[Path]) -> str:
     """No list: whatever is not hidden is visible."""
     return ""
 
@@ -50,5 +50,8 @@ PLATFORM = Platform(
     zig_suffix="",
     native=Path(__file__).with_name("native"),
     has_parts=False,
+    trials=(
+        SystemTrial("WebAssembly", "kernels and networks in Node 20 and Chromium", "pytest -k test_web", "2026-11-29"),
+    ),
     runner="tvmconv.runtime.emulation.node",
 )

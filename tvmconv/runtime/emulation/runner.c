@@ -6,14 +6,19 @@
  * its type (DLPack's), the number of its axes, their extents, and the file of its elements. The last is what the function writes.
  * Each array ends where a page begins that may not be touched, so that what is read or written beyond it ends this program.
  * What a library wants of tvm-ffi is here, as far as kernels use it. */
-#include <dlfcn.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <tvm/ffi/c_api.h>
+#ifdef _WIN32
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 #define MOST_ARRAYS 8
 #define MOST_AXES 16
@@ -71,6 +76,36 @@ static void fail(const char* what, const char* which) {
   exit(1);
 }
 
+#ifdef _WIN32
+/* Returns whole pages, behind which one may not be touched; NULL: there is no memory. */
+static char* new_pages(size_t bytes, size_t page) {
+  DWORD before;
+  char* memory = VirtualAlloc(NULL, bytes + page, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+  return memory != NULL && VirtualProtect(memory + bytes, page, PAGE_NOACCESS, &before) ? memory : NULL;
+}
+static size_t page_bytes(void) { return 4096; }
+static void* load(const char* path) {
+  void* library = LoadLibraryA(path);
+  if (library == NULL) fprintf(stderr, "error %lu\n", GetLastError());
+  return library;
+}
+static void* find(void* library, const char* symbol) { return (void*)GetProcAddress(library, symbol); }
+static void leave(void) { TerminateProcess(GetCurrentProcess(), 0); }
+#else
+static char* new_pages(size_t bytes, size_t page) {
+  char* memory = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory != MAP_FAILED && mprotect(memory + bytes, page, PROT_NONE) == 0 ? memory : NULL;
+}
+static size_t page_bytes(void) { return sysconf(_SC_PAGESIZE); }
+static void* load(const char* path) {
+  void* library = dlopen(path, RTLD_NOW);
+  if (library == NULL) fprintf(stderr, "%s\n", dlerror());
+  return library;
+}
+static void* find(void* library, const char* symbol) { return dlsym(library, symbol); }
+static void leave(void) { _exit(0); }
+#endif
+
 /* The elements of a file. */
 typedef struct {
   void* place;
@@ -89,9 +124,9 @@ static Elements read_elements(const char* path) {
   if (stat(path, &status) != 0) fail("cannot find", path);
   Elements elements = {NULL, status.st_size};
   if (elements.bytes == 0) return elements;
-  const size_t page = sysconf(_SC_PAGESIZE), pages = (elements.bytes + page - 1) / page * page;
-  char* memory = mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED || mprotect(memory + pages, page, PROT_NONE) != 0) fail("no memory for", path);
+  const size_t page = page_bytes(), pages = (elements.bytes + page - 1) / page * page;
+  char* memory = new_pages(pages, page);
+  if (memory == NULL) fail("no memory for", path);
   elements.place = memory + pages - elements.bytes;
   move(path, elements, 0);
   return elements;
@@ -109,7 +144,7 @@ static void call(void* library, FILE* calls, const char* name, int count) {
     int code, bits, axes;
     if (fscanf(calls, "%d %d %d", &code, &bits, &axes) != 3 || axes < 0 || axes > MOST_AXES) fail("bad array of", name);
     for (int axis = 0; axis < axes; axis++)
-      if (fscanf(calls, "%ld", &shapes[number][axis]) != 1) fail("bad shape of", name);
+      if (fscanf(calls, "%" SCNd64, &shapes[number][axis]) != 1) fail("bad shape of", name);
     if (fscanf(calls, " %4095s", path) != 1) fail("no file for", name);
     elements = read_elements(path);
     arrays[number] = (DLTensor){elements.place, {kDLCPU, 0}, axes, {code, bits, 1}, shapes[number], NULL, 0};
@@ -120,7 +155,7 @@ static void call(void* library, FILE* calls, const char* name, int count) {
     args[number].v_ptr = &arrays[number];
   }
   snprintf(symbol, sizeof symbol, "__tvm_ffi_%s", name);
-  TVMFFISafeCallType function = (TVMFFISafeCallType)dlsym(library, symbol);
+  TVMFFISafeCallType function = (TVMFFISafeCallType)find(library, symbol);
   if (function == NULL) fail("the library has no", symbol);
   if (function(NULL, args, count, &result) != 0) fail(name, raised);
   if (elements.bytes > 0) move(path, elements, 1);
@@ -128,13 +163,14 @@ static void call(void* library, FILE* calls, const char* name, int count) {
 
 int main(int count, char** words) {
   if (count != 3) fail("usage:", "runner LIBRARY CALLS");
-  void* library = dlopen(words[1], RTLD_NOW);
-  if (library == NULL) fail("cannot load:", dlerror());
+  void* library = load(words[1]);
+  if (library == NULL) fail("cannot load", words[1]);
   FILE* calls = fopen(words[2], "r");
   if (calls == NULL) fail("cannot open", words[2]);
   char name[200];
   int arrays;
   while (fscanf(calls, " %199s %d", name, &arrays) == 2) call(library, calls, name, arrays);
   fflush(stdout);
-  _exit(0); /* the threads of the library wait for its next loop */
+  leave(); /* the threads of the library wait for its next loop */
+  return 0;
 }

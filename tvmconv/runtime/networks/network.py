@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from ...errors import BundleError, InputError, UnsupportedMachineError
-from ...isa.machine import missing_features
+from ...isa.machine import obstacle_of
 from ..arrays import address, aligned_empty
 from ..processors import kernel_threads
 from .extents import FreeExtents, check_shapes
@@ -90,10 +90,8 @@ class Network:
         path = library_path(path)
         self.file = read_file(path)
         self.description = self.file.description
-        if missing := missing_features(self.description["features"]):
-            raise UnsupportedMachineError(
-                f"{path} is for {self.description['target']}; this machine's CPU lacks {', '.join(missing)}"
-            )
+        if why := obstacle_of(self.description["features"]):
+            raise UnsupportedMachineError(f"{path} is for {self.description['target']}; {why}")
         self.inputs, self.outputs = (tensors_of(self.description, which) for which in ("inputs", "outputs"))
         self._free = FreeExtents(self.description, self.inputs)
         self.extents = self._free.extents

@@ -60,14 +60,14 @@ static uint64_t end_bytes(const Instance* instance, int32_t end) {
 static void free_instance(Instance* instance) {
   if (instance == NULL) return;
   if (instance->staged)
-    for (int i = 0; i < tvmconv_plan.input_count + tvmconv_plan.output_count; ++i) free(instance->staged[i]);
+    for (int i = 0; i < tvmconv_plan.input_count + tvmconv_plan.output_count; ++i) free_aligned(instance->staged[i]);
   for (int each = 0; each < KEPT; ++each) free_sizes(&instance->kept[each]);
   free(instance->staged);
   free(instance->staged_bytes);
   free(instance->places);
   free(instance->tensors);
   free(instance->arguments);
-  free(instance->arena);
+  free_aligned(instance->arena);
   free(instance);
 }
 
@@ -102,7 +102,7 @@ static Instance* new_instance(const Network* network) {
 }
 
 static void free_arena(Instance* instance) {
-  free(instance->arena);
+  free_aligned(instance->arena);
   instance->arena = NULL;
   instance->arena_bytes = 0;
 }
@@ -113,7 +113,7 @@ static unsigned char* own_arena(Instance* instance) {
   const size_t bytes = (needed / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
   if (bytes <= instance->arena_bytes) return instance->arena;
   free_arena(instance);
-  if ((instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) == NULL) return NULL;
+  if ((instance->arena = new_aligned(HUGE_PAGE_BYTES, bytes)) == NULL) return NULL;
   instance->arena_bytes = bytes;
   advise_huge(instance->arena, needed / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES); /* not the rest of a page */
   return instance->arena;
@@ -144,8 +144,8 @@ static int bind(Instance* instance, const TVMFFIAny* addresses, unsigned char* b
     if ((uintptr_t)places[i] % LINE_BYTES == 0) continue;
     uint64_t bytes = end_bytes(instance, i), whole = (bytes / LINE_BYTES + 1) * LINE_BYTES;
     if (instance->staged_bytes[i] < whole) {
-      free(instance->staged[i]);
-      instance->staged[i] = aligned_alloc(LINE_BYTES, whole);
+      free_aligned(instance->staged[i]);
+      instance->staged[i] = new_aligned(LINE_BYTES, whole);
       instance->staged_bytes[i] = instance->staged[i] ? whole : 0;
     }
     if (instance->staged[i] == NULL) return no_memory();

@@ -1,9 +1,14 @@
 /* Memory of Linux, for launcher.c and executor.c. */
 #pragma once
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #define HUGE_PAGE_BYTES (2u << 20)
 
 /* Asks for huge pages. */
 static inline void advise_huge(void* place, uint64_t bytes) { madvise(place, bytes, MADV_HUGEPAGE); }
+
+/* Memory from a multiple on. */
+static inline void* new_aligned(uint64_t alignment, uint64_t bytes) { return aligned_alloc(alignment, bytes); }
+static inline void free_aligned(void* place) { free(place); }

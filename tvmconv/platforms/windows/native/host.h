@@ -1,0 +1,93 @@
+/* Weights of a network, a lock, and a clock, for its executor (tvmconv/network/emit/native/executor.c), which has `failed` and `no_memory`.
+ *
+ * As on Linux (linux/native/host.h), weights are behind what the loader maps of the library's file, or in the program. They begin at a
+ * multiple of 64 KiB, from which on Windows can map a file. */
+#include "threads.h"
+
+#define IDENTITY_BYTES 32u
+static const char MAGIC[16] = "tvmconv network";
+
+typedef struct { /* the last bytes of the file */
+  uint64_t weights, weight_bytes, description, description_bytes;
+  char identity[IDENTITY_BYTES];
+  char magic[16];
+} End;
+
+typedef struct {
+  void* view;
+  const unsigned char* bytes;
+} Weights;
+
+/* Lock of the free instances of all networks of a library. */
+static Lock instances = FREE_LOCK;
+static void lock(void) { take_lock(&instances); }
+static void unlock(void) { give_lock(&instances); }
+
+/* Weights of a program that has them in itself. */
+extern unsigned char tvmconv_network_weights[] __attribute__((weak));
+__asm__(".weak tvmconv_network_weights"); /* GCC forgets it of what only has its address taken */
+
+/* Reads an end that stands before a place; returns whether there is one. */
+static int read_end(HANDLE file, uint64_t place, End* end) {
+  if (place <= sizeof *end) return 0;
+  const uint64_t from = place - sizeof *end;
+  OVERLAPPED at = {.Offset = (DWORD)from, .OffsetHigh = (DWORD)(from >> 32)};
+  DWORD read = 0;
+  return ReadFile(file, end, sizeof *end, &read, &at) && read == sizeof *end && memcmp(end->magic, MAGIC, sizeof MAGIC) == 0 &&
+         end->weights < place && end->weight_bytes <= place - end->weights;
+}
+
+/* Opens the file that this function was loaded from. A path that is longer than older programs expect needs a mark before it. */
+static HANDLE open_own(void) {
+  enum { LONGEST = 32768, MARK = 4 };
+  HANDLE file = INVALID_HANDLE_VALUE;
+  HMODULE own = NULL;
+  wchar_t* room = malloc((MARK + LONGEST) * sizeof *room);
+  if (room == NULL) return file;
+  const DWORD flags = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT;
+  DWORD length = GetModuleHandleExW(flags, (const void*)MAGIC, &own) ? GetModuleFileNameW(own, room + MARK, LONGEST) : 0;
+  if (length > 0 && length < LONGEST) {
+    wchar_t* path = room + MARK;
+    if (length >= MAX_PATH && path[1] == L':') path = memcpy(room, L"\\\\?\\", MARK * sizeof *room);
+    file = CreateFileW(path, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+  }
+  free(room);
+  return file;
+}
+
+/* Maps the weights behind the library that this function is in; returns 0, or raises. */
+static int map_weights(Weights* weights) {
+  if (tvmconv_network_weights != NULL) {
+    weights->bytes = tvmconv_network_weights;
+    return 0;
+  }
+  HANDLE file = open_own();
+  if (file == INVALID_HANDLE_VALUE) return failed("RuntimeError", "the network's file is gone, and its weights with it");
+  LARGE_INTEGER size;
+  End end;
+  int there = GetFileSizeEx(file, &size) && read_end(file, (uint64_t)size.QuadPart, &end), own = 0;
+  const int whole = there;
+  while (there && !(own = memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) == 0))
+    there = read_end(file, end.weights, &end); /* of the network before */
+  if (!own) {
+    CloseHandle(file);
+    return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
+                                        : "the network's file is cut off: its weights are missing");
+  }
+  if (end.weight_bytes > 0) {
+    HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
+    if (mapping != NULL) {
+      weights->view = MapViewOfFile(mapping, FILE_MAP_READ, (DWORD)(end.weights >> 32), (DWORD)end.weights, end.weight_bytes);
+      CloseHandle(mapping);
+    }
+    weights->bytes = weights->view;
+  }
+  CloseHandle(file);
+  return end.weight_bytes == 0 || weights->view != NULL ? 0 : no_memory();
+}
+
+static void unmap_weights(Weights* weights) {
+  if (weights->view) UnmapViewOfFile(weights->view);
+}
+
+static double now(void) { return 1e-9 * (double)clock_now(); }

@@ -1,0 +1,70 @@
+/* Threads of Windows, and what they wait by, for pool.c, shared.c and libraries for C. */
+#pragma once
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+#define NOGDI
+#define NOUSER
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <windows.h>
+
+/* Nanoseconds of a clock that only goes forward. */
+static inline int64_t clock_now(void) {
+  LARGE_INTEGER ticks, second;
+  QueryPerformanceFrequency(&second);
+  QueryPerformanceCounter(&ticks);
+  return ticks.QuadPart / second.QuadPart * INT64_C(1000000000) + ticks.QuadPart % second.QuadPart * INT64_C(1000000000) / second.QuadPart;
+}
+
+/* Sleeps while a word is as expected, or for no reason, until somebody wakes who waits there. */
+static inline void wait_at(atomic_uint* word, unsigned expected) { WaitOnAddress((void*)word, &expected, sizeof expected, INFINITE); }
+static inline void wake_at(atomic_uint* word) { WakeByAddressSingle((void*)word); }
+
+/* Lets others have the processor. */
+static inline void give_way(void) { SwitchToThread(); }
+
+typedef SRWLOCK Lock;
+#define FREE_LOCK SRWLOCK_INIT
+static inline void free_lock(Lock* lock) { InitializeSRWLock(lock); }
+static inline void take_lock(Lock* lock) { AcquireSRWLockExclusive(lock); }
+static inline int try_lock(Lock* lock) { return TryAcquireSRWLockExclusive(lock) != 0; }
+static inline void give_lock(Lock* lock) { ReleaseSRWLockExclusive(lock); }
+
+typedef CONDITION_VARIABLE Condition;
+#define FREE_CONDITION CONDITION_VARIABLE_INIT
+static inline void free_condition(Condition* condition) { InitializeConditionVariable(condition); }
+static inline void wait_for(Condition* condition, Lock* lock) { SleepConditionVariableSRW(condition, lock, INFINITE, 0); }
+static inline void wake_one(Condition* condition) { WakeConditionVariable(condition); }
+static inline void wake_all(Condition* condition) { WakeAllConditionVariable(condition); }
+
+/* No process forks; returns 0. */
+static inline int at_fork(void (*before)(void), void (*in_child)(void)) { return 0 * (before != in_child); }
+
+/* Memory from a cache line on. */
+static inline void* new_lines(size_t bytes) { return _aligned_malloc(bytes, 64); }
+static inline void free_lines(void* place) { _aligned_free(place); }
+
+/* Processors that this process may use, of its group of 64 at most. */
+static inline int usable_processors(void) {
+  DWORD_PTR own = 0, all = 0;
+  const int count = GetProcessAffinityMask(GetCurrentProcess(), &own, &all) ? __builtin_popcountll(own) : 0;
+  return count > 0 ? count : (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS); /* 0: of several groups */
+}
+
+/* Type and value of what a function for a thread returns. */
+#define THREAD_RESULT DWORD WINAPI
+#define THREAD_DONE 0
+
+/* Starts a thread that nobody waits for, of a stack of so many bytes, 0: as usual; returns whether there is one. Its code stays in the
+ * process from then on. */
+static inline int start_thread(DWORD(WINAPI* run)(void*), void* argument, size_t stack_bytes) {
+  HMODULE own;
+  if (!GetModuleHandleExW(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN, (const void*)run, &own)) return 0;
+  HANDLE thread = CreateThread(NULL, stack_bytes, run, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+  if (thread == NULL) return 0;
+  CloseHandle(thread);
+  return 1;
+}
+
+static inline void name_thread(void) {}

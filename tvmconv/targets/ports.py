@@ -1,0 +1,21 @@
+"""Names of targets on other systems than Linux: the system, a colon, and a CPU."""
+
+from __future__ import annotations
+
+from ..isa import ISAS, Isa
+
+
+def ports_by_name() -> dict[str, tuple[Isa, str]]:
+    """Return instruction sets on other systems, each with its usual CPU, by all names that targets begin with."""
+    named: dict[str, tuple[Isa, str]] = {}
+    for isa in ISAS:
+        if isa.port is not None:
+            system, (machine, *_) = isa.platform.prefix, isa.triple.split("-")
+            for name in (system, f"{machine}-{system}", isa.triple):
+                named.setdefault(name, (isa, isa.port.default))
+    return named
+
+
+def usual_targets() -> list[str]:
+    """Return a target of each other system."""
+    return [f"{isa.platform.prefix}:{isa.port.default}" for isa in ISAS if isa.port is not None]
