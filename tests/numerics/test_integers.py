@@ -47,7 +47,7 @@ PROBLEMS = [
     "backprop2d-n1-i160x5x6-o12x10x12-k4x4-s2x2-d1x1-p1x1_1x1-g2-NCX-OIX-s8s8s8-bias-scale-add-q_reciprocal_0.1_3",
     f"conv2d-n1-i40x13x13-o40x7x7-k3x3-s2x2-d1x1-p1x1_1x1-g40-NXC-XIO-u8s8u8-zx128-{Q}",
     "conv2d-n1-i12x9x9-o12x9x9-k5x5-s1x1-d1x1-p2x2_2x2-g12-NCX-OIX-u8s16u8-zx128-bias-scale-clip_0_6-q_0.05_0",
-    f"conv2d-n1-i64x9x13-o64x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-u8s8s8-zx9-{Q}",
+    f"conv2d-n1-i64x9x13-o64x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-u8s8s8-zx9-{Q}",
     "conv2d-n1-i1x28x28-o20x24x24-k5x5-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8u8-bias-scale-q_before_reciprocal_0.1_7",
     # Data without zero points.
     "conv2d-n1-i64x9x9-o40x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-relu-q_0.1_3",

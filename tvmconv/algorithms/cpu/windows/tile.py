@@ -11,7 +11,7 @@ from math import gcd, prod
 
 from ....targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ....targets.target import CpuTarget
-from ...pairs import adds_products
+from ...pairs import adds_products, lies_ready
 from ...shapes import F32_BITS, accumulators, divisors, row_extent, tile_widths
 from ..model.cost import tile_step
 from .window import FEW_PIXELS, Window
@@ -197,5 +197,5 @@ def reads_in_place(window: Window) -> bool:
 
     To be shuffled, it must lie there as it is multiplied.
     """
-    ready = not window.shuffles or window.vnni_factor == 2 or window.problem.dtype == "f32"
+    ready = not window.shuffles or lies_ready(window.problem, window.vnni_factor, window.data_in_pairs)
     return window.across and not (window.expands or window.spread) and ready and window.problem.data_format == "NXC"

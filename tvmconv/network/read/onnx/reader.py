@@ -32,6 +32,7 @@ from ...ir.extents import with_extents
 from ...ir.graph import OUTPUT_NAMES
 from .check_quantized import check_quantized
 from .expand_functions import drop_empty, expand_functions
+from .fake_quantize import expand_fake_quantize
 from .fold_constants import fold_constants
 from .free import Free, check_nodes, symbolic
 from .join_pads import join_pads
@@ -168,6 +169,7 @@ def fix_shapes(
         load_weights(model, Path(source).parent)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
+    expand_fake_quantize(model, source)
     return model
 
 
