@@ -42,7 +42,7 @@ model.reshape(list(shape))
 core.compile_model(model, "CPU")(numpy.ones(shape, numpy.float32))
 """,
 }
-_COMMAND = "import sys; from tvmconv.cli import main; sys.exit(main(sys.argv[1:]))"
+_COMMAND = "import sys; from tvmconv.cli import main; sys.exit(main())"
 _EXPORT = """
 import sys, torch
 torch.manual_seed(int(sys.argv[3]))

@@ -212,6 +212,17 @@ def test_seconds_limit_a_run(tmp_path: Path) -> None:
     assert result.record is not None
 
 
+@pytest.mark.parametrize("scheduler", ["gradient", "round-robin"])
+def test_problems_for_which_there_is_no_time_are_the_next_run_s(scheduler: str, tmp_path: Path) -> None:
+    tuned = []
+    for _ in range(2):
+        with pytest.warns(TvmconvWarning, match="1e-06 s were enough for 1 of 2 problems; tune again to go on"):
+            result = fake.tune(tmp_path, fake.two, None, 1e-6, problems=[fake.PROBLEM, fake.OTHER], scheduler=scheduler)
+        assert result.record is not None and result.trials == turns.LEAST_TURN
+        tuned.append(result.problem)
+    assert tuned == [fake.PROBLEM, fake.OTHER]
+
+
 @pytest.mark.parametrize(
     ("scheduler", "often", "order"),
     [("gradient", 1, "pssssppp"), ("gradient", 40, "pspppsss"), ("round-robin", 1, "pspspsps")],

@@ -98,7 +98,9 @@ class ToyGenerator:
     def check_tools(self, target: Target) -> None:
         raise AssertionError("nothing is built here")
 
-    def write(self, problem: Any, target: Target, choice: Any, entry_points: Any, path: Any) -> tuple[None, int]:
+    def write(
+        self, problem: Any, target: Target, choice: Any, entry_points: Any, path: Any, apart: bool
+    ) -> tuple[None, int]:
         Path(path).write_text(f"{choice.algorithm} for {target.name}")
         return None, 7
 

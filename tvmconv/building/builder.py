@@ -152,7 +152,7 @@ def build_kernels(
     options
         All of `tvmconv.building.options`, as `completed` returns them.
     keep_functions
-        Return the functions of kernels, too (`Built.functions`).
+        Return the functions and objects of kernels, too (`BuiltKernel`); their libraries do not keep these.
     families
         Families to build.
 

@@ -10,7 +10,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, astuple, fields, is_dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,12 +18,13 @@ from typing import Any
 
 from ..isa.machine import model_name
 from ..runtime.bundle import Entry
+from ..runtime.kernel_object import KernelObject, Workspace
 from ..support.cache import Cache
 from ..targets.target import Target
 from .fallbacks import BuiltKernel, Job, Outcome, file_of
 
 # Raised when files of the cache are written in another way.
-_FORMAT = 1
+_FORMAT = 2
 _PACKAGE = Path(__file__).parents[1]
 _ENDINGS = {".py", ".c", ".h", ".cuh", ".json", ".toml"}
 
@@ -54,7 +55,7 @@ def _compiler() -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "package": _sources(),
-        "versions": [version("apache-tvm"), version("apache-tvm-ffi")],
+        "versions": _versions(),
     }
 
 
@@ -81,22 +82,29 @@ def keep(known: Cache, outcome: Outcome) -> None:
 
 
 def _pack(job: Job, built: BuiltKernel) -> bytes:
-    """Return a kernel as a line of its entry, the compressed functions' length, these, and the library."""
+    """Return a kernel as a line of its entry and of lengths, then its functions and object, compressed, and its library."""
     library = (Path(job.folder) / built.entry.file).read_bytes()
     functions = zlib.compress((built.functions or "").encode(), 1)
-    head = json.dumps({"entry": asdict(built.entry), "functions": len(functions)}).encode()
-    return head + b"\n" + functions + library
+    code = zlib.compress(built.code.content, 1) if built.code else b""
+    sizes = {name: astuple(each) for name, each in built.code.workspaces.items()} if built.code else {}
+    lengths = {"functions": len(functions), "code": len(code)}
+    head = json.dumps({"entry": asdict(built.entry), "workspaces": sizes, **lengths}).encode()
+    return b"".join((head, b"\n", functions, code, library))
 
 
 def _unpack(job: Job, content: bytes) -> Outcome:
     head, _, rest = content.partition(b"\n")
     known = json.loads(head)
     entry = Entry(**{**known["entry"], "skipped": tuple(known["entry"]["skipped"])})
-    functions, library = rest[: known["functions"]], rest[known["functions"] :]
+    begin = known["functions"]
+    end = begin + known["code"]
+    functions, code, library = rest[:begin], rest[begin:end], rest[end:]
     path = Path(job.folder) / file_of(job)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(library)
-    built = BuiltKernel(entry, zlib.decompress(functions).decode() or None)
+    sizes = {name: Workspace(*each) for name, each in known["workspaces"].items()}
+    kept = KernelObject(zlib.decompress(code), sizes) if code else None
+    built = BuiltKernel(entry, zlib.decompress(functions).decode() or None, kept)
     return Outcome(job, built, entry.skipped)
 
 
@@ -111,6 +119,11 @@ def _sources() -> str:
             if path.suffix in _ENDINGS:
                 digest.update(f"{path.relative_to(_PACKAGE)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+@cache
+def _versions() -> list[str]:
+    return [version("apache-tvm"), version("apache-tvm-ffi")]
 
 
 def _plain(value: Any) -> Any:

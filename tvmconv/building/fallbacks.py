@@ -18,6 +18,7 @@ from ..family import ProblemFamily
 from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
+from ..runtime.kernel_object import KernelObject
 from ..runtime.verify import REFERENCE_FLOPS, KernelCheck, check_kernel
 from ..support.files import check_full
 from ..support.sandbox import Call
@@ -43,8 +44,8 @@ LONGEST_REASON = 300
 class Job:
     """Compile what is decided into the bundle `folder`, and check it if asked to.
 
-    `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them beside the kernel, for a network to
-    call.
+    `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them and its object beside the kernel,
+    for a network to call.
     """
 
     decision: Decision
@@ -100,10 +101,13 @@ class BuiltKernel:
         What a manifest says of it.
     functions
         Its functions before LLVM, as TVM's JSON, if its job keeps them.
+    code
+        Its object, if its job keeps functions and the library does not.
     """
 
     entry: Entry
-    functions: str | None
+    functions: str | None = None
+    code: KernelObject | None = None
 
 
 @dataclass(frozen=True)
@@ -210,11 +214,11 @@ def attempt(task: Attempt) -> BuiltKernel | None:
             raise VerificationError(f"its kernel is wrong: {answer.wrong}")
         entry = answer.recorded(entry)
     if not job.keep_functions:
-        return BuiltKernel(entry, None)
+        return BuiltKernel(entry)
     from tvm.ir import save_json
 
     with stage("write"):
-        return BuiltKernel(entry, save_json(kernel.functions))
+        return BuiltKernel(entry, save_json(kernel.functions), kernel.code)
 
 
 def bundle_of(job: Job) -> Bundle:
@@ -252,12 +256,19 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
     if way.record is not None:
         assert isinstance(problem, Problem)
         candidate = _candidate_for(job, way)
-        return None if candidate is None else compile_candidate(problem, target, candidate, path, job.entry_points)
+        return (
+            None
+            if candidate is None
+            else compile_candidate(problem, target, candidate, path, job.entry_points, job.keep_functions)
+        )
     try:
         if isinstance(problem, ProblemFamily):
             assert isinstance(target, CpuTarget)
             return write_family(problem, target, path, way.algorithm)
-        return compile_problem(problem, target, path, choice=Choice(way.algorithm), entry_points=job.entry_points)
+        choice = Choice(way.algorithm)
+        return compile_problem(
+            problem, target, path, choice=choice, entry_points=job.entry_points, apart=job.keep_functions
+        )
     except TVM_ERRORS as error:
         if isinstance(error, TvmconvError):
             raise

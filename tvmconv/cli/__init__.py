@@ -29,6 +29,7 @@ from ..errors import (
     VerificationError,
 )
 from ..support.cache import VARIABLE
+from ..support.heap import collect_rarely
 from ..support.timing import count_start, show_at_end
 from ..version import __version__
 from .parsing import AnyOrder
@@ -86,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and not any(argument.endswith(".pt2") for argument in sys.argv):
         # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use but to read these.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    if argv is None:
+        collect_rarely()
     arguments = parser().parse_args(argv)
     if getattr(arguments, "timing", False):
         show_at_end()

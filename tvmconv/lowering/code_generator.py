@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from ..problem import Problem
+from ..runtime.kernel_object import KernelObject
 from ..targets.target import Target
 from .common.entry_points import EntryPoints
 
@@ -27,11 +28,14 @@ class Written(NamedTuple):
         What a call allocates.
     functions
         Its functions before LLVM; None for a GPU, whose kernels are C++.
+    code
+        Its object, with LLVM's debug information, where the library does not keep it.
     """
 
     packed_filter: dict[str, Any] | None
     workspace_bytes: int
     functions: tvm.IRModule | None
+    code: KernelObject | None = None
 
 
 class CodeGenerator(Protocol):
@@ -55,9 +59,15 @@ class CodeGenerator(Protocol):
         """Raise ToolchainError if a program that compiles for a target is missing or too old."""
 
     def write(
-        self, problem: Problem, target: Any, choice: Any, entry_points: EntryPoints, path: str | os.PathLike[str]
+        self,
+        problem: Problem,
+        target: Any,
+        choice: Any,
+        entry_points: EntryPoints,
+        path: str | os.PathLike[str],
+        apart: bool,
     ) -> Written:
-        """Write a kernel's library."""
+        """Write a kernel's library; its object is returned `apart`, or kept in it for programs in C."""
 
     def show(self, stage: str, problem: Problem, target: Any, choice: Any) -> str:
         """Return one of `stages`, or the functions after one of `passes`, as text; `choice` is a `tvmconv.lowering.compiler.Choice`."""

@@ -15,6 +15,7 @@ from ..algorithms import table as algorithms
 from ..algorithms.definition import Definition
 from ..errors import ReplayError
 from ..problem import Problem
+from ..runtime.kernel_object import KernelObject
 from ..targets.target import Target
 from .code_generator import generator_of
 from .common.entry_points import SYMBOL, EntryPoints
@@ -41,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A compiled kernel: what the manifest says of it, and its functions before LLVM (as `tvmconv.lowering.code_generator.Written`)."""
+    """A compiled kernel: what the manifest says of it, its functions before LLVM and its object (as `tvmconv.lowering.code_generator.Written`)."""
 
     algorithm: str
     version: int
@@ -50,6 +51,7 @@ class CompiledKernel:
     packed_filter: dict[str, Any] | None
     workspace_bytes: int
     functions: tvm.IRModule | None = None
+    code: KernelObject | None = None
 
 
 def default_choice(problem: Problem, target: Target, math: str = "default") -> Choice:
@@ -151,6 +153,7 @@ def compile_problem(
     *,
     choice: Choice | None = None,
     entry_points: EntryPoints = EntryPoints.BOTH,
+    apart: bool = False,
 ) -> CompiledKernel:
     """Compile a problem into the shared library `path`.
 
@@ -160,6 +163,8 @@ def compile_problem(
         The schedule; absent: the default one of the first applicable algorithm.
     entry_points
         What the library is called by. Without ``PLAIN``, calls with plain filters pack.
+    apart
+        Return the kernel's object rather than keep it in the library.
 
     Raises
     ------
@@ -167,6 +172,6 @@ def compile_problem(
         If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
     """
     choice = choice or default_choice(problem, target)
-    written = generator_of(target).write(problem, target, choice, entry_points, path)
+    written = generator_of(target).write(problem, target, choice, entry_points, path, apart)
     algorithm = algorithms.get(choice.algorithm)
     return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, *written)

@@ -17,6 +17,7 @@ from pkgutil import resolve_name
 from typing import Generic, TypeVar
 
 from ..errors import TvmconvError
+from .heap import collect_rarely
 from .timing import VARIABLE, add_worker, collect, count_start, stage
 
 T = TypeVar("T")
@@ -114,6 +115,7 @@ def serve(torch: bool) -> None:
         sys.modules["torch"] = None  # type: ignore[assignment]
     requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not mix with the answers
+    collect_rarely()
     function = pickle.load(requests)
     if isinstance(function, str):
         function = resolve_name(function)

@@ -82,8 +82,9 @@ def compile_candidate(
     candidate: Candidate,
     path: str | os.PathLike[str],
     entry_points: EntryPoints = EntryPoints.BOTH,
+    apart: bool = False,
 ) -> CompiledKernel:
-    """Compile one candidate into the shared library `path`, `entry_points` as in `compile_problem`.
+    """Compile one candidate into the shared library `path`, `entry_points` and `apart` as in `compile_problem`.
 
     Raises
     ------
@@ -91,9 +92,8 @@ def compile_candidate(
         If its space does not have these choices, or TVM cannot apply them.
     """
     with replaying(candidate):
-        return compile_problem(
-            problem, target, path, choice=choice_of(problem, target, candidate), entry_points=entry_points
-        )
+        choice = choice_of(problem, target, candidate)
+        return compile_problem(problem, target, path, choice=choice, entry_points=entry_points, apart=apart)
 
 
 # Keep as many as `sketches_of`: to read the options from TVM takes milliseconds.

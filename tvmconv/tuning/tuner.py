@@ -55,7 +55,8 @@ def tune(
         Candidates to measure for each problem, those of earlier calls included. Absent: 64, or as many as
         `seconds` allows.
     seconds
-        For all problems together, the final races included. Each problem has at least one turn, which may exceed it.
+        For all problems together, the final races included. Turns go first to problems that have no record yet, of those to the ones
+        with the most operations; the first turn and its race may exceed it. A warning counts the problems that had none.
     seed
         The same seed (and measurements) give the same candidates.
     math
@@ -77,7 +78,7 @@ def tune(
     Returns
     -------
     list of TuneResult
-        One for each distinct problem that has an output, in order.
+        One for each distinct problem that has an output and had a turn, in order.
 
     Raises
     ------
@@ -140,19 +141,29 @@ def tune_all(
     """Tune each problem, as :func:`tune` does, in a session of the caller's."""
     counts = Counter(problems)
     budget = Budget(trials, seconds)
-    turns = [Turns(session, problem, budget, progress) for problem in counts]
+    order = counts if seconds is None else sorted(counts, key=partial(_rank, session, counts))
+    turns = {problem: Turns(session, problem, budget, progress) for problem in order}
     try:
         if session.listed is not None:
-            one_by_one(turns, budget)
+            one_by_one(list(turns.values()), budget)
         elif turns:
             from .drive import drive  # imports TVM
 
-            drive(turns, list(counts.values()), session, scheduler)
+            drive(list(turns.values()), [counts[each] for each in turns], session, scheduler)
     except (KeyboardInterrupt, TvmconvError) as error:
         if isinstance(error, KeyboardInterrupt):
             text = "interrupted: the fastest until now are compared and recorded, some seconds a problem; Ctrl-C again leaves that out"
             warnings.warn(text, TvmconvWarning, stacklevel=3)
-        for each in turns:
+        for each in turns.values():
             each.finish()
         raise
-    return [each.result for each in turns if each.result is not None]
+    if without := sum(each.result is None for each in turns.values()):
+        text = f"{seconds:g} s were enough for {len(turns) - without} of {len(turns)} problems; tune again to go on with the other {without}"
+        warnings.warn(text, TvmconvWarning, stacklevel=3)
+    return [result for each in counts if (result := turns[each].result) is not None]
+
+
+def _rank(session: Session, counts: Counter[Problem], problem: Problem) -> tuple[bool, int]:
+    """Return a problem's place where time is short: those that this user never tuned first, the most operations first."""
+    own = Records(session.records.folder, shipped=False)
+    return own.best(problem, session.target, session.math) is not None, -problem.flops * counts[problem]

@@ -16,8 +16,10 @@ from .trials import Trial
 # A turn: built together, then measured one by one, or by so many servers at once if there are more. Not the number of
 # cores: the search would differ between machines.
 BATCH = 16
-# Seconds of a final race on a quiet machine, its kernels built again.
-RACE_SECONDS = 3.0
+# Seconds of a final race on a quiet machine, its kernels built again; of a candidate that is built and measured, on a busy one.
+RACE_SECONDS, CANDIDATE_SECONDS = 3.0, 0.25
+# Candidates of a turn for which there is no time: the default schedule, and one to compare it with.
+LEAST_TURN = 2
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,14 @@ class Budget:
         self._measured = 0
 
     def has_time(self) -> bool:
-        """Return whether time is left to search."""
-        races = RACE_SECONDS * sum(each.result is None for each in self.problems)
+        """Return whether time is left to search, beside the races of the problems that had a turn."""
+        races = RACE_SECONDS * sum(each.is_begun and each.result is None for each in self.problems)
         return self.elapsed() < self._seconds - min(races, self._seconds / 2)
+
+    def turn(self, width: int) -> float:
+        """Return for how many candidates there is time in a turn, of which so many are measured at once."""
+        in_time = (self._seconds - self.elapsed()) // CANDIDATE_SECONDS * width
+        return min(max(BATCH, width), max(LEAST_TURN, in_time))
 
     def share(self, problems: int) -> float:
         """Return the end, by ``time.monotonic``, of the equal share of one of so many problems."""
@@ -135,15 +142,24 @@ class Turns:
     @property
     def measured(self) -> int:
         """Number of candidates measured until now; those of earlier runs do not count before the first turn."""
-        return len(self.tuner.trials) if "tuner" in self.__dict__ else 0
+        return len(self.tuner.trials) if self.is_begun else 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Return whether the problem had a turn."""
+        return "tuner" in self.__dict__
 
     def propose(self) -> list[Candidate]:
-        """Return the candidates of the next turn; none if there is none. Without time there is one still."""
-        wanted = inf if self._budget.trials is None else self._budget.trials
-        left = wanted - len(self.tuner.trials)
-        if left <= 0 or (self.tuner.trials and not self._budget.has_time()):
+        """Return the candidates of the next turn; none if there is none. Without time the first problem has a short one still."""
+        budget = self._budget
+        is_first = not any(each.is_begun for each in budget.problems)
+        if not (is_first or self.measured or budget.has_time()):
             return []
-        return self.tuner.propose(int(min(max(BATCH, self._session.evaluator.width), left)))
+        wanted = inf if budget.trials is None else budget.trials
+        left = wanted - len(self.tuner.trials)
+        if left <= 0 or (self.tuner.trials and not budget.has_time()):
+            return []
+        return self.tuner.propose(int(min(budget.turn(self._session.evaluator.width), left)))
 
     def measure(self, candidates: Sequence[Candidate]) -> None:
         """Build candidates, then measure them."""
@@ -162,7 +178,7 @@ class Turns:
 
     def finish(self) -> None:
         """Race the fastest and record the winner, if there was a turn and that was not done."""
-        if self.result is None and "tuner" in self.__dict__:
+        if self.result is None and self.is_begun:
             self.result = self.tuner.finish()
 
 

@@ -10,6 +10,7 @@ import tvm
 from ...algorithms.definition import Definition
 from ...algorithms.table import get
 from ...problem import Problem
+from ...runtime.kernel_object import KernelObject
 from ...support.timing import stage
 from ...targets.target import CpuTarget, Target
 from ..code_generator import Written
@@ -24,18 +25,25 @@ from .workspaces import allocate, workspaces
 
 
 def write(
-    problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
+    problem: Problem,
+    target: CpuTarget,
+    choice: Choice,
+    entry_points: EntryPoints,
+    path: str | os.PathLike[str],
+    apart: bool,
 ) -> Written:
-    """Write a kernel's library."""
+    """Write a kernel's library, which keeps its object unless that is returned `apart`."""
     with stage("lower"):
         lowered = lower_choice(problem, target, choice, entry_points)
         allocated = allocate(lowered.module, target.tvm())
     llvm = target.tvm(keep_zeros=get(choice.algorithm).ordered)
     with stage("LLVM"):
         executable = tvm.compile(allocated, llvm, tir_pipeline=ALLOCATED)
-    link(executable, path, workspaces(allocated), target.isa)
+    sizes = workspaces(allocated)
+    content = link(executable, path, None if apart else sizes, target.isa)
     layout = lowered.layout.described() if lowered.layout else None
-    return Written(layout, workspace_bytes(lowered.module), lowered.module)
+    code = KernelObject(content, sizes) if apart else None
+    return Written(layout, workspace_bytes(lowered.module), lowered.module, code)
 
 
 def lower_choice(

@@ -41,8 +41,8 @@ def link(
     path: str | os.PathLike[str],
     workspaces: Mapping[str, Workspace] | None = None,
     isa: Isa | None = None,
-) -> None:
-    """Write the shared library of a compiled module.
+) -> bytes:
+    """Write the shared library of a compiled module, and return its object as it came from LLVM.
 
     Parameters
     ----------
@@ -69,6 +69,7 @@ def link(
             _keep_object(work, workspaces, isa)
             objects.append("kept.s")
         _link_kernels(work, objects, library, isa)
+        return (work / "kernel.o").read_bytes()
 
 
 def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa | None = None) -> None:

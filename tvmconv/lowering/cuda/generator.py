@@ -31,7 +31,12 @@ def check_tools(target: CudaTarget) -> None:
 
 
 def write(
-    problem: Problem, target: CudaTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
+    problem: Problem,
+    target: CudaTarget,
+    choice: Choice,
+    entry_points: EntryPoints,
+    path: str | os.PathLike[str],
+    apart: bool,
 ) -> Written:
     """Write a kernel's library, whose filter is not packed."""
     definition, scheduled = schedule(problem, target, choice)

@@ -193,7 +193,7 @@ def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> st
     (work / file).write_bytes(function.attrs[CODE].numpy().tobytes())
     renamed = f"--redefine-sym=__tvm_ffi_{function.attrs[SYMBOL_OF_CODE]}={symbol}"
     visible = (f"--keep-global-symbol={symbol}", "--keep-global-symbol=__TVMBackend*")  # the slots of launcher.c
-    run_tool("objcopy", ("--wildcard", renamed, *visible, file), work, isa)
+    run_tool("objcopy", ("--strip-debug", "--wildcard", renamed, *visible, file), work, isa)
     return file
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,10 @@ def integers(expr: Any) -> list[int] | None:
 def static_shape(type_: Any) -> tuple[int, ...] | None:
     """Return the shape that a tensor's type fixes; None if it does not."""
     shape = getattr(type_, "shape", None)
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
-        return None
-    return tuple(int(size) for size in shape.values)
+    return _numbers(shape) if isinstance(shape, relax.ShapeExpr) else None
+
+
+@lru_cache(maxsize=4096)  # asked for again and again; to read one of TVM's arrays takes ten times as long
+def _numbers(shape: relax.ShapeExpr) -> tuple[int, ...] | None:
+    sizes = list(shape.values)
+    return tuple(map(int, sizes)) if all(isinstance(size, tirx.IntImm) for size in sizes) else None

@@ -25,7 +25,6 @@ from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.functions import functions_of
 from ...lowering.cpu.passes import PIPELINE
 from ...problem import Problem
-from ...runtime.kernel_object import read_object
 from ...runtime.library import load_function
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ...runtime.selection import obstacle
@@ -142,12 +141,12 @@ def build_kernels(
 def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
     """Return a kernel whose library is there: for plain filters in one function, or in the two that it calls."""
     problem, prepacked = parse_signature(built.entry.signature), outcome.job.entry_points is EntryPoints.PACKED
-    assert built.functions is not None
+    assert built.functions is not None and built.code is not None
     # Written by this version: `tvm.ir.load_json` first rewrites what earlier ones wrote, which takes most of its time.
     functions = functions_of(from_json_graph_str(built.functions))
     packs = built.entry.packed_filter is not None if prepacked else _calls_pack(functions[SYMBOL])
     function = functions[PACKED_SYMBOL if packs else SYMBOL]
-    code = read_object(bundle_of(outcome.job), built.entry)
+    code = built.code
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
     function = function.without_attr("global_symbol").with_attrs({**OURS, **kept})

@@ -112,18 +112,18 @@ def best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
     """Return the pixels and vectors of channels of the tile that costs least."""
     cycles = tile_costs(window, target)
     counts = divisors(window.padded_outputs // window.lanes, 8)
-    tiles = [(t, v) for v in counts for t in _widths(window, v, target, cycles)]
+    tiles = [(t, v) for v in counts for t in _fitting(window, v, target)]
     return min(tiles, key=lambda tile: cycles(*tile))
 
 
 def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """Return the tile widths whose accumulators fit the registers, the best by the model first."""
-    return _widths(window, vectors, target, tile_costs(window, target))
+    cycles = tile_costs(window, target)
+    return sorted(_fitting(window, vectors, target), key=lambda t: cycles(t, vectors))
 
 
-def _widths(window: Window, vectors: int, target: CpuTarget, cycles: Callable[[int, int], float]) -> list[int]:
-    fitting = [t for t in tile_widths(window.tile or window.row, target) if t * vectors <= accumulators(target)]
-    return sorted(fitting, key=lambda t: cycles(t, vectors))
+def _fitting(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    return [t for t in tile_widths(window.tile or window.row, target) if t * vectors <= accumulators(target)]
 
 
 def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget, alone: bool = False) -> float:
