@@ -14,13 +14,17 @@ import onnxruntime
 import pytest
 from models import fixed, model, save, value
 from near import assert_near
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tvmconv import cli
 from tvmconv.building.builder import build
 from tvmconv.errors import InputError, VerificationError
 from tvmconv.exporting import web_exporter
+from tvmconv.exporting.web_exporter import export_web
 from tvmconv.lowering.cpu.stack import STACK_BYTES
+from tvmconv.network.compile import export_part
+from tvmconv.network.passes import use_kernels
+from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.platforms.web import PLATFORM
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.runtime.kernel_object import custom_sections, with_custom_section
@@ -209,3 +213,46 @@ def test_stacks_hold_what_two_functions_keep_there() -> None:
     (size,) = re.findall(r"stack-size=(\d+)", " ".join(PLATFORM.link_flags))
     assert int(size) > 2 * STACK_BYTES
     assert f"const STACK = {size}," in (Path(web_exporter.__file__).with_name("web") / "model.js").read_text()
+
+
+@needs_web
+def test_a_trap_is_an_exception(tmp_path: Path) -> None:
+    """In any thread, of which none waits for another for good."""
+    nodes = [helper.make_node("Div", ["x", "z"], ["y"])]
+    ends = [value(name, (400, 1000), TensorProto.INT32) for name in ("x", "z", "y")]
+    file = save(model(nodes, ends[:2], ends[2:]), tmp_path)
+    module = use_kernels(read_onnx(file), "wasm32", progress=lambda *_: None)
+    export_web({"wasm32": export_part(module, "wasm32")}, "quotient", tmp_path / "net")
+    script = """
+    const x = new Int32Array(400000).fill(7), z = x.slice().fill(2);
+    for (const at of [0, 399999]) {
+      const network = await load(undefined, { threads: 3 });
+      console.log(network.run({ x, z }).y.every((each) => each === 3));
+      z[at] = 0;
+      for (let call = 0; call < 2; call++) try { network.run({ x, z }); } catch (error) { console.log(error.message); }
+      z[at] = 2;
+      network.close();
+    }
+    """
+    said = in_node(tmp_path / "net", script).splitlines()
+    known = ("divide by zero", "RuntimeError: a thread stopped", "the network is closed: load it again")
+    assert [said[0], said[3]] == ["true"] * 2 and all(each.startswith(known) for each in said[1:3] + said[4:]), said
+
+
+@needs_web
+def test_nothing_goes_on_after_a_failure(folder: Path, tmp_path: Path) -> None:
+    """Node ends by itself, which it does not while threads run that it waits for."""
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folder, damaged)
+    (damaged / "model.weights").unlink()
+    script = "await load(undefined, { threads: 3 }).catch((error) => console.log(error.message));"
+    assert "ENOENT" in in_node(damaged, script)
+    (damaged / "threads.js").unlink()
+    shutil.copy(folder / "model.weights", damaged)
+    assert "a thread failed" in in_node(damaged, script)
+    script = """
+    const network = await load();
+    network.close();
+    try { network.times(); } catch (error) { console.log(error.message); }
+    """
+    assert in_node(folder, script) == "the network is closed: load it again"

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from models import model, save, value
-from onnx import helper
+from near import assert_near
+from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("tvm")
 from tvmconv.epilogue import APPROXIMATED, parse_epilogue
@@ -61,6 +63,13 @@ def nodes_of(name: str, x: str) -> list[Any]:
     return [helper.make_node(name.removesuffix("Tanh") or name, [x], [name], **approximate)]
 
 
+def compiled(file: str, folder: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the outputs of a model compiled for engines without relaxed instructions."""
+    module = use_kernels(read_onnx(file), "wasm32", progress=lambda *_: None)
+    export_web({"wasm32": export_part(module, "wasm32")}, "functions", folder / "net")
+    return run_web(folder / "net", given, PLAIN)
+
+
 @needs_web
 def test_functions_are_as_near_as_promised(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
@@ -71,9 +80,7 @@ def test_functions_are_as_near_as_promised(tmp_path: Path) -> None:
     nodes = [node for name in FUNCTIONS for node in nodes_of(name, "x")]
     ends = [value(name, x.shape) for name in FUNCTIONS]
     file = save(model(nodes, [value("x", x.shape)], ends), tmp_path)
-    module = use_kernels(read_onnx(file), "wasm32", progress=lambda *_: None)
-    export_web({"wasm32": export_part(module, "wasm32")}, "functions", tmp_path / "net")
-    found = run_web(tmp_path / "net", {"x": x}, PLAIN)
+    found = compiled(file, tmp_path, {"x": x})
     for name, function in FUNCTIONS.items():
         with np.errstate(over="ignore"):
             right = function(x.astype(np.float64))
@@ -87,3 +94,30 @@ def test_no_step_calls_a_function_for_each_lane() -> None:
     for name in (*APPROXIMATED, *NUMBERS, "hardswish"):
         problem = plain.with_(epilogue=parse_epilogue(f"{name}{NUMBERS.get(name, '')}"))
         assert "fmaf" not in show("asm", problem, target, Choice("direct")), name
+
+
+@needs_web
+def test_functions_of_c_take_what_they_are_called_with(tmp_path: Path) -> None:
+    """A module has a trap where a call and a function differ in types."""
+    x = np.random.default_rng(0).standard_normal((1, 4, 12, 16)).astype(np.float32)
+    pool = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["most"], **pool),
+        helper.make_node("AveragePool", ["x"], ["mean"], **pool),
+        helper.make_node("TopK", ["x", "three"], ["top", "places"], axis=-1),
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["x", "t"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "x"], ["attention"]),
+        helper.make_node("Resize", ["x", "", "scales"], ["resized"], mode="linear"),
+    ]
+    ends = [value(name, None) for name in ("most", "mean", "top", "attention", "resized")]
+    ends += [value("places", None, TensorProto.INT64)]
+    weights = [
+        numpy_helper.from_array(np.array([3]), "three"),
+        numpy_helper.from_array(np.float32([1, 1, 2, 1.5]), "scales"),
+    ]
+    file = save(model(nodes, [value("x", x.shape)], ends, weights, opset=17), tmp_path)
+    found = compiled(file, tmp_path, {"x": x})
+    right = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    assert_near([found[each.name] for each in ends], right, 16, 2)

@@ -15,6 +15,8 @@ from .timing import stage
 _COMPILERS = ("cc", "gcc", "clang")
 # A Python package that has a C compiler for every instruction set and platform.
 ZIG = "ziglang"
+# Warning of the linker for WebAssembly, which puts a trap in such a function's place; Ziglang hands it no flag that makes it an error.
+_MISMATCH = "function signature mismatch"
 
 
 def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
@@ -97,7 +99,7 @@ def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = Non
     command = (*find_compiler(isa), *arguments)
     with stage("link"):
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if result.returncode:
+    if result.returncode or _MISMATCH in result.stderr:
         raise ToolchainError(
             f"the C compiler failed ({' '.join(command)}), with:\n{(result.stderr or result.stdout).strip()}\n"
             "tvmconv needs a C compiler with OpenMP (Debian, Ubuntu: apt install gcc libc6-dev)"

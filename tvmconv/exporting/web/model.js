@@ -47,8 +47,11 @@ export async function load(url = new URL("./", import.meta.url), { threads = glo
   const { exports } = await WebAssembly.instantiate(module, { env: { memory }, tvmconv: { now: () => performance.now() / 1e3 } });
   exports._initialize();
   const network = new Network(exports, memory ?? exports.memory, description);
-  await Promise.all([network.read(await weights), network.start(shares ? threads - 1 : 0, module)]);
-  return network;
+  const parts = await Promise.allSettled([weights.then((response) => network.read(response)), network.start(shares ? threads - 1 : 0, module)]);
+  const failed = parts.find(({ status }) => status === "rejected");
+  if (!failed) return network;
+  network.close(); /* once all threads that it has are there */
+  throw failed.reason;
 }
 
 /* An engine may keep addresses for all that memory may grow to, and have fewer. */
@@ -118,7 +121,7 @@ export class Network {
       this.#workers.push(worker);
       await new Promise((resolve, reject) => {
         worker.addEventListener("message", resolve);
-        worker.addEventListener("error", (event) => reject(new Error(`a thread failed: ${event.message}`)));
+        worker.addEventListener("error", ({ message }) => reject(new Error(`a thread failed: ${message ?? "threads.js cannot be read"}`)));
         worker.postMessage({ module, memory: this.#memory, own });
       });
       worker.unref?.(); /* Node ends though threads wait */
@@ -134,6 +137,7 @@ export class Network {
   /** Ends the threads; the network computes no more. */
   close() {
     for (const worker of this.#workers) worker.terminate();
+    this.#workers = [];
     this.#exports = undefined;
   }
 
@@ -214,7 +218,16 @@ export class Network {
   }
 
   #call() {
-    this.#check(this.#exports.__tvm_ffi_tvmconv_network(0, this.#arguments, this.#places.length + 2, this.#arguments + 16 * (this.#places.length + 2)));
+    if (!this.#exports) throw new Error("the network is closed: load it again");
+    const count = this.#places.length + 2;
+    let status;
+    try {
+      status = this.#exports.__tvm_ffi_tvmconv_network(0, this.#arguments, count, this.#arguments + 16 * count);
+    } catch (error) {
+      this.close(); /* a trap, in the middle of what threads are at */
+      throw error;
+    }
+    this.#check(status);
   }
 
   #check(status) {

@@ -5,7 +5,11 @@ const port = inNode ? (await import(/* webpackIgnore: true */ "node:worker_threa
 async function work({ module, memory, own }) {
   const { exports } = await WebAssembly.instantiate(module, { env: { memory }, tvmconv: { now: () => performance.now() / 1e3 } });
   port.postMessage("ready");
-  exports.tvmconv_work(own);
+  try {
+    exports.tvmconv_work(own);
+  } catch {
+    exports.tvmconv_trapped();
+  }
 }
 
 if (inNode) port.once("message", work);

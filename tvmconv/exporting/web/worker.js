@@ -8,31 +8,41 @@ import { load } from "./model.js";
 
 /** Loads the network in a worker of its own, whose methods return promises; `options` are those of load. */
 export async function loadInWorker(url = new URL("./", import.meta.url), options = {}) {
+  if (globalThis.Worker === undefined) throw new Error("there are no workers of the web here: take load of model.js");
   const worker = new Worker(import.meta.url, { type: "module", name: "tvmconv" });
   const calls = new Map();
-  let last = 0;
+  let last = 0, ended; /* why, once it is */
   worker.onmessage = ({ data: { number, value, error } }) => {
     const { resolve, reject } = calls.get(number);
     calls.delete(number);
     if (error === undefined) resolve(value);
     else reject(Object.assign(new Error(error.message), { name: error.name }));
   };
-  worker.onerror = (event) => {
-    for (const { reject } of calls.values()) reject(new Error(`the worker failed: ${event.message}`));
+  function end(why) {
+    ended ??= why;
+    worker.terminate();
+    for (const { reject } of calls.values()) reject(ended);
     calls.clear();
-  };
+  }
+  worker.onerror = ({ message }) => end(new Error(`the worker failed: ${message ?? "worker.js cannot be read"}`));
   const call = (method, ...given) =>
     new Promise((resolve, reject) => {
+      if (ended) throw ended;
       calls.set(++last, { resolve, reject });
       worker.postMessage({ number: last, method, given });
     });
-  const facts = await call("load", String(new URL(url, import.meta.url)), options);
+  const facts = await call("load", String(new URL(url, import.meta.url)), options).catch((error) => {
+    end(error);
+    throw error;
+  });
   return {
     ...facts,
     run: (inputs) => call("run", inputs),
     runImage: ({ data, width, height }, options) => call("runImage", { data, width, height }, options),
     times: () => call("times"),
-    close: () => call("close").finally(() => worker.terminate()),
+    close: async () => {
+      if (!ended) await call("close").finally(() => end(new Error("the network is closed: load it again")));
+    },
   };
 }
 

@@ -22,7 +22,7 @@ static int descending(const void* left, const void* right) {
 
 /* keys[outer][size][inner] -> indices[outer][count][inner], of 4 or 8 bytes each: where the first `count` in order are. */
 int tvmconv_argsort(const int64_t* keys, void* indices, int64_t outer, int64_t size, int64_t inner, int64_t count,
-                    int descends, int index_bytes) {
+                    int64_t descends, int64_t index_bytes) {
   Item* items = malloc(sizeof(Item) * (size_t)(size ? size : 1));
   if (items == NULL) {
     TVMFFIErrorSetRaisedFromCStr("MemoryError", "there is no memory for a sort");

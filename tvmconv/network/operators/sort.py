@@ -63,9 +63,9 @@ def _sort(keys: te.Tensor, axis: int, descending: bool, count: int | None, dtype
     made = [*shape[:axis], numbers[-1], *shape[axis + 1 :]]
 
     def body(given: Any, written: Any) -> Any:
-        sizes = [tirx.const(each, "int64") for each in numbers]
-        flags = [tirx.const(each, "int32") for each in (int(descending), 8 if dtype == "int64" else 4)]
-        failed = tirx.call_extern("int32", "tvmconv_argsort", given[0].data, written[0].data, *sizes, *flags) != 0
+        # All of 64 bits: TVM makes them so where an extent is, and WebAssembly's functions take what they are declared with.
+        sizes = [tirx.const(each, "int64") for each in (*numbers, int(descending), 8 if dtype == "int64" else 4)]
+        failed = tirx.call_extern("int32", "tvmconv_argsort", given[0].data, written[0].data, *sizes) != 0
         return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
 
     return te.extern([made], [keys], body, dtype="int64" if dtype == "int64" else "int32", name="argsort")

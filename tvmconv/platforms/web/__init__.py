@@ -14,7 +14,6 @@ _LINK_FLAGS = (
     "-Wl,--export-dynamic",
     "-Wl,--strip-debug",
     "-Wl,--gc-sections",
-    "-Wl,--fatal-warnings",
     "-Wl,-z,stack-size=2097152",
 )
 # Flags for a module whose memory is the page's, with as many addresses as there are.

@@ -4,6 +4,7 @@
  * one number with the loop's own, so that a worker that comes late finds either an iteration of the loop that runs, or none. */
 #include <stdatomic.h>
 #include <stdint.h>
+#include <tvm/ffi/c_api.h>
 
 #include "parallel.h"
 
@@ -73,6 +74,13 @@ static void work(int number) {
     atomic_fetch_sub(&sleepers, 1);
     if (number < allowed) take();
   }
+}
+
+/* Ends what a thread that trapped was at, such as a quotient by 0: threads.js calls it, and the thread takes no more. */
+EXPORT void tvmconv_trapped(void) {
+  TVMFFIErrorSetRaisedFromCStr("RuntimeError", "a thread stopped: a whole number was divided by 0, or memory was not there");
+  atomic_store(&failed, 1);
+  atomic_fetch_add(&done, 1);
 }
 
 EXPORT int tvmconv_thread_bytes(void) { return (int)__builtin_wasm_tls_size(); }
