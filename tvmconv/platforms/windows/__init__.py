@@ -1,4 +1,4 @@
-"""Windows on x86-64: COFF, linked by mingw-w64's GCC or by ziglang, with threads of its own pool."""
+"""Windows on x86-64: COFF, linked by mingw-w64's GCC, with threads of its own pool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ..platform import Packaged, Platform, Port, SystemTrial
 from .coff import exports, imports, prepare
 
-# Threads wait in the code of a library, which must then stay: host.h sees to it.
+# Threads wait in the code of a library, which must then stay: threads.h sees to it.
 _LINK_FLAGS = (
     *("-shared", "-static-libgcc", "-Wl,--build-id=none", "-Wl,--strip-all", "-Wl,--no-insert-timestamp"),
     "exports.def",
@@ -81,7 +81,6 @@ PLATFORM = Platform(
             cross_compilers=(f"x86_64-w64-mingw32-gcc {_ANY_ADDRESS}",),
             tools="x86_64-w64-mingw32-",
             install="apt install mingw-w64",
-            zig="x86_64-windows-gnu",
             emulators=("wine", "wine64"),
         ),
     ),
