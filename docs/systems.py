@@ -10,7 +10,7 @@ HEADER = ("system", "instruction set", "what was run", "by", "when")
 def table() -> str:
     """Return the table."""
     rows = [
-        (platform.name, each.machine, each.what, f"`{each.command}`" if each.date else "", each.date or "never")
+        (platform.name, each.machine, each.what, f"`{each.command}`", each.date)
         for platform in PLATFORMS
         for each in platform.trials
     ]

@@ -1,7 +1,7 @@
 /* Opens the network `nëtz.dll` of this folder by the functions that Python calls, as the library `tvm_ffi.dll` of a program that has
  * nothing but `int main(void) { return open_network(); }`; prints why it cannot. */
 #define main unused
-#include "runner.c"
+#include <runner.c>
 #undef main
 
 int open_network(void) {

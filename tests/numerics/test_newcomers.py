@@ -95,11 +95,16 @@ X86 = Port("x86-64", "x86_64-linux-musl", "toy", "x86-64-v3", lacking=frozenset(
 PLATFORM = replace(LINUX, name="Toy", prefix="toy", library_suffix=".toy", ports=(X86,))
 '''
 USE_SYSTEM = """
-from tvmconv.runtime.selection import obstacle
+from pathlib import Path
 
-bundle = read_bundle(tvmconv.build([problem], sys.argv[2], target=["toy", "x86_64-toy:znver4"], verify=False))
-print(*bundle.targets, *(entry.file.rpartition(".")[2] for entry in bundle.entries))
-print("gfni" in bundle.targets["toy:znver4"].features, obstacle(bundle.targets["toy:x86-64-v3"]))
+from tvmconv.isa.machine import obstacle_of
+from tvmconv.lowering.compiler import compile_problem
+
+target = Target.parse("x86_64-toy:znver4")
+library = Path(sys.argv[2] + target.library_suffix)
+compile_problem(problem, target, library, choice=Choice("plain"))
+print(target.name, Target.parse("toy").name, library.name, library.read_bytes()[1:4].decode())
+print("gfni" in target.features, obstacle_of(target.features))
 """
 USE_CPU = """
 target = Target.parse("tigerlake")
@@ -166,7 +171,7 @@ def test_an_instruction_set_is_a_folder(tmp_path: Path) -> None:
 def test_a_system_is_a_folder(tmp_path: Path) -> None:
     folder = with_files(tmp_path, {"platforms/toy/__init__.py": SYSTEM})
     *there, has, it, is_ = run(folder, USE_SYSTEM)[:7]
-    assert there == ["toy:x86-64-v3", "toy:znver4", "toy", "toy"]
+    assert there == ["toy:znver4", "toy:x86-64-v3", "b.toy", "ELF"]
     assert (has, it, is_) == ("False", "it", "is")
 
 

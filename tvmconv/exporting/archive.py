@@ -16,6 +16,7 @@ from ..isa import Isa
 from ..platforms.platform import Packaged
 from ..support.toolchain import find_compiler, find_tool, prepare_object, run_compiler, run_tool
 from .families import family_source
+from .network_part import PARALLEL
 from .plan import Function, FunctionVariant, Plan
 from .sources import kernel_source, object_symbols, table_source, targets_header
 
@@ -179,7 +180,7 @@ def _compile(plan: Plan, source: str, output: str, work: Path, flags: Sequence[s
 
 def c_flags(isa: Isa) -> tuple[str, ...]:
     """Return the C compiler's flags for the C files of a library, which is linked with a program as it is."""
-    folders = (f"-I{isa.platform.native}", f"-I{isa.native}")
+    folders = (f"-I{isa.platform.native}", f"-I{isa.native}", f"-I{PARALLEL.parent}")
     return (*packaging_of(isa).c_flags, *isa.c_flags, "-DTVMCONV_ARCHIVE", *folders)
 
 

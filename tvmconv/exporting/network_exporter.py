@@ -121,7 +121,6 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     sources = [
         NATIVE / "api.c",
         *SHARED,
-        PARALLEL.with_name("environment.h"),
         RUNTIME / "tvmconv-runtime.h",
         RUNTIME / f"{isa.c_file}.c",
     ]

@@ -115,6 +115,8 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
     """
     chosen = _targets(bundle, targets)
     isa = _isa_of(bundle, chosen)
+    if isa.platform.packaged is None:
+        raise TargetError(f"there are no libraries for C for {isa.name}")
     entries: dict[str, list[Entry]] = {}
     for entry in bundle.all_entries:
         if entry.target in chosen and entry.verified is not False:

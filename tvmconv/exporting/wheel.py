@@ -96,7 +96,7 @@ def export_wheel(path: Path | str, folder: Path | str, name: str, version: str =
     Raises
     ------
     InputError
-        If `name` or `version` is none, or a bundle has code for several instruction sets.
+        If `name` or `version` is none, or a bundle has code for several instruction sets or another system.
     BundleError
         If there is no bundle or network at `path`.
     """
@@ -132,7 +132,10 @@ def _normal(name: str) -> str:
 
 def _machine(path: Path, features: Iterable[Iterable[str]]) -> str:
     """Return what wheels call the machines that all variants are for."""
-    found = {isa.machine for each in features if (isa := isa_of(each)) is not None}
+    isas = {isa for each in features if (isa := isa_of(each)) is not None}
+    if ports := [isa.name for isa in isas if isa.port is not None]:
+        raise InputError(f"{path} is for {ports[0]}, and Python runs kernels under Linux alone: wheels are for that")
+    found = {isa.machine for isa in isas}
     if len(found) > 1:
         raise InputError(f"{path} is for {' and '.join(sorted(found))}; a wheel is for one: build one bundle for each")
     return found.pop() if found else platform.machine()

@@ -77,7 +77,7 @@ class SystemTrial:
     command
         Shell command that does it.
     date
-        Its day; empty: never.
+        Its day.
     """
 
     machine: str
@@ -148,7 +148,8 @@ class Platform:
     exports
         Returns the text of that from the symbols, whose names may end in ``*``, and the object files that may define them.
     kept
-        Assembly of a section that is not loaded, with the ``{section}`` of a name, and the content of a ``{file}``.
+        Assembly of a section that is not loaded, with the ``{section}`` of a name, and the content of a ``{file}``; empty: libraries
+        keep nothing.
     services
         C files of `tvmconv/lowering/native` and of `native` that every library has: what TVM's code calls, and threads.
     threaded

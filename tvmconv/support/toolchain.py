@@ -41,9 +41,12 @@ def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
             f"there is no C compiler for {foreign.name}: there is no Python package {ZIG}; install it (pip install {ZIG})"
         )
     if foreign:
+        package, install = (
+            (f", and there is no Python package {ZIG}", f"; or pip install {ZIG}") if foreign.zig else ("", "")
+        )
         raise ToolchainError(
-            f"there is no C compiler for {foreign.name}: {', '.join(names)} is not on the PATH, and there is no Python package {ZIG}; "
-            f"install one (Debian, Ubuntu: {foreign.install}; or pip install {ZIG}), or build on such a machine"
+            f"there is no C compiler for {foreign.name}: {', '.join(names)} is not on the PATH{package}; "
+            f"install one (Debian, Ubuntu: {foreign.install}{install}), or build on such a machine"
         )
     raise ToolchainError(
         f"there is no C compiler: none of {', '.join(_COMPILERS)} is on the PATH; "

@@ -152,6 +152,9 @@ def _keep_object(
     work: Path, workspaces: Mapping[str, Workspace], isa: Isa | None, objects: tuple[str, ...] = ("kernel.o",)
 ) -> None:
     """Write `kept.s`, of which a library gets the kernel's objects, as one, as a section that is not loaded."""
+    if not _platform(isa).kept:
+        (work / "kept.s").write_text("")
+        return
     run_compiler(("-r", "-nostdlib", "-Wl,--strip-debug", *objects, "-o", "stripped.o"), work, isa)
     kept = KernelObject((work / "stripped.o").read_bytes(), workspaces)
     (work / "kept.bin").write_bytes(kept.packed())

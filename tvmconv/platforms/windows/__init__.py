@@ -1,4 +1,4 @@
-"""Windows on x86-64: COFF, linked by mingw-w64's GCC or by ziglang, with threads of its own pool."""
+"""Windows on x86-64: COFF, linked by mingw-w64's GCC, with threads of its own pool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ..platform import Packaged, Platform, Port, SystemTrial
 from .coff import exports, imports, prepare
 
-# Threads wait in the code of a library, which must then stay: host.h sees to it.
+# Threads wait in the code of a library, which must then stay: threads.h sees to it.
 _LINK_FLAGS = (
     *("-shared", "-static-libgcc", "-Wl,--build-id=none", "-Wl,--strip-all", "-Wl,--no-insert-timestamp"),
     "exports.def",
@@ -43,14 +43,18 @@ PLATFORM = Platform(
     link_flags=_LINK_FLAGS,
     exports=exports,
     kept=_KEPT,
-    services=("launcher", "shared", "pool", "openmp", "processors"),
+    services=("launcher", "shared", "pool", "no_openmp", "processors"),
     threaded=None,
     zig_suffix="",
     native=Path(__file__).with_name("native"),
     has_parts=True,
     trials=(
-        SystemTrial("x86-64", "kernels, networks and C under Wine 8", "pytest -m '' -k test_windows", "2026-11-29"),
-        SystemTrial("x86-64", "on Windows itself, and Python there", "-", ""),
+        SystemTrial(
+            "x86-64",
+            "kernels, networks, C under Wine 8; never on Windows",
+            "pytest -m '' -k test_windows",
+            "2026-11-29",
+        ),
     ),
     runner="tvmconv.runtime.emulation.wine",
     packaged=Packaged(
@@ -81,7 +85,6 @@ PLATFORM = Platform(
             cross_compilers=(f"x86_64-w64-mingw32-gcc {_ANY_ADDRESS}",),
             tools="x86_64-w64-mingw32-",
             install="apt install mingw-w64",
-            zig="x86_64-windows-gnu",
             emulators=("wine", "wine64"),
         ),
     ),

@@ -4,15 +4,11 @@
 #define _GNU_SOURCE
 #endif
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "processor.h"
@@ -23,13 +19,7 @@
 __asm__(".symver pthread_create, pthread_create@" OLDEST_GLIBC);
 __asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST_GLIBC);
 #endif
-
-/* Nanoseconds of a clock that only goes forward. */
-static inline int64_t clock_now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
+#include "posix_threads.h"
 
 /* Sleeps while a word is as expected, or for no reason, until somebody wakes who waits there. */
 static inline void wait_at(atomic_uint* word, unsigned expected) {
@@ -37,58 +27,10 @@ static inline void wait_at(atomic_uint* word, unsigned expected) {
 }
 static inline void wake_at(atomic_uint* word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
 
-/* Lets others have the processor. */
-static inline void give_way(void) { sched_yield(); }
-
-typedef pthread_mutex_t Lock;
-#define FREE_LOCK PTHREAD_MUTEX_INITIALIZER
-static inline void free_lock(Lock* lock) { pthread_mutex_init(lock, NULL); }
-static inline void take_lock(Lock* lock) { pthread_mutex_lock(lock); }
-static inline int try_lock(Lock* lock) { return pthread_mutex_trylock(lock) == 0; }
-static inline void give_lock(Lock* lock) { pthread_mutex_unlock(lock); }
-
-typedef pthread_cond_t Condition;
-#define FREE_CONDITION PTHREAD_COND_INITIALIZER
-static inline void free_condition(Condition* condition) { pthread_cond_init(condition, NULL); }
-static inline void wait_for(Condition* condition, Lock* lock) { pthread_cond_wait(condition, lock); }
-static inline void wake_one(Condition* condition) { pthread_cond_signal(condition); }
-static inline void wake_all(Condition* condition) { pthread_cond_broadcast(condition); }
-
-/* Runs functions before a fork, and in the child; returns 0. */
-static inline int at_fork(void (*before)(void), void (*in_child)(void)) { return pthread_atfork(before, NULL, in_child); }
-
-/* Memory from a cache line on. */
-static inline void* new_lines(size_t bytes) {
-  void* place;
-  return posix_memalign(&place, 64, bytes) == 0 ? place : NULL;
-}
-static inline void free_lines(void* place) { free(place); }
-
 /* Processors that this process may use. */
 static inline int usable_processors(void) {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/* Type and value of what a function for a thread returns. */
-#define THREAD_RESULT void*
-#define THREAD_DONE NULL
-
-/* Starts a thread that nobody waits for, and that handles no signal: those are the program's; of a stack of so many bytes, 0: as usual.
- * Returns whether there is one. */
-static inline int start_thread(THREAD_RESULT (*run)(void*), void* argument, size_t stack_bytes) {
-  pthread_t thread;
-  pthread_attr_t detached;
-  sigset_t all, before;
-  if (pthread_attr_init(&detached) != 0) return 0;
-  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-  if (stack_bytes > 0) pthread_attr_setstacksize(&detached, stack_bytes);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int status = pthread_create(&thread, &detached, run, argument);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&detached);
-  return status == 0;
 }
 
 /* Names this thread, for people. */

@@ -56,12 +56,12 @@ static inline int usable_processors(void) {
 #define THREAD_RESULT DWORD WINAPI
 #define THREAD_DONE 0
 
-/* Starts a thread that nobody waits for, of a stack of so many bytes, 0: as usual; returns whether there is one. Its code stays in the
+/* Starts a thread that nobody waits for, of a stack of so many bytes, 0: twice what kernels need; returns whether there is one. Its code stays in the
  * process from then on. */
 static inline int start_thread(DWORD(WINAPI* run)(void*), void* argument, size_t stack_bytes) {
   HMODULE own;
   if (!GetModuleHandleExW(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN, (const void*)run, &own)) return 0;
-  HANDLE thread = CreateThread(NULL, stack_bytes, run, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+  HANDLE thread = CreateThread(NULL, stack_bytes > 0 ? stack_bytes : 2u << 20, run, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
   if (thread == NULL) return 0;
   CloseHandle(thread);
   return 1;

@@ -1,4 +1,4 @@
-/* Loops of hosts with OpenMP's threads: there are none of GNU's in a process, and the pool does them. */
+/* Loops of hosts with OpenMP's threads, on systems whose processes have none of GNU's: the pool does them. */
 #include "parallel.h"
 
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {

@@ -1,0 +1,13 @@
+/* Default number of a kernel's threads: the least of OMP_NUM_THREADS and of the fast cores. */
+#include <sys/sysctl.h>
+
+#include "environment.h"
+#include "parallel.h"
+#include "threads.h"
+
+int tvmconv_default_threads(void) {
+  int cores = 0;
+  size_t bytes = sizeof cores;
+  if (sysctlbyname("hw.perflevel0.physicalcpu", &cores, &bytes, NULL, 0) != 0 || cores < 1) cores = usable_processors();
+  return least(cores, environment());
+}
