@@ -263,6 +263,54 @@ def test_attention_of_any_length(tmp_path: Path) -> None:
     check(source, free_network(source, "?x8x?", tmp_path), [(1, 8, 1), (2, 8, 7), (1, 8, 64), (3, 8, 97)])
 
 
+def test_arithmetic_of_shapes(tmp_path: Path) -> None:
+    """Sizes that are picked, cut, joined, multiplied and rounded, as PyTorch's older exporter writes them; some become tensors."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "moved"], ["moving"]),  # n, w, h, 6
+        node("Slice", ["moving", "i1", "i3"], ["plane"]),  # w, h
+        node("ReduceProd", ["plane"], ["pixels"], keepdims=1),
+        node("Gather", ["s", "at2"], ["h"]),
+        node("Unsqueeze", ["h", "i0"], ["h1"]),
+        node("Concat", ["i0", "h1", "minus"], ["rows"], axis=0),
+        node("Reshape", ["x", "rows"], ["a"]),  # n, h, 6 w
+        node("Transpose", ["x"], ["t"], perm=[0, 3, 2, 1]),
+        node("Concat", ["first", "pixels", "i3"], ["pairs"], axis=0),
+        node("Reshape", ["t", "pairs"], ["b"]),  # 2 n, w h, 3
+        node("Cast", ["h"], ["hf"], to=1),
+        node("Mul", ["hf", "half"], ["hm"]),
+        node("Ceil", ["hm"], ["hc"]),
+        node("Cast", ["hc"], ["hi"], to=7),
+        node("Unsqueeze", ["hi", "i0"], ["top"]),
+        node("Slice", ["x", "i0", "top", "i2"], ["c"]),  # the upper half
+        node("Slice", ["x", "minus2", "far", "i2"], ["last"]),
+        node("Slice", ["x", "i0", "minus", "i2"], ["but"]),
+        node("Slice", ["x", "i1", "far", "i2"], ["rest"]),
+        node("Add", ["but", "rest"], ["d"]),  # neighbours
+        node("Div", ["x", "hf"], ["e"]),
+        node("Equal", ["s", "minus4"], ["none"]),
+        node("ConstantOfShape", ["i4"], ["ones"], value=integers("", 1)),
+        node("Where", ["none", "ones", "s"], ["all"]),
+        node("Expand", ["column", "all"], ["f"]),
+        node("Range", ["zero", "h", "one"], ["g"]),
+        node("Cast", ["s"], ["z"], to=1),
+        node("Gather", ["x", "ends"], ["picked"], axis=1),
+        node("Gather", ["x", "minus1"], ["k"], axis=3),
+    ]
+    weights = [
+        integers("moved", 0, 3, 2, 1), integers("i0", 0), integers("i1", 1), integers("i2", 2), integers("i3", 3), integers("i4", 4),
+        integers("minus", -1), integers("minus2", -2), integers("minus4", -1, -1, -1, -1), integers("first", -1), integers("far", 2**62),
+        integers("ends", 1, -1), numpy_helper.from_array(np.int64(-1), "minus1"),
+        *(numpy_helper.from_array(np.array(each, np.int64), name) for name, each in (("at2", 2), ("zero", 0), ("one", 1))),
+        numpy_helper.from_array(np.float32(0.5), "half"), weight("column", 1, 6, 1, 1),
+    ]  # fmt: skip
+    outputs = [value(each, None) for each in ("a", "b", "c", "last", "d", "e", "f", "z", "picked", "k")]
+    outputs.append(onnx.helper.make_tensor_value_info("g", 7, None))
+    source = save(model(nodes, [value("x", ["n", 6, "h", "w"])], outputs, weights=weights), tmp_path)
+    shapes = [(n, 6, height + 1, width) for height, width in SIZES for n in (1, 3)]
+    check(source, free_network(source, "?x6x?x?", tmp_path), shapes)
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
@@ -273,10 +321,11 @@ def test_attention_of_any_length(tmp_path: Path) -> None:
         ([node("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], ceil_mode=1)], "rounds its size up"),
         ([node("Resize", ["x", "", "half"], ["y"], mode="cubic")], "Resize node 'y' is cubic"),
         ([node("CumSum", ["x", "axis"], ["y"])], "the network has cumsum"),
+        ([node("Reshape", ["x", "example"], ["y"])], "the model's exporter kept a number of the example"),
     ],
 )
 def test_what_is_refused_is_named(nodes: list[Any], message: str, tmp_path: Path) -> None:
-    weights = [floats("half", 1, 1, 0.5, 0.5), numpy_helper.from_array(np.int64(3), "axis")]
+    weights = [floats("half", 1, 1, 0.5, 0.5), numpy_helper.from_array(np.int64(3), "axis"), integers("example", 3, 64)]
     source = save(model(nodes, [value("x", [1, 3, "h", "w"])], [value("y", None)], weights=weights), tmp_path)
     with pytest.raises(SourceError, match=message):
         free_network(source, "1x3x?x?", tmp_path)

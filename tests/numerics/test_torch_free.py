@@ -228,3 +228,57 @@ def test_products_of_two_tensors() -> None:
             made = fast(*(each.to(dtype) for each in arrays))
             for found, right in zip(made, Products()(*arrays), strict=True):
                 assert torch.equal(found, right.to(dtype))
+
+
+def test_speech_of_any_length() -> None:
+    """As HuBERT and wav2vec: heads in the batch, positions by a convolution that gives a row too much, batch and length free."""
+
+    class Speech(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.norm = nn.Conv1d(1, 16, 10, 5), nn.Conv1d(16, 24, 3, 2), nn.LayerNorm(16)
+            self.places, self.heads, self.last = (
+                nn.Conv1d(24, 24, 8, padding=4, groups=2),
+                nn.Linear(24, 72),
+                nn.Linear(24, 24),
+            )
+
+        def forward(self, sound: Any) -> Any:
+            wide = self.norm(self.first(sound[:, None]).transpose(1, 2)).transpose(1, 2)
+            rows = functional.gelu(self.second(functional.gelu(wide))).transpose(1, 2)
+            rows = rows + functional.gelu(self.places(rows.transpose(1, 2))[:, :, :-1]).transpose(1, 2)
+            batch, length, width = rows.shape
+            parts = (each.view(batch, -1, 3, 8).transpose(1, 2).contiguous() for each in self.heads(rows).chunk(3, -1))
+            q, k, v = (each.view(batch * 3, -1, 8) for each in parts)
+            read = torch.bmm(torch.bmm(q, k.transpose(1, 2)).softmax(-1), v)
+            return rows + self.last(read.view(batch, 3, length, 8).transpose(1, 2).reshape(batch, length, width))
+
+    torch.manual_seed(0)
+    model = Speech().eval()
+    fast = tvmconv.torch.compile(model, image(2, 800), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO},), progress=None)
+    for shape in ((2, 101), (3, 800), (5, 1234)):
+        assert_near(fast(image(*shape)), model(image(*shape)).detach(), summed=72, layers=6)
+
+
+def test_resizes_of_free_extents() -> None:
+    """By factors that are no quotients of sizes, in one dimension and two."""
+
+    class Resizes(nn.Module):
+        def forward(self, plane: Any, line: Any) -> Any:
+            many = [
+                functional.interpolate(plane, scale_factor=each, mode="bilinear") for each in (2.5, (0.75, 1.25), 2)
+            ]
+            many += [functional.interpolate(plane, scale_factor=1.5, mode="bilinear", align_corners=True)]
+            many += [functional.interpolate(line, scale_factor=each, mode="linear") for each in (1.5, 0.375)]
+            return (*many, functional.interpolate(line, scale_factor=2))
+
+    fast = tvmconv.torch.compile(
+        Resizes().eval(),
+        (image(1, 3, 16, 20), image(1, 4, 30)),
+        dynamic_shapes=({2: H, 3: W}, {2: Dim("t", min=8)}),
+        progress=None,
+    )
+    for height, width, length in ((16, 20, 30), (8, 33, 9), (61, 10, 127)):
+        given = image(1, 3, height, width), image(1, 4, length)
+        for found, right in zip(fast(*given), Resizes()(*given), strict=True):
+            assert_near(found, right, summed=4000, layers=2)  # coordinates of hundreds are in f32, too

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, sym, tirx
 
 from ..errors import SourceError
+from ..lowering.common.rewrites import substitute
 from .ir.branches import branches_of
-from .ir.free import is_free
+from .ir.free import dims_of, is_free, number_of, product, symbols_in
 from .ir.graph import MAIN
 from .kernels.replace import ConvolutionRow
 
@@ -97,6 +98,8 @@ _OTHERS = (
     "variance",
 )
 _KNOWN = {f"relax.{name}" for name in (*_MOVES, *_ELEMENTS, *_REDUCED, *_POOLS, *_OTHERS)}
+# Extents that reshapes are tried by.
+_TRIED = (840, 5041)
 # Types of tensors.
 _DTYPES = ("float32", "float16", "bfloat16", "uint16", "bool", "int32", "int64")
 
@@ -121,6 +124,11 @@ def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
             if not any(map(is_free, types)) and all(map(_is_known, types)):
                 continue
             name = getattr(value.op, "name", str(value.op))
+            if name == "relax.reshape" and not _are_as_many(value.args[0].ty, binding.var.ty):
+                raise SourceError(
+                    f"a reshape ({binding.var.name}) takes {value.args[0].ty} and gives {binding.var.ty}, which has as many elements at some"
+                    " extents alone: the model's exporter kept a number of the example; export it with that axis dynamic"
+                )
             if branches_of(value) is not None or name not in _KNOWN:
                 raise _lacking(name.removeprefix("relax."), binding.var, reasons.get(binding.var.name, ""))
             if not all(map(_is_known, types)):
@@ -132,6 +140,23 @@ def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
             for each in types:
                 if isinstance(each, relax.TensorType) and str(each.dtype) not in _DTYPES:
                     raise _lacking(f"{name.removeprefix('relax.')} of {each.dtype}", binding.var, "")
+
+
+def _are_as_many(given: Any, made: Any) -> bool:
+    """Return whether two tensors have as many elements, as far as some extents tell."""
+    counts = [product(dims) if (dims := dims_of(each)) is not None else None for each in (given, made)]
+    if None in counts:
+        return True
+    symbols = [symbol for each in counts for symbol in symbols_in(each)]
+    for tried in _TRIED:
+        values = {symbol: tirx.const(tried + 2 * number, "int64") for number, symbol in enumerate(symbols)}
+        one, other = (
+            each if isinstance(each, int) else number_of(sym.Analyzer().simplify(substitute(each, values)))
+            for each in counts
+        )
+        if one != other:
+            return False
+    return True
 
 
 def _is_known(type_: Any) -> bool:

@@ -24,6 +24,7 @@ from .operators.attention import with_attention
 from .operators.block_sums import by_blocks
 from .operators.bound_fusion import bound_fusion
 from .operators.elementwise import FUNCTIONS
+from .operators.free_moves import VIEWS
 from .operators.free_sums import mean_of, sum_of, variance_of
 from .operators.gather import take
 from .operators.matmul import matmul_of
@@ -87,6 +88,7 @@ _LEGALIZATIONS = (
     | EXTREMES
     | SCANS
     | SORTS
+    | VIEWS
     | {"relax.mean": mean_of, "relax.sum": sum_of, "relax.variance": variance_of}
     | dict.fromkeys(QUANTIZERS, quantize)
     | {f"relax.nn.max_pool{rank}d": max_pool for rank in (1, 2, 3)}

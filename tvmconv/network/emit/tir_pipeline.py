@@ -13,6 +13,7 @@ from ...lowering.cpu.rewrites.squares import by_squares
 from ...lowering.cpu.stack import keep_on_stack
 from ...support.timing import stage
 from ..kernels.build import LOWERED
+from .quotients import hide_quotients, show_quotients
 
 NETWORK_PIPELINE = "tvmconv_network"
 
@@ -47,7 +48,9 @@ def _others() -> tvm.transform.Pass:
             s_tir.transform.AnnotateIrregularLoop(),
             s_tir.transform.LowerOpaqueBlock(),
             by_squares(),
+            hide_quotients(),
             tirx.transform.FlattenBuffer(),
+            show_quotients(),
             tirx.transform.BF16ComputeLegalize(),
             tirx.transform.NarrowDataType(32),
             s_tir.transform.LoopPartition(),

@@ -21,6 +21,7 @@ from ..ir.constants import constant
 from ..ir.free import dims_of
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function, tidy
+from ..ir.number_table import number_table
 from ..ir.stand_ins import StandIn, expression_of
 from ..ir.views import FLOATS, Axis, Row, View, align, dense, joined_rows, merge_rows, moved_by, sources, whole
 from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
@@ -80,18 +81,7 @@ class _Attending(Rebinding):
         """Return numbers as the function takes them: a constant, or what a call computes of its extents."""
         if all(isinstance(each, int) for each in numbers):
             return relax.const(np.array(numbers, np.int64), "int64")
-        free = [each for each in numbers if not isinstance(each, int)]
-
-        def table(*given: Any) -> te.Tensor:
-            rest = iter(given)
-            values = [tirx.const(each, "int64") if isinstance(each, int) else next(rest) for each in numbers]
-
-            def body(_: Any, written: Any) -> Any:
-                return tirx.SeqStmt([tirx.BufferStore(written[0], each, [at]) for at, each in enumerate(values)])
-
-            return te.extern([[len(values)]], [], body, dtype="int64", name="numbers")
-
-        return self.builder_.emit(self.builder_.call_te(table, *free, primfunc_name_hint="numbers"))
+        return number_table(self.builder_, numbers, "int64", [len(numbers)])
 
     def _bits(self, expr: relax.Expr) -> relax.Expr:
         """Return a tensor as the function takes it: bf16 as its bits."""

@@ -15,10 +15,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from ..ir.constants import static_shape
 from ..ir.graph import Graph, along, scalar
 from ..ir.mutator import Rebinding, each_function, tidy
 from ..ir.problem_of import is_product
+from ..ir.stand_ins import StandIn
 from .recognise_normalization import RowsNormalization, find_normalization
 
 Shape = tuple[int, ...]
@@ -48,13 +48,13 @@ class _PatternFusing(Rebinding):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return the operator that a call is the last of; or the call."""
-        name, shape, made = getattr(call.op, "name", ""), static_shape(call.ty), None
+        name, shape, made = getattr(call.op, "name", ""), self._graph.shape(call), None
         if name == "relax.reshape" and shape is not None:
             made = self._product(call.args[0], shape)
             made = self._of_groups(call, shape) if made is None else made
         elif name == "relax.divide" and shape is not None:
             made = self._of_instances(call, shape)
-        elif name == "relax.broadcast_to" and shape is not None and static_shape(call.args[0].ty) == shape:
+        elif name == "relax.broadcast_to" and shape is not None and self._graph.shape(call.args[0]) == shape:
             made = self.visit_expr(call.args[0])
         elif name == "relax.matmul" and shape is not None:
             made = self._by_matrix(call, shape)
@@ -79,7 +79,7 @@ class _PatternFusing(Rebinding):
         rows = self._graph.call(call.args[0], "relax.reshape") if is_product(call) else None
         if rows is None or self._graph.array(call.args[1]) is None:
             return None
-        before, matrix = static_shape(rows.args[0].ty), static_shape(call.args[1].ty)
+        before, matrix = self._graph.shape(rows.args[0]), self._graph.shape(call.args[1])
         if before is None or matrix is None or (*before[:-1], matrix[1]) != shape or before[-1] != matrix[0]:
             return None
         return relax.op.matmul(self.visit_expr(rows.args[0]), self.visit_expr(call.args[1]))
@@ -88,7 +88,7 @@ class _PatternFusing(Rebinding):
         """Return a product by one fixed matrix for that of each of a batch by the same."""
         repeated = self._graph.call(call.args[1], "relax.broadcast_to")
         array = None if repeated is None else self._graph.array(repeated.args[0])
-        rows = static_shape(call.args[0].ty)
+        rows = self._graph.shape(call.args[0])
         if array is None or array.ndim < 2 or array.size != array.shape[-1] * array.shape[-2]:
             return None
         if rows is None or rows[:-1] != shape[:-1]:
@@ -123,7 +123,7 @@ class _PatternFusing(Rebinding):
         """Return the one reader of rows that multiplies their elements by fixed numbers, or adds these."""
         readers = self._graph.readers(variable)
         call = self._graph.call(readers[0], name) if len(readers) == 1 else None
-        if call is None or static_shape(call.ty) != static_shape(variable.ty):
+        if call is None or self._graph.shape(call) != self._graph.shape(variable):
             return None, None
         array = self._graph.array(call.args[1 if call.args[0].same_as(variable) else 0])
         rank, axis = len(found.order), found.order.index(found.axis)
@@ -132,12 +132,12 @@ class _PatternFusing(Rebinding):
 
     def _of_instances(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
         """Return a normalization of instances for its formula, without factors."""
-        found = self._normalized(call, shape)
+        found = None if len(shape) < 2 or isinstance(shape[1], StandIn) else self._normalized(call, shape)
         return None if found is None else self._normalization(*found, shape, None)
 
     def _is_instances(self, found: RowsNormalization) -> bool:
         """Return whether a normalization of rows is the frontend's formula for instances, with three axes."""
-        call, shape = self._graph.call(found.output, "relax.divide"), static_shape(found.output.ty)
+        call, shape = self._graph.call(found.output, "relax.divide"), self._graph.shape(found.output)
         return call is not None and shape is not None and self._normalized(call, shape) is not None
 
     def _of_groups(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
@@ -149,14 +149,14 @@ class _PatternFusing(Rebinding):
                 if array is None or (array != neutral).any():
                     return None
                 inner = self._graph.call(inner.args[0])
-        split = static_shape(inner.ty) if inner is not None and inner.op.name == "relax.divide" else None
+        split = self._graph.shape(inner) if inner is not None and inner.op.name == "relax.divide" else None
         found = None if split is None or inner is None else self._normalized(inner, split)
         if found is None or split is None:
             return None
         before = self._graph.call(found[0], "relax.reshape")
-        if before is None or static_shape(before.args[0].ty) != shape or len(split) != 3:
+        if before is None or self._graph.shape(before.args[0]) != shape or len(split) != 3:
             return None
-        if len(shape) < 3 or split[0] != shape[0] or shape[1] % split[1]:
+        if len(shape) < 3 or split[0] != shape[0] or isinstance(shape[1], StandIn) or shape[1] % split[1]:
             return None
         return self._normalization(before.args[0], found[1], shape, split[1])
 

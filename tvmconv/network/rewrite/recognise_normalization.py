@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from ..ir.constants import static_shape
 from ..ir.graph import ARITHMETIC, Graph, scalar
+from ..ir.stand_ins import StandIn
 
 Array = npt.NDArray[np.float64]
 _ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
@@ -72,11 +72,11 @@ def find_normalization(variable: relax.Var, graph: Graph) -> RowsNormalization |
     if call is None or call.op.name not in _ALONG or call.attrs.axis is None or len(call.attrs.axis) != 1:
         return None
     data, square = call.args[0], graph.call(call.args[0])
-    shape = static_shape(data.ty)
+    shape = graph.shape(data)
     if shape is None or len(shape) < 2 or str(data.ty.dtype) not in _FLOATS or not isinstance(data, relax.Var):
         return None
     axis = int(call.attrs.axis[0]) % len(shape)
-    if shape[axis] < 2:
+    if isinstance(shape[axis], StandIn) or shape[axis] < 2:
         return None
     if square is not None and square.op.name in ("relax.power", "relax.multiply", "relax.square"):
         found = _of(square.args[0], axis, variable, graph)
@@ -87,7 +87,7 @@ def find_normalization(variable: relax.Var, graph: Graph) -> RowsNormalization |
 
 def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> RowsNormalization | None:
     """Return the normalization of a variable that a row of operators computes, of which one is given."""
-    shape = static_shape(data.ty)
+    shape = graph.shape(data)
     if shape is None or not isinstance(data, relax.Var):
         return None
     rows = _rows(len(shape), axis, shape[axis])

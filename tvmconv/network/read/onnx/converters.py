@@ -25,10 +25,12 @@ from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
+from ...ir.free import dims_of, number_of
 from ..quantized import find_dequantized
-from .free import resize
+from .free import gather, resize, take_slices
 from .free_windows import give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
+from .sizes import SizeTensors
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -58,6 +60,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         super().__init__(shapes, "float32", sanitize=False)
         self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
         self._model, self._prepare = model, prepare
+        self._sizes = SizeTensors() if shapes else None
 
     def _construct_nodes(self, graph: Any) -> None:
         plain: list[NodeProto] = []
@@ -69,7 +72,22 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
             else:
                 node.name = node.name or node.output[0]  # of errors
                 plain.append(node)
+                if self._sizes is not None:
+                    self._construct_with_sizes(plain.pop(), self._sizes)
         super()._construct_nodes(SimpleNamespace(node=plain))
+
+    def _construct_with_sizes(self, node: NodeProto, sizes: SizeTensors) -> None:
+        """Read a node where extents are free: what it computes of shapes is no operator."""
+        made = sizes.compute(node, self._nodes)
+        value = sizes.counted(node, self._nodes, self.bb) if made is None else made.as_value(self.bb)
+        if value is not None:
+            self._nodes[node.output[0]] = value
+            return
+        tensors = sizes.tensors(node, self.bb)
+        kept = {name: self._nodes[name] for name in tensors}
+        self._nodes.update(tensors)
+        super()._construct_nodes(SimpleNamespace(node=[node]))
+        self._nodes.update(kept)
 
     def _choose(self, node: NodeProto) -> None:
         """Read an If, its branches as functions of what they read outside; the frontend's are never run."""
@@ -208,9 +226,9 @@ def _log_sum_exp(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> re
 
 
 def _slice(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a Slice by its attributes, which it has up to opset 9."""
+    """Return a Slice by its attributes, which it has up to opset 9, or of extents that calls give."""
     if "starts" not in given:
-        return None
+        return take_slices(emit, inputs, given)
     starts, ends = ([int(each) for each in given[name]] for name in ("starts", "ends"))
     axes = [int(axis) % inputs[0].ty.ndim for axis in given.get("axes", range(len(starts)))]
     return relax.op.strided_slice(inputs[0], axes, starts, ends)
@@ -220,6 +238,16 @@ def _alone(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Ex
     """Return a Dropout without a mask, which gives an output of the model; onnxruntime removed the others."""
     of_inference = len(inputs) < 3 and given["tvm_custom"]["num_outputs"] == 1
     return inputs[0] if of_inference else None  # no tuple, which ConvertLayout does not take
+
+
+def _reshape(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
+    """Return a Reshape to sizes that calls decide beside others: those of the data (0), and what is left (-1)."""
+    data, shape = inputs
+    if not isinstance(shape, relax.ShapeExpr) or isinstance(data, relax.ShapeExpr):
+        return None
+    dims, kept = dims_of(data.ty), not given.get("allowzero", 0)
+    made = [number_of(each) for each in shape.values]
+    return relax.op.reshape(data, [dims[at] if dims and each == 0 and kept else each for at, each in enumerate(made)])
 
 
 def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr:
@@ -239,9 +267,11 @@ def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.
 # None of these: the frontend's own.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
     "Dropout": _alone,
+    "Gather": gather,
     "IsInf": _infinite,
     "OneHot": _one_hot,
     "ReduceLogSumExp": _log_sum_exp,
+    "Reshape": _reshape,
     "Resize": resize,
     "Slice": _slice,
     "ThresholdedRelu": _threshold,

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tvm import relax, tirx
+from tvm import relax, sym, tirx
+from tvm.ir import Range, is_prim_expr
 
+from ....checks import LARGEST
 from ....errors import SourceError
 from ....family import Extent
 from ....frontends.onnx.graph import attributes_of
 from ....frontends.shapes import Dims, Input
+from ....lowering.common.rewrites import substitute
 from ...ir.constants import constant
 from ...ir.free import dims_of, equal, is_free, number_of
 from .expand_functions import types_of
@@ -177,6 +180,62 @@ def _times(size: Any, factor: float) -> Any:
         if abs(float(exact) - factor) > _NEAR * factor:
             raise ValueError(f"a Resize by {factor} is for fixed extents alone: its size is rounded")
     return tirx.floordiv(size * exact.numerator, exact.denominator)
+
+
+def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a Slice of axes whose extents calls give, which the frontend does not know to be at least 1; None: it is another."""
+    data, *rest = inputs
+    dims = dims_of(data.ty)
+    starts, ends, axes, steps = (_numbers(each) for each in [*rest, None, None, None, None][:4])
+    if dims is None or starts is None or ends is None or not is_free(data.ty):
+        return None
+    axes = [axis % len(dims) for axis in axes or range(len(starts))]
+    steps = steps or [1] * len(axes)
+    if any(not isinstance(step, int) or step < 1 for step in steps):
+        return None
+    sides = [[_side(each, dims[axis]) for axis, each in zip(axes, side, strict=True)] for side in (starts, ends)]
+    return relax.op.strided_slice(data, axes, *sides, steps, assume_inbound=True)
+
+
+def gather(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a Gather by fixed indices, negative ones among them, of extents that calls give; None: it is another."""
+    data, indices = inputs[0], constant(inputs[1])
+    dims = dims_of(data.ty)
+    if dims is None or indices is None or not is_free(data.ty):
+        return None
+    axis = int(given.get("axis", 0)) % len(dims)
+    if isinstance(dims[axis], int):
+        return relax.op.take(data, relax.const(indices % dims[axis], "int64"), axis)
+    if (indices >= 0).all():
+        return relax.op.take(data, relax.const(indices, "int64"), axis)
+    if indices.size > 1:
+        raise ValueError("a Gather of several places from the end is for fixed extents alone")
+    begin = _side(int(indices.item()), dims[axis])
+    one = emit(relax.op.strided_slice(data, [axis], [begin], [begin + 1], assume_inbound=True))
+    return relax.op.reshape(one, [*dims[:axis], *indices.shape, *dims[axis + 1 :]])
+
+
+def _numbers(given: Any) -> list[Any] | None:
+    """Return the numbers and expressions of a constant, a shape or a number; None: they are not known, or there is no such input."""
+    if isinstance(given, relax.ShapeExpr):
+        return [number_of(each) for each in given.values]
+    if is_prim_expr(given):
+        return [number_of(given)]
+    array = None if given is None else constant(given)
+    return None if array is None else [int(each) for each in array.reshape(-1)]
+
+
+def _side(side: Any, extent: Any) -> Any:
+    """Return where a slice begins or ends along an axis of so many elements, at least one."""
+    if not isinstance(side, int):
+        return side
+    size = tirx.Var("size", "int64")
+    analyzer = sym.Analyzer()
+    analyzer.bind(size, Range(1, LARGEST))
+    zero = tirx.const(0, "int64")
+    found = tirx.max(size + side, zero) if side < 0 else tirx.min(zero + min(side, LARGEST), size)
+    found = substitute(analyzer.simplify(found), {size: zero + extent})
+    return number_of(sym.Analyzer().simplify(found))
 
 
 def _word(given: Mapping[str, Any], name: str, default: str) -> str:

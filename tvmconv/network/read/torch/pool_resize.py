@@ -160,17 +160,27 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         corners = given.get("align_corners")
         ratios = [_ratio(*each) for each in zip(sizes, shape[2:], strict=True)]
         as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
-        # Nearest elements of whole ratios alone: else roundings of coordinates decide.
-        if (
-            fast
-            and rank == 2
-            and as_sizes
-            and (fast == "linear" or all(ratio and ratio == int(ratio) for ratio in ratios))
-        ):
+        # Nearest elements of whole ratios alone: else roundings of coordinates decide. Fixed extents have weights of their own.
+        free = not all(isinstance(each, int) for each in (*shape, *sizes))
+        alike = as_sizes or (free and fast == "linear")
+        ones = bool(corners) and any(map(is_one, sizes))
+        whole = fast == "linear" or all(ratio and ratio == int(ratio) for ratio in ratios)
+        if fast and whole and alike and (rank == 2 or (free and rank == 1)) and not (ones and fast == "linear"):
             how = "align_corners" if corners else "half_pixel" if fast == "linear" else "asymmetric"
-            attributes = {"method": fast, "coordinate_transformation_mode": how, "rounding_method": "floor"}
-            if fast == "nearest_neighbor" or not (corners and any(map(is_one, sizes))):
-                return given.emit(relax.op.image.resize2d(data, relax.ShapeExpr(sizes), layout="NCHW", **attributes))
+            factors = [0.0 if as_sizes else float(scale or 0) for scale in scales]
+            planes = 2 - rank
+            if planes:
+                data = given.emit(relax.op.expand_dims(data, 2))
+            made = relax.op.image.resize2d(
+                data,
+                relax.ShapeExpr([*[1] * planes, *sizes]),
+                roi=[*[0.0] * planes, *factors, 0.0, 0.0],
+                layout="NCHW",
+                method=fast,
+                coordinate_transformation_mode=how,
+                rounding_method="floor",
+            )
+            return given.emit(relax.op.squeeze(given.emit(made), [2]) if planes else made)
         shape = given.fixed_shape(name)
         for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
             rows = _rows(shape[axis], size, scale, mode, corners)

@@ -1,0 +1,34 @@
+"""Tensors of a few numbers that each call computes of its extents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import Expr
+
+
+def number_table(
+    builder: relax.BlockBuilder, numbers: Sequence[Any], dtype: str, shape: Sequence[int], factors: Sequence[float] = ()
+) -> relax.Expr:
+    """Return numbers, or expressions of extents, each times its factor, as a tensor of a shape."""
+    free = [each for each in numbers if isinstance(each, Expr)]
+
+    def table(*given: Any) -> te.Tensor:
+        rest = iter(given)
+        values = [next(rest).astype(dtype) if isinstance(each, Expr) else tirx.const(each, dtype) for each in numbers]
+        if factors:
+            values = [each * tirx.const(factor, dtype) for each, factor in zip(values, factors, strict=True)]
+        if not shape:
+            return te.compute((), lambda: values[0], "number")
+
+        def body(_: Any, written: Any) -> Any:
+            places = np.ndindex(*shape)
+            stores = (tirx.BufferStore(written[0], each, list(at)) for each, at in zip(values, places, strict=True))
+            return tirx.SeqStmt([*stores, tirx.Evaluate(0)])  # of one alone there is none
+
+        return te.extern([list(shape)], [], body, dtype=dtype, name="numbers")
+
+    return builder.emit(builder.call_te(table, *free, primfunc_name_hint="numbers"))

@@ -1,0 +1,380 @@
+"""ONNX's arithmetic of shapes, where extents are free: small tensors whose numbers are expressions of what calls give.
+
+TVM's frontend (0.27) has shapes and single numbers alone, and not all operators on them. Here a tensor of such numbers is an array of
+Python's numbers and TVM's expressions; what is no integer, as where a size is multiplied by 0.5 and rounded, is an exact multiple.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax, sym, te, tirx
+from tvm.ir import Expr, Range
+
+from ....checks import LARGEST
+from ....frontends.onnx.graph import attributes_of
+from ...ir.constants import constant
+from ...ir.free import dims_of, number_of, symbols_in
+from ...ir.number_table import number_table
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+Array = npt.NDArray[Any]
+# Tensors of more numbers are data.
+_MOST = 64
+# Denominators of factors, which f32 rounds, and how far it may be from such a quotient.
+_DENOMINATORS, _NEAR = 1 << 10, 1e-7
+
+
+class UnknownError(Exception):
+    """Says that a tensor's numbers are not known as expressions."""
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """An exact multiple of an expression, as a number that is no integer."""
+
+    expression: Any
+    factor: Fraction = Fraction(1)
+
+    def rounded(self, up: bool = False) -> Any:
+        """Return it rounded down, or up."""
+        more = self.factor.denominator - 1 if up else 0
+        return _simple(tirx.floordiv(self.expression * self.factor.numerator + more, self.factor.denominator))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A tensor of such numbers, of a type."""
+
+    array: Array
+    dtype: str
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether all are numbers."""
+        return not any(isinstance(each, (Multiple, Expr)) for each in self.array.flat)
+
+    def as_value(self, builder: relax.BlockBuilder) -> relax.Expr:
+        """Return it as Relax's value: a constant, a shape, a number, or a tensor that each call computes."""
+        shape = list(self.array.shape)
+        if self.is_fixed:
+            return relax.const(self.array.astype(self.dtype), self.dtype)
+        if self.dtype == "int64" and len(shape) < 2:
+            return relax.ShapeExpr(list(self.array)) if shape else relax.prim_value(self.array.item())
+        return tensor_of(builder, self)
+
+
+def tensor_of(builder: relax.BlockBuilder, sizes: Sizes) -> relax.Expr:
+    """Return numbers as a tensor that each call computes."""
+    flat = list(sizes.array.flat)
+    factors = [float(each.factor) if isinstance(each, Multiple) else 1.0 for each in flat]
+    numbers = [each.expression if isinstance(each, Multiple) else each for each in flat]
+    scaled = factors if any(factor != 1 for factor in factors) else ()
+    return number_table(builder, numbers, sizes.dtype, sizes.array.shape, scaled)
+
+
+class SizeTensors:
+    """Tensors of a model whose numbers are known so, by their names."""
+
+    # Operators that take shapes and single numbers; others take tensors.
+    TAKING = ("ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice")
+
+    def __init__(self) -> None:
+        self._known: dict[str, Sizes] = {}
+
+    def compute(self, node: NodeProto, values: Mapping[str, Any]) -> Sizes | None:
+        """Return what a node computes of tensors that are known; None: of others, or by what is not done here."""
+        given = attributes_of(node)
+        try:
+            if node.op_type == "Shape":
+                dims = dims_of(values[node.input[0]].ty)
+                made = None if dims is None else Sizes(_array(dims[given.get("start", 0) : given.get("end")]), "int64")
+            elif node.op_type in _OPERATORS and any(name in self._known for name in node.input):
+                made = _OPERATORS[node.op_type]([self.of(name, values) for name in node.input], given)
+            else:
+                return None
+        except UnknownError:
+            return None
+        if made is not None:
+            self._known[node.output[0]] = made
+        return made
+
+    def counted(self, node: NodeProto, values: Mapping[str, Any], builder: relax.BlockBuilder) -> relax.Expr | None:
+        """Return a Range of whole numbers to one that calls give; None: it is another operator, or of fixed numbers."""
+        if node.op_type != "Range" or not any(name in self._known for name in node.input):
+            return None
+        start, limit, step = (self.of(name, values).array.item() for name in node.input)
+        if not isinstance(step, int) or step < 1:
+            raise ValueError(f"the Range node {node.name!r} counts by {step}, which is for fixed extents alone")
+        zero = tirx.const(0, "int64")
+        count = sym.Analyzer().simplify(tirx.floordiv(limit - start + (step - 1), zero + step))
+
+        def compute(first: Any, many: Any) -> te.Tensor:
+            return te.compute((many,), lambda at: first + at * step, "counted")
+
+        return builder.emit(builder.call_te(compute, zero + start, count, primfunc_name_hint="range"))
+
+    def tensors(self, node: NodeProto, builder: relax.BlockBuilder) -> dict[str, relax.Expr]:
+        """Return those that a node takes which needs tensors, as such."""
+        names = [] if node.op_type in self.TAKING else dict.fromkeys(node.input)
+        free = {name: each for name in names if (each := self._known.get(name)) is not None and not each.is_fixed}
+        return {name: tensor_of(builder, each) for name, each in free.items()}
+
+    def of(self, name: str, values: Mapping[str, Any]) -> Sizes:
+        """Return the numbers of a tensor.
+
+        Raises
+        ------
+        UnknownError
+            If they are not known.
+        """
+        if name in self._known or not name:
+            return self._known[name] if name else Sizes(_array([]), "")
+        array = constant(values.get(name))
+        if array is None or array.size > _MOST or array.dtype.kind not in "iufb":
+            raise UnknownError
+        kept = np.empty(array.shape, object)
+        kept[...] = array.tolist()
+        return Sizes(kept, str(array.dtype))
+
+
+def _array(numbers: Sequence[Any]) -> Array:
+    made = np.empty(len(numbers), object)
+    for at, each in enumerate(numbers):
+        made[at] = each
+    return made
+
+
+def _simple(expression: Any) -> Any:
+    return number_of(sym.Analyzer().simplify(expression)) if isinstance(expression, Expr) else expression
+
+
+def _each(compute: Callable[..., Any], *arrays: Array) -> Array:
+    given = np.broadcast_arrays(*arrays)
+    made = np.empty(given[0].shape, object)
+    for at in np.ndindex(made.shape):
+        numbers = [each[at] for each in given]
+        if any(isinstance(each, Expr) for each in numbers):  # beside which TVM takes a number for 32 bits
+            numbers = [tirx.const(each, "int64") if type(each) is int else each for each in numbers]
+        made[at] = _simple(compute(*numbers))
+    return made
+
+
+def _by_element(compute: Callable[..., Any], dtype: str = "") -> Callable[[list[Sizes], Any], Sizes]:
+    def computed(inputs: list[Sizes], _: Any) -> Sizes:
+        return Sizes(_each(compute, *(each.array for each in inputs)), dtype or inputs[-1].dtype)
+
+    return computed
+
+
+def _whole(*numbers: Any) -> None:
+    """Raise UnknownError where a number is a multiple, of which there is no sum."""
+    if any(isinstance(each, Multiple) for each in numbers):
+        raise UnknownError
+
+
+def _on_whole(compute: Callable[..., Any]) -> Callable[..., Any]:
+    def computed(*numbers: Any) -> Any:
+        _whole(*numbers)
+        return compute(*numbers)
+
+    return computed
+
+
+def _scale(multiple: Multiple, number: Any, divide: bool) -> Multiple:
+    if isinstance(number, (Multiple, Expr)) or number <= 0:
+        raise UnknownError
+    factor = Fraction(number)
+    if factor.denominator > _DENOMINATORS:
+        factor = factor.limit_denominator(_DENOMINATORS)
+        if abs(float(factor) - number) > _NEAR * number:
+            raise UnknownError
+    return Multiple(multiple.expression, multiple.factor / factor if divide else multiple.factor * factor)
+
+
+def _multiply(a: Any, b: Any) -> Any:
+    if isinstance(a, Multiple) or isinstance(b, Multiple):
+        return _scale(a, b, False) if isinstance(a, Multiple) else _scale(b, a, False)
+    return a * b
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if isinstance(a, Multiple):
+        return _scale(a, b, True)
+    _whole(b)
+    if isinstance(a, Expr) or isinstance(b, Expr):
+        return tirx.floordiv(a, b)  # extents are no less than 0
+    if b == 0:
+        raise UnknownError
+    return a / b if isinstance(a, float) else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _decide(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+    """Return a comparison, of numbers or of what is so, or not so, whatever the extents."""
+
+    def decided(a: Any, b: Any) -> bool:
+        _whole(a, b)
+        if not isinstance(a, Expr) and not isinstance(b, Expr):
+            return bool(compare(a, b))
+        analyzer, asked = sym.Analyzer(), compare(a, b)
+        for symbol in {*symbols_in(a), *symbols_in(b)}:  # extents are no less than 1
+            analyzer.bind(symbol, Range(1, LARGEST))
+        if analyzer.can_prove(asked):
+            return True
+        if analyzer.can_prove(tirx.Not(asked)):
+            return False
+        raise UnknownError
+
+    return decided
+
+
+def _equal(a: Any, b: Any) -> Any:
+    return tirx.EQ(a, b) if isinstance(a, Expr) or isinstance(b, Expr) else a == b
+
+
+def _cast(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    to = np.dtype(helper.tensor_dtype_to_np_dtype(given["to"]))
+    whole, floats = to.kind in "iu", to.kind == "f"
+
+    def cast(number: Any) -> Any:
+        if isinstance(number, Multiple):
+            return number.rounded() if whole else number
+        if isinstance(number, Expr):
+            return Multiple(number) if floats else number
+        return to.type(number).item()
+
+    if not whole and not floats and given["to"] != TensorProto.BOOL:
+        raise UnknownError
+    return Sizes(_each(cast, inputs[0].array), str(to))
+
+
+def _round(up: bool) -> Callable[[list[Sizes], Any], Sizes]:
+    def rounded(number: Any) -> Any:
+        if isinstance(number, Multiple):
+            return Multiple(number.rounded(up))
+        return float(np.ceil(number) if up else np.floor(number))
+
+    return _by_element(rounded)
+
+
+def _gather(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    made = np.take(inputs[0].array, inputs[1].array.astype(np.int64), int(given.get("axis", 0)))
+    return Sizes(_keep(made), inputs[0].dtype)
+
+
+def _keep(value: Any) -> Array:
+    """Return what NumPy makes an element of, as an array again."""
+    if isinstance(value, np.ndarray):
+        return value
+    made = np.empty((), object)
+    made[()] = value
+    return made
+
+
+def _axes(inputs: list[Sizes], given: Mapping[str, Any]) -> list[int] | None:
+    if len(inputs) > 1 and inputs[1].dtype:
+        return [int(each) for each in inputs[1].array.flat]
+    return [int(each) for each in given["axes"]] if "axes" in given else None
+
+
+def _unsqueeze(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    return Sizes(np.expand_dims(inputs[0].array, tuple(_axes(inputs, given) or ())), inputs[0].dtype)
+
+
+def _squeeze(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    axes = _axes(inputs, given)
+    return Sizes(_keep(np.squeeze(inputs[0].array, None if axes is None else tuple(axes))), inputs[0].dtype)
+
+
+def _slice(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    if any(not each.is_fixed for each in inputs[1:]) or len(inputs) < 3:
+        raise UnknownError
+    data, starts, ends, *more = inputs
+    axes, steps = (
+        [int(each) for each in one.array.flat] if one.dtype else None
+        for one in [*more, *[Sizes(_array([]), "")] * 2][:2]
+    )
+    index = [slice(None)] * data.array.ndim
+    for at, (start, end) in enumerate(zip(starts.array.flat, ends.array.flat, strict=True)):
+        index[axes[at] if axes else at] = slice(int(start), int(end), steps[at] if steps else 1)
+    return Sizes(data.array[tuple(index)], data.dtype)
+
+
+def _concat(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    return Sizes(np.concatenate([each.array for each in inputs], int(given["axis"])), inputs[0].dtype)
+
+
+def _reshape(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    return Sizes(inputs[0].array.reshape([int(each) for each in inputs[1].array.flat]), inputs[0].dtype)
+
+
+def _product(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    _whole(*inputs[0].array.flat)
+    made = _keep(_simple(prod(inputs[0].array.flat)))
+    if _axes(inputs, given) not in (None, [0]) or inputs[0].array.ndim != 1:
+        raise UnknownError
+    return Sizes(made.reshape(1) if given.get("keepdims", 1) else made, inputs[0].dtype)
+
+
+def _repeat(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    """Return one number in a fixed shape."""
+    value = numpy_helper.to_array(given["value"]) if "value" in given else np.zeros(1, np.float32)
+    if not inputs[0].is_fixed:
+        raise UnknownError
+    made = np.empty([int(each) for each in inputs[0].array.flat], object)
+    made[...] = value.item()
+    return Sizes(made, str(value.dtype))
+
+
+def _where(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    if not inputs[0].is_fixed:
+        raise UnknownError
+    return Sizes(
+        _each(lambda condition, a, b: a if condition else b, *(each.array for each in inputs)), inputs[1].dtype
+    )
+
+
+def _root(number: Any) -> float:
+    if isinstance(number, (Multiple, Expr)):
+        raise UnknownError
+    return float(np.sqrt(np.float32(number)))
+
+
+_OPERATORS: Mapping[str, Callable[[list[Sizes], Mapping[str, Any]], Sizes]] = {
+    "Add": _by_element(_on_whole(operator.add)),
+    "Cast": _cast,
+    "Ceil": _round(up=True),
+    "Concat": _concat,
+    "ConstantOfShape": _repeat,
+    "Div": _by_element(_divide),
+    "Equal": _by_element(_decide(_equal), "bool"),
+    "Floor": _round(up=False),
+    "Gather": _gather,
+    "Greater": _by_element(_decide(operator.gt), "bool"),
+    "GreaterOrEqual": _by_element(_decide(operator.ge), "bool"),
+    "Identity": _by_element(lambda number: number),
+    "Less": _by_element(_decide(operator.lt), "bool"),
+    "LessOrEqual": _by_element(_decide(operator.le), "bool"),
+    "Max": _by_element(_on_whole(lambda a, b: tirx.max(a, b) if isinstance(a + b, Expr) else max(a, b))),
+    "Min": _by_element(_on_whole(lambda a, b: tirx.min(a, b) if isinstance(a + b, Expr) else min(a, b))),
+    "Mul": _by_element(_multiply),
+    "Neg": _by_element(_on_whole(operator.neg)),
+    "ReduceProd": _product,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Sqrt": _by_element(_root),
+    "Squeeze": _squeeze,
+    "Sub": _by_element(_on_whole(operator.sub)),
+    "Unsqueeze": _unsqueeze,
+    "Where": _where,
+}
