@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 from campaign.check import Case
+from campaign.draw import small_problem
 from kernels import compile_and_call
 from toys import compile_bundle
 
 from tvmconv import load, reference
 from tvmconv.algorithms import table as algorithms
 from tvmconv.dtypes import ROWS
-from tvmconv.errors import BundleError, InputError, TvmconvError
+from tvmconv.epilogue import QUANTIZERS
+from tvmconv.errors import BundleError, InputError, InvalidProblemError, TvmconvError
 from tvmconv.exporting.plan import plan
 from tvmconv.fills import exact_case
 from tvmconv.isa import native
@@ -28,7 +30,7 @@ from tvmconv.isa.machine import missing_features
 from tvmconv.isa.x86 import ISA as X86
 from tvmconv.lowering.compiler import Choice, samples
 from tvmconv.problem import Problem
-from tvmconv.signature import parse_signature
+from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.toolchain import run_compiler
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -112,6 +114,46 @@ def test_every_algorithm_is_exact(signature: str, try_kernels: Callable[..., Non
     try_kernels([Case(problem, HOST, 0, tuple(choices))])
 
 
+def drawn(seed: int) -> Problem:
+    """Return a small problem of integers of drawn types, zero points and rounding, whose steps are exact."""
+    draw = random.Random(seed)
+    while True:
+        data, filter_, output = (
+            draw.choice(each) for each in (("u8", "s8"), ("s8", "s8", "u8"), ("s32", "f32", "u8", "s8"))
+        )
+        least, greatest = ROWS[data].range
+        zero = draw.choice((0, 0, least, greatest, draw.randint(least, greatest)))
+        steps = (
+            []
+            if output == "s32"
+            else ["scale", *draw.choice(((), ("relu",), ("clip(-3,4)",), ("add",), ("leaky(0.1)", "add")))]
+        )
+        if output in ("u8", "s8"):
+            low, high = ROWS[output].range
+            steps.append(f"{draw.choice(sorted(QUANTIZERS))}({draw.choice((0.1, 0.05, 1))},{draw.randint(low, high)})")
+        try:
+            problem = small_problem(draw, ("f32",)).with_(epilogue=None)
+            return problem.with_(
+                dtype=data + filter_ + output,
+                zero_point=zero,
+                filter_zero_point=draw.randint(*ROWS[filter_].range) if draw.random() < 0.3 else 0,
+                epilogue="-".join(steps) or None,
+                bias_dtype="f32" if problem.bias and output != "s32" and draw.random() < 0.5 else "",
+            )
+        except InvalidProblemError:
+            continue
+
+
+@pytest.mark.parametrize("seed", (0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))))
+def test_drawn_problems_are_exact(seed: int, try_kernels: Callable[..., None]) -> None:
+    """By every algorithm that covers them, so that all have the same bits."""
+    problems = [drawn(100 * seed + number) for number in range(3)]
+    cases = [
+        (each, tuple((Choice(name), number % 2 > 0) for name in covering(each))) for number, each in enumerate(problems)
+    ]
+    try_kernels([Case(problem, HOST, 0, choices) for problem, choices in cases])
+
+
 def test_a_bundle_computes_what_its_signature_says(tmp_path: Path) -> None:
     """By the registry, with arrays of NumPy and PyTorch; what is left out, or another type, is refused; C libraries have none yet."""
     torch = pytest.importorskip("torch")
@@ -155,7 +197,7 @@ from pathlib import Path
 from kernels import assert_exact
 
 from tvmconv.lowering.compiler import Choice
-from tvmconv.signature import parse_signature
+from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.toolchain import run_compiler
 from tvmconv.targets.target import Target
 
@@ -164,9 +206,12 @@ for signature in sys.argv[3:]:
 """
 
 
-def test_quads_are_exact_where_their_instruction_is_emulated(tmp_path: Path) -> None:
-    """All but vpdpbusd runs as it is; `vnni.c` computes that."""
-    target = Target.parse(VNNI)
+@pytest.mark.parametrize("seeds", (0, pytest.param(300, marks=pytest.mark.slow)))
+def test_quads_are_exact_where_their_instruction_is_emulated(seeds: int, tmp_path: Path) -> None:
+    """All but vpdpbusd runs as it is; `vnni.c` computes that: of fixed problems, and of those that are covered among drawn ones."""
+    target, quads = Target.parse(VNNI), algorithms.get("quads")
+    signatures = [format_signature(each) for each in map(drawn, range(seeds)) if quads.covers(each, target) is None]
+    assert bool(signatures) == (seeds > 0)
     if native() is not X86 or (lacking := missing_features([each for each in target.features if each != "avx_vnni"])):
         pytest.skip(f"this CPU lacks {lacking}, which CPUs with AVX-VNNI have")
     run_compiler(
@@ -175,7 +220,7 @@ def test_quads_are_exact_where_their_instruction_is_emulated(tmp_path: Path) -> 
     )
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-c", EMULATED, VNNI, str(tmp_path), *OF_QUADS],
+        [sys.executable, "-c", EMULATED, VNNI, str(tmp_path), *(signatures or OF_QUADS)],
         env={**os.environ, "LD_PRELOAD": str(tmp_path / "vnni.so"), "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,

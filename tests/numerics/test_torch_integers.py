@@ -90,6 +90,50 @@ def test_quantized_programs_are_computed_in_integers(
     assert np.abs(taken[0] - right).max() < 0.1 * np.abs(right).max()
 
 
+class Dynamic(nn.Module):
+    """As quantizers leave products, and convolutions, whose data have a scale and a zero point that each call computes."""
+
+    def __init__(self, dtype: Any, symmetric: bool) -> None:
+        super().__init__()
+        self.bounds = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        self.dtype = dtype
+        pt2e = torch.ops.quantized_decomposed
+        self.choose = pt2e.choose_qparams_symmetric.tensor if symmetric else pt2e.choose_qparams.tensor
+        self.bias = nn.Parameter(torch.randn(5))
+        for name, shape in (("rows", (5, 7)), ("taps", (5, 3, 3, 2))):
+            self.register_buffer(name, torch.randint(-127, 128, shape, dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(5) * 0.01 + 0.001)
+        self.register_buffer("zeros", torch.zeros(5, dtype=torch.int64))
+
+    def _rounded(self, x: Any) -> Any:
+        pt2e = torch.ops.quantized_decomposed
+        given = (*self.choose(x, *self.bounds, 1e-5, self.dtype), *self.bounds, self.dtype)
+        return pt2e.dequantize_per_tensor.tensor(pt2e.quantize_per_tensor.tensor(x, *given), *given)
+
+    def _weight(self, integers: Any) -> Any:
+        numbers = (self.scales, self.zeros, 0, -127, 127, torch.int8)
+        return torch.ops.quantized_decomposed.dequantize_per_channel(integers, *numbers)
+
+    def forward(self, x: Any) -> Any:
+        made = nn.functional.conv2d(self._rounded(x), self._weight(self.taps), self.bias, stride=(2, 1), padding=1)
+        return nn.functional.linear(self._rounded(x.abs()), self._weight(self.rows), self.bias), made
+
+
+@pytest.mark.parametrize(("dtype", "symmetric"), [(torch.uint8, False), (torch.int8, True)])
+def test_scales_that_are_computed(dtype: Any, symmetric: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 6, 7)
+    model = Dynamic(dtype, symmetric).eval()
+    build(read_torch(torch.export.export(model, (x,), strict=False)), tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
+    rows = network.description["report"]
+    assert len(rows) == 2 and all(parse_signature(row["signature"]).is_quantized for row in rows)
+    with torch.no_grad():
+        for each in (x, 3 * x + 1, x.clamp(min=0), torch.zeros_like(x)):
+            for answer, right in zip(network(x=each.numpy()).values(), model(each), strict=True):
+                assert_near(answer, right.numpy(), summed=18, magnitude=float(right.abs().max()))
+
+
 def test_models_and_files_have_kernels_of_integers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

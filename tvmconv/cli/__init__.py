@@ -47,6 +47,7 @@ COMMANDS = (
     "export-onnxruntime",
     "export-wheel",
     "run",
+    "compare",
     "report",
     "explain",
     "inspect",

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"--threads is {arguments.threads}; this process may use {usable_processors()} processors")
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     network = load_network(arguments.network)
-    arrays = _arrays(network, read_inputs(arguments.inputs))
+    arrays = complete_inputs(network, read_inputs(arguments.inputs))
     if arguments.against:
         _race(arrays, arguments)
         return 0
@@ -111,7 +111,7 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
+def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
     """Return the inputs: those given, in the network's types, and random ones."""
     import numpy as np
 

@@ -57,6 +57,10 @@ class Given:
         """Return an expression bound to a variable."""
         return self._builder.emit(expr)
 
+    def binding(self, expr: Any) -> Any:
+        """Return what a variable is bound to."""
+        return self._builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+
     def dequantized(self, name: str) -> Quantized | None:
         """Return the integers that a tensor is dequantized of; None: it is no such."""
         return find_dequantized(self._builder, self[name])

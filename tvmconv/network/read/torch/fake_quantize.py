@@ -65,6 +65,21 @@ def _dequantize(
     return (values if zero is None else values - zero) * scale
 
 
+def _choose(self: Any, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Return the scale and zero point by which a tensor's numbers, and 0, are steps of a type."""
+    least, most = self.amin().clamp(max=0), self.amax().clamp(min=0)
+    scale = ((most - least) / float(high - low)).clamp(min=eps)
+    zero = (low - (least / scale).round().to(torch.int32)).clamp(low, high)
+    return scale.to(torch.float64).reshape(1), zero.to(torch.int64).reshape(1)
+
+
+def _choose_symmetric(self: Any, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Return the scale by which a tensor's numbers, and their negatives, are steps of a type; zero is in the middle."""
+    scale = (self.abs().amax() / (float(high - low) / 2)).clamp(min=eps)
+    zero = torch.full((1,), 128 if dtype == torch.uint8 else 0, dtype=torch.int64, device=self.device)
+    return scale.to(torch.float64).reshape(1), zero
+
+
 def _along(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of one scale and zero point as that of one for each of an axis."""
 
@@ -79,6 +94,8 @@ QUANTIZED: Mapping[Any, Callable[..., Any]] = {
     aten.fake_quantize_per_tensor_affine_cachemask.default: _by_number,
     aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _by_tensor,
     aten.fake_quantize_per_channel_affine_cachemask.default: _by_channel,
+    pt2e.choose_qparams.tensor: _choose,
+    pt2e.choose_qparams_symmetric.tensor: _choose_symmetric,
     pt2e.quantize_per_tensor.default: _quantize,
     pt2e.quantize_per_tensor.tensor: _quantize,
     pt2e.quantize_per_channel.default: _along(_quantize),

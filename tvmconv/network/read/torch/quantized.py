@@ -18,9 +18,10 @@ from ....frontends.torch.fixed import is_dequantizer
 from ....frontends.torch.memory import dense, numbers
 from ....frontends.torch.nodes import arguments, name_of
 from ....frontends.torch.reader import node_problem
+from ...ir import moves
 from ...ir.constants import static_shape
 from ...ir.quantizers import BY_RECIPROCAL, quantize
-from ..quantized import Quantized, convolve, in_f32, multiply, read_quantized
+from ..quantized import EIGHT_BITS, Quantized, convolve, in_f32, multiply, read_quantized, take_zero, with_bias
 from .arguments import Converters, Given
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def multiply_integers(
 
 def _with_scales(given: Given, sums: Sums, left: str, right: str, bias: str, axis: int) -> relax.Expr | None:
     data, weights = given.dequantized(left), _fixed_integers(given, given.nodes[right])
+    computed = _find_computed(given, left) if data is None else None
+    data = computed[0] if computed is not None else data
     if data is None or weights is None or data.scale.size != 1:
         return None
     added = given.nodes[bias] if bias else None
@@ -66,7 +69,26 @@ def _with_scales(given: Given, sums: Sums, left: str, right: str, bias: str, axi
     if added is not None and vector is None:
         return None
     made = sums(data, weights)
-    return None if made is None else in_f32(given.emit, made, data, weights, vector, axis)
+    if made is None or computed is None:
+        return None if made is None else in_f32(given.emit, made, data, weights, vector, axis)
+    _, scale, zero = computed
+    made = given.emit(take_zero(given.emit, made, given.binding(made), zero))
+    values = in_f32(given.emit, made, data, weights, None, axis)
+    values = given.emit(relax.op.multiply(values, scale))
+    return values if vector is None else with_bias(given.emit, values, vector.reshape(-1), axis)
+
+
+def _find_computed(given: Given, name: str) -> tuple[Quantized, relax.Expr, relax.Expr] | None:
+    """Return integers as they are, and the one scale and zero point that are computed of them; None: it is something else."""
+    call = given.binding(given[name])
+    if (
+        moves.name_of(call) != "relax.dequantize"
+        or str(call.args[0].ty.dtype) not in EIGHT_BITS
+        or call.args[1].ty.ndim
+    ):
+        return None
+    values, scale, zero = call.args
+    return Quantized(values, np.ones(1, np.float32), np.zeros(1, np.int64), 0), scale, zero
 
 
 def _fixed_integers(given: Given, node: Node) -> Quantized | None:

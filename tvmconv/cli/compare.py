@@ -1,0 +1,145 @@
+"""`tvmconv compare`: how far the answers of a network are from those of another, such as a quantised one's from its float model's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .output import print_json, print_table
+from .parsing import add_command, add_json
+from .run import complete_inputs
+from .sources import read_inputs
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    from ..runtime.networks.network import Network
+    from .parsing import Subparsers
+
+HEADER = ("output", "shape", "largest difference", "relative L2", "cosine", "same top 1")
+EXAMPLE = """\
+  tvmconv compare resnet50.so resnet50-int8.so --inputs images.npz
+  tvmconv compare resnet50.so resnet50-int8.so --json
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "compare",
+        "Call two networks that tvmconv compile wrote with the same inputs, and print how far each output of the second is from the"
+        " first's: a quantised model's from its float model's.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument(
+        "network", metavar="LIBRARY.so", help="the library whose answers are right, such as the float model's"
+    )
+    parser.add_argument(
+        "other", metavar="OTHER.so", help="the other, such as the quantised model's; it has the same inputs and outputs"
+    )
+    parser.add_argument(
+        "--inputs",
+        action="append",
+        default=[],
+        metavar="FILE.npz",
+        help="inputs by name, each in its shape, or with one more axis in front, of so many calls; others are random",
+    )
+    add_json(parser)
+
+
+@dataclass
+class OutputDifference:
+    """An output of two networks over all calls.
+
+    Attributes
+    ----------
+    output, shape
+        Its name in the first network, and its shape.
+    largest, relative, cosine
+        The largest difference of two numbers; the L2 norm of all over that of the first's; the cosine of the angle between.
+    top1
+        Share of the places whose greatest number along the second axis is at the same index; None: there is one index.
+    """
+
+    output: str
+    shape: str
+    largest: float
+    relative: float
+    cosine: float
+    top1: float | None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a line for each output."""
+    from ..runtime.networks.network import load_network
+
+    network, other = load_network(arguments.network), load_network(arguments.other)
+    for which in ("inputs", "outputs"):
+        ours, theirs = ([*map(_describe, getattr(each, which))] for each in (network, other))
+        if ours != theirs:
+            raise InputError(
+                f"{arguments.network} has the {which} {'; '.join(ours)}, and {arguments.other} {'; '.join(theirs)}: compare networks of"
+                " the same shapes and types in this order; an output of integers ends in DequantizeLinear to be compared"
+            )
+    calls = list(_calls(network, read_inputs(arguments.inputs)))
+    answers: list[list[ndarray]] = []
+    for arrays in calls:
+        renamed = dict(zip((each.name for each in other.inputs), arrays.values(), strict=True))
+        answers.append([*network(**arrays).values(), *other(**renamed).values()])
+    rows = [_compare(tensor, answers, at) for at, tensor in enumerate(network.outputs)]
+    if arguments.json:
+        print_json([asdict(row) for row in rows])
+    else:
+        cells = (
+            [row.output, row.shape, *map(_cell, (row.largest, row.relative, row.cosine, row.top1))] for row in rows
+        )
+        print_table(HEADER, list(cells))
+    print(f"{len(calls)} {'call' if len(calls) == 1 else 'calls'}", file=sys.stderr)
+    return 0
+
+
+def _describe(tensor: Any) -> str:
+    return f"{'x'.join(map(str, tensor.shape))} {tensor.dtype}"
+
+
+def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, ndarray]]:
+    """Yield the inputs of each call.
+
+    Raises
+    ------
+    InputError
+        If one is not the network's, or two are of another number of calls.
+    """
+    axes = {each.name: len(each.shape) for each in network.inputs}
+    several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}
+    if len({*several.values()}) > 1:
+        raise InputError(f"inputs are of several numbers of calls: {several}")
+    for call in range(next(iter(several.values()), 1)):
+        yield complete_inputs(network, {name: each[call] if name in several else each for name, each in given.items()})
+
+
+def _compare(tensor: Any, answers: list[list[ndarray]], at: int) -> OutputDifference:
+    import numpy as np
+
+    half = len(answers[0]) // 2
+    right, got = (np.stack([each[place] for each in answers]).astype(np.float64) for place in (at, half + at))
+    norms = [float(np.linalg.norm(each)) for each in (right, got, got - right)]
+    channels = right.shape[2] if right.ndim > 2 else 1
+    return OutputDifference(
+        tensor.name,
+        "x".join(map(str, tensor.shape)),
+        float(np.abs(got - right).max(initial=0)),
+        norms[2] / norms[0] if norms[0] else float(norms[2] > 0),
+        float((right * got).sum() / (norms[0] * norms[1])) if norms[0] and norms[1] else float(norms[0] == norms[1]),
+        float(np.mean(right.argmax(2) == got.argmax(2))) if channels > 1 else None,
+    )
+
+
+def _cell(number: float | None) -> str:
+    return "-" if number is None else f"{number:.6g}"
