@@ -13,6 +13,7 @@ import pytest
 from tvm_ffi.libinfo import find_include_path, find_libtvm_ffi
 
 import tvmconv
+from tests.near import assert_near
 from tvmconv.frontends import read_source
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,20 @@ def test_python(tmp_path: Path) -> None:
             printed[page.name] = done.stdout
     assert printed.keys() == {"README.md", "bundles.md", "semantics.md"}
     assert printed["bundles.md"].startswith("winograd4 ") and printed["bundles.md"].endswith(" (1, 56, 56, 64)\n")
+
+
+def test_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's model is whatever a user has, and so are its example and image."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1))
+    (code,) = blocks(ROOT / "README.md", "py")
+    left = {"model": model, "example": torch.rand(1, 3, 10, 10), "image": torch.rand(1, 3, 10, 10)}
+    monkeypatch.chdir(tmp_path)
+    exec(code, left)
+    assert (tmp_path / "model.bundle").exists()
+    with torch.no_grad():
+        assert_near(left["output"], model(left["image"]), 27, layers=2)
 
 
 def test_c(tmp_path: Path) -> None:

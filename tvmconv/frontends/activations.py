@@ -8,6 +8,7 @@ computed at many points in float64 and compared with each step that an epilogue 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import erf, inf
 from typing import Any, Protocol
 
@@ -36,6 +37,7 @@ _UNARY = ("negative", "exp", "erf", "same")
 _MOST = float(np.finfo(np.float32).max)
 # Dense where activations bend, and as far as numbers go, as any of them may be a bound.
 POINTS = np.concatenate([np.linspace(-12, 12, 1201), *(sign * np.geomspace(13, _MOST, 400) for sign in (-1, 1))])
+_SIZES = np.maximum(1, np.abs(POINTS))
 # Tolerance of a formula's numbers: some units in the last place of an f32.
 _TOLERANCE = 1e-6
 # Tolerance of a formula rounded to 16 bits: three quarters of the most that rounding changes a number, so a factor beside it is seen.
@@ -94,14 +96,23 @@ def recognise(values: Points, dtype: str = "f32") -> Step | None:
     """
     nearest: tuple[float, Step | None] = (1.0, None)
     with np.errstate(all="ignore"):
-        for step in (*_FIXED, *_fit(values)):
+        for step, right in (
+            *_compute_fixed().items(),
+            *((each, apply_step(each, POINTS, {})) for each in _fit(values)),
+        ):
             rounded = step in _FORMULAS or step.name == "hardsigmoid"
             tolerance = _ROUNDED.get(dtype, _TOLERANCE) if rounded else _TOLERANCE
-            off = np.abs(values - apply_step(step, POINTS, {})) / np.maximum(1, np.abs(POINTS))
+            off = np.abs(values - right) / _SIZES
             error = float(off.max()) / tolerance  # of the largest that may be
             if error <= 1 and (nearest[1] is None or error < nearest[0]):
                 nearest = error, step
     return nearest[1]
+
+
+@cache
+def _compute_fixed() -> dict[Step, Points]:
+    """Return the steps without numbers, and what they make of `POINTS`."""
+    return {step: apply_step(step, POINTS, {}) for step in _FIXED}
 
 
 def _compute(graph: Operators, op: Any, known: Mapping[Any, Points]) -> Points | None:
