@@ -20,7 +20,7 @@ from .functions import functions_of
 from .linker import link
 from .lowering import Lowered, lower, workspace_bytes
 from .packing import unsplit
-from .passes import ALLOCATED, PIPELINE
+from .passes import ALLOCATED, PIPELINE, UNCHECKED
 from .workspaces import allocate, workspaces
 
 
@@ -38,7 +38,7 @@ def write(
         allocated = allocate(lowered.module, target.tvm())
     llvm = target.tvm(keep_zeros=get(choice.algorithm).ordered)
     with stage("LLVM"):
-        executable = tvm.compile(allocated, llvm, tir_pipeline=ALLOCATED)
+        executable = tvm.compile(allocated, llvm, tir_pipeline=UNCHECKED if apart else ALLOCATED)
     sizes = workspaces(allocated)
     content = link(executable, path, None if apart else sizes, target.isa)
     layout = lowered.layout.described() if lowered.layout else None

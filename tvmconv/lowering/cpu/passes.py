@@ -52,6 +52,8 @@ from .stack import keep_on_stack
 
 # Names of all passes of GENERATION, and of those after arrays have their places (workspaces.py).
 PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"
+# As the last, for functions of a network, whose executor calls them: nothing checks arguments.
+UNCHECKED = "tvmconv.unchecked"
 LAST_OF_ALLOCATION = "keep-on-stack"
 
 
@@ -232,10 +234,16 @@ def generation(last: str = GENERATION[-1].name, after: str = "") -> tvm.transfor
     return tvm.transform.Sequential([each.run for each in GENERATION[first : names.index(last) + 1]])
 
 
+def _unchecked() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
+    passes, *finalize = _pipeline(LAST_OF_ALLOCATION)
+    return tvm.transform.Sequential([passes, tirx.transform.SkipAssert()]), *finalize
+
+
 def _pipeline(after: str) -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
     """Return the passes that follow LOWERING, or a pass of GENERATION, and TVM's own for what they leave."""
     return generation(after=after), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
 
 
 tirx.register_tir_pipeline(PIPELINE, partial(_pipeline, ""))
+tirx.register_tir_pipeline(UNCHECKED, _unchecked)
 tirx.register_tir_pipeline(ALLOCATED, partial(_pipeline, LAST_OF_ALLOCATION))
