@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -60,6 +60,24 @@ def _serving(folder: Path) -> Iterator[tuple[str, queue.Queue[Any]]]:
         server.server_close()
 
 
+def _thread_times(browser: int) -> dict[str, float]:
+    """Return the seconds that the threads of a browser's pages have computed."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    times = {}
+    for process in parents:
+        ancestor = process
+        while ancestor in parents and ancestor != browser:
+            ancestor = parents[ancestor]
+        with suppress(OSError):
+            if ancestor == browser and b"--type=renderer" in Path(f"/proc/{process}/cmdline").read_bytes():
+                for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
+                    times[file.parent.name] = int(file.read_text().split()[0]) / 1e9
+    return times
+
+
 def visit(folder: Path, page: str, limit: float = 120.0) -> Any:
     """Open a page and return what it sends.
 
@@ -69,7 +87,8 @@ def visit(folder: Path, page: str, limit: float = 120.0) -> Any:
         Its files.
     page
         Path of the page in the folder, with what follows it in an address. Its script ends with
-        ``fetch("/", { method: "POST", body: JSON.stringify(answer) })``.
+        ``fetch("/", { method: "POST", body: JSON.stringify(answer) })``; an answer with ``mark`` is none: after two such, the
+        last one gets ``cpu``, the seconds that the busiest thread of a page computed between them.
     limit
         Seconds until it must have answered.
 
@@ -84,7 +103,12 @@ def visit(folder: Path, page: str, limit: float = 120.0) -> Any:
         command = [CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", f"{address}/{page}"]
         browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            return messages.get(timeout=limit)
+            marks = []
+            while "mark" in (answer := messages.get(timeout=limit)):
+                marks.append(_thread_times(browser.pid))
+            if len(marks) == 2:
+                answer["cpu"] = max(seconds - marks[0].get(thread, 0.0) for thread, seconds in marks[1].items())
+            return answer
         except queue.Empty:
             raise SourceError(f"{page} sent nothing in {limit:.0f} s") from None
         finally:
