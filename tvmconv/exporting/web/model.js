@@ -137,7 +137,6 @@ export class Network {
   /** Ends the threads; the network computes no more. */
   close() {
     for (const worker of this.#workers) worker.terminate();
-    this.#workers = [];
     this.#exports = undefined;
   }
 
