@@ -51,7 +51,8 @@ def sample() -> tvm.IRModule:
         numbers = relax.const(np.float32(0.03)), relax.const(np.uint8(128))
         integers = emit(op.quantize(x, *numbers, axis=0, out_dtype="uint8"))
         flipped = emit(op.flip(emit(op.dequantize(integers, *numbers, axis=0)), 1))  # move-quantizers
-        first = emit(nn.conv2d(flipped, filters))
+        nothing = relax.const(np.empty((1, 0, 6, 6), np.float32))
+        first = emit(nn.conv2d(emit(op.concat([flipped, nothing], 1)), filters))  # fold-empty
         shifted = emit(op.multiply(first, const(1, 8, 1, 1)))
         second = emit(nn.conv2d(shifted, const(8, 8, 1, 1)))  # algebra, channels-last
         summed = emit(op.sum(emit(op.stack([second, first], axis=0)), axis=0))  # unstack
@@ -86,5 +87,5 @@ def test_each_pass_keeps_the_value_and_changes_something() -> None:
 
 
 def test_another_name_is_refused() -> None:
-    with pytest.raises(TvmconvError, match=r"there is no pass 'padding' of networks; there are outline, simplify"):
+    with pytest.raises(TvmconvError, match=r"there is no pass 'padding' of networks; there are outline, fold-empty"):
         run(sample(), Options(), "padding")

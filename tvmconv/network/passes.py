@@ -26,6 +26,7 @@ from .report import check_module, with_report
 from .rewrite.batch_norm_to_affine import replace_batch_norms
 from .rewrite.channel_shuffle import mark_shuffles, write_shuffles
 from .rewrite.channels_last import LayoutError, channels_last
+from .rewrite.fold_empty import fold_empty
 from .rewrite.fuse_patterns import fuse
 from .rewrite.hoist_affine import hoist
 from .rewrite.move_quantizers import move_quantizers
@@ -168,6 +169,7 @@ PASSES = (
     NetworkPass(
         "outline", _module(_outline), "one dataflow block, as layouts are changed block by block; branches as functions"
     ),
+    NetworkPass("fold-empty", _module(fold_empty), "tensors of no elements as constants, which no kernel takes"),
     NetworkPass("simplify", _module(simplify), "constants computed, bounds spelt in one way"),
     NetworkPass("unstack", _module(unstack), "what is reduced over a stack, by its parts"),
     NetworkPass(

@@ -1,0 +1,52 @@
+"""Tensors without elements, which slices and counts of zero leave, and what is computed of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs.check import difference
+from models import model, save, value
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+pytest.importorskip("tvm")
+from tvmconv.network.compile import build
+from tvmconv.network.read.onnx.reader import read_onnx
+from tvmconv.runtime.networks.network import load_network
+
+RNG = np.random.default_rng(0)
+
+
+def test_answers_are_those_of_the_reference(tmp_path: Path) -> None:
+    constants = {"begin": [0], "end": [0], "axis": [1], "pads": [0, 2, 0, 1], "first": [0]}
+    arrays = {name: np.array(each, np.int64) for name, each in constants.items()}
+    arrays |= {"none": np.empty((0, 3)), "some": RNG.standard_normal((6, 3)), "taps": np.empty((2, 0, 3)), "bias": RNG.standard_normal(3)}  # fmt: skip
+    kinds = [
+        ("Slice", ["x", "begin", "end", "axis"], "nothing", {}),
+        ("MatMul", ["nothing", "none"], "product", {}),
+        ("Add", ["product", "bias"], "y0", {}),
+        ("Transpose", ["nothing"], "turned", {"perm": [1, 0]}),
+        ("MatMul", ["nothing", "turned"], "y1", {}),
+        ("MatMul", ["turned", "x"], "y2", {}),
+        ("Concat", ["x", "nothing", "nothing"], "y3", {"axis": 1}),
+        ("Pad", ["nothing", "pads"], "y4", {}),
+        ("ReduceSum", ["nothing", "axis"], "y5", {}),
+        ("Unsqueeze", ["nothing", "first"], "one", {}),
+        ("Transpose", ["one"], "channels", {"perm": [0, 2, 1]}),
+        ("Conv", ["channels", "taps"], "y6", {"pads": [1, 1]}),
+        ("Relu", ["nothing"], "y7", {}),
+        ("MatMul", ["x", "some"], "y8", {}),
+    ]
+    nodes = [helper.make_node(kind, given, [name], **more) for kind, given, name, more in kinds]
+    shapes = [(5, 3), (5, 5), (0, 6), (5, 6), (5, 3), (5, 1), (1, 2, 5), (5, 0), (5, 3)]
+    ends = [value(f"y{at}", shape) for at, shape in enumerate(shapes)]
+    weights = [numpy_helper.from_array(each.astype(np.float32) if each.dtype == np.float64 else each, name) for name, each in arrays.items()]  # fmt: skip
+    network = model(nodes, [value("x", (5, 6))], ends, weights)
+    build(read_onnx(str(save(network, tmp_path))), tmp_path / "network.so")
+    x = RNG.standard_normal((5, 6)).astype(np.float32)
+    found = load_network(tmp_path / "network.so")(x=x)
+    for name, right in zip(found, ReferenceEvaluator(network).run(None, {"x": x}), strict=True):
+        assert found[name].shape == right.shape
+        assert not right.size or not difference(found[name], right), name

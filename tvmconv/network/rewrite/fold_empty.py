@@ -1,0 +1,58 @@
+"""Replace tensors without elements by constants, and compute what is made of them: no kernel takes an extent of 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import mutator
+
+from ..ir.constants import static_shape
+from ..ir.mutator import Rebinding, each_function, tidy
+
+# Sums, which are 0 of nothing.
+_SUMS = {"relax.matmul", "relax.sum"}
+_SUMS |= {f"relax.nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")}
+
+
+def fold_empty(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module in which operators take tensors of some elements."""
+    return tidy(each_function(mod, lambda new, _: _Folding(new), with_bindings=True))
+
+
+@mutator
+class _Folding(Rebinding):
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return a constant for what has no elements."""
+        return _constant(binding.var.ty) if _is_empty(binding.var) else None
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return what is computed of tensors some of which have no elements."""
+        call = self.visit_expr_post_order(call)
+        name = getattr(call.op, "name", "")
+        if name == "relax.concat":
+            return self._joined(call)
+        if not any(map(_is_empty, call.args)) or static_shape(call.ty) is None:
+            return call
+        if name in _SUMS:
+            return _constant(call.ty)
+        return _constant(call.ty, call.attrs.pad_value) if name == "relax.nn.pad" else call
+
+    def _joined(self, call: relax.Call) -> relax.Expr:
+        """Return a concatenation without its parts of no elements."""
+        (parts,) = call.args
+        parts = self.lookup_binding(parts) if isinstance(parts, relax.Var) else parts
+        if not isinstance(parts, relax.Tuple) or not any(map(_is_empty, parts.fields)):
+            return call
+        left = [part for part in parts.fields if not _is_empty(part)]
+        return left[0] if len(left) == 1 else relax.op.concat(left, call.attrs.axis)
+
+
+def _is_empty(value: Any) -> bool:
+    return 0 in (static_shape(getattr(value, "ty", None)) or ())
+
+
+def _constant(type_: Any, number: float = 0) -> relax.Constant:
+    return relax.const(np.full(static_shape(type_), number), str(type_.dtype))
