@@ -55,4 +55,4 @@ def _is_empty(value: Any) -> bool:
 
 
 def _constant(type_: Any, number: float = 0) -> relax.Constant:
-    return relax.const(np.full(static_shape(type_), number), str(type_.dtype))
+    return relax.const(np.full(static_shape(type_) or (), number), str(type_.dtype))
