@@ -296,15 +296,21 @@ def test_arithmetic_of_shapes(tmp_path: Path) -> None:
         node("Cast", ["s"], ["z"], to=1),
         node("Gather", ["x", "ends"], ["picked"], axis=1),
         node("Gather", ["x", "minus1"], ["k"], axis=3),
+        node("MaxPool", ["x"], ["half_size"], kernel_shape=[1, 1], strides=[2, 2]),
+        node("Concat", ["half_size", "half_size"], ["twice"], axis=1),
+        node("Reshape", ["half_size", "lines"], ["lined"]),
+        node("Reshape", ["twice", "more_lines"], ["more_lined"]),
+        node("Slice", ["more_lined", "i0", "six", "i1"], ["some_lined"]),
+        node("Add", ["lined", "some_lined"], ["m"]),  # the same number of pixels, each from its own product
     ]
     weights = [
         integers("moved", 0, 3, 2, 1), integers("i0", 0), integers("i1", 1), integers("i2", 2), integers("i3", 3), integers("i4", 4),
         integers("minus", -1), integers("minus2", -2), integers("minus4", -1, -1, -1, -1), integers("first", -1), integers("far", 2**62),
-        integers("ends", 1, -1), numpy_helper.from_array(np.int64(-1), "minus1"),
+        integers("ends", 1, -1), integers("six", 6), integers("lines", 0, 6, -1), integers("more_lines", 0, 12, -1), numpy_helper.from_array(np.int64(-1), "minus1"),
         *(numpy_helper.from_array(np.array(each, np.int64), name) for name, each in (("at2", 2), ("zero", 0), ("one", 1))),
         numpy_helper.from_array(np.float32(0.5), "half"), weight("column", 1, 6, 1, 1),
     ]  # fmt: skip
-    outputs = [value(each, None) for each in ("a", "b", "c", "last", "d", "e", "f", "z", "picked", "k")]
+    outputs = [value(each, None) for each in ("a", "b", "c", "last", "d", "e", "f", "z", "picked", "k", "m")]
     outputs.append(onnx.helper.make_tensor_value_info("g", 7, None))
     source = save(model(nodes, [value("x", ["n", 6, "h", "w"])], outputs, weights=weights), tmp_path)
     shapes = [(n, 6, height + 1, width) for height, width in SIZES for n in (1, 3)]
@@ -321,11 +327,24 @@ def test_arithmetic_of_shapes(tmp_path: Path) -> None:
         ([node("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], ceil_mode=1)], "rounds its size up"),
         ([node("Resize", ["x", "", "half"], ["y"], mode="cubic")], "Resize node 'y' is cubic"),
         ([node("CumSum", ["x", "axis"], ["y"])], "the network has cumsum"),
+        (
+            [
+                node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+                node("Resize", ["p", "", "twice"], ["u"]),
+                node("Concat", ["x", "u"], ["y"], axis=1),
+            ],
+            r"the Concat node 'y': .* for some sizes alone \(1x3xhxw, 1x3xh // 2 \* 2xw // 2 \* 2\)",
+        ),
         ([node("Reshape", ["x", "example"], ["y"])], "the model's exporter kept a number of the example"),
     ],
 )
 def test_what_is_refused_is_named(nodes: list[Any], message: str, tmp_path: Path) -> None:
-    weights = [floats("half", 1, 1, 0.5, 0.5), numpy_helper.from_array(np.int64(3), "axis"), integers("example", 3, 64)]
+    weights = [
+        floats("half", 1, 1, 0.5, 0.5),
+        floats("twice", 1, 1, 2, 2),
+        numpy_helper.from_array(np.int64(3), "axis"),
+        integers("example", 3, 64),
+    ]
     source = save(model(nodes, [value("x", [1, 3, "h", "w"])], [value("y", None)], weights=weights), tmp_path)
     with pytest.raises(SourceError, match=message):
         free_network(source, "1x3x?x?", tmp_path)

@@ -61,4 +61,9 @@ def input_shape(type_: Any) -> list[int | str] | None:
 def output_shape(type_: Any) -> list[int | str] | None:
     """Return an output's extents, of those that depend on free ones the formulas, of extents less their multiples; None: they are not known."""
     dims = dims_of(type_)
-    return None if dims is None else [each if isinstance(each, int) else _NUMBER.sub(r"\1", str(each)) for each in dims]
+    return None if dims is None else [each if isinstance(each, int) else formula(each) for each in dims]
+
+
+def formula(extent: Any) -> str:
+    """Return an extent's expression, or its number, as text."""
+    return _NUMBER.sub(r"\1", str(extent))

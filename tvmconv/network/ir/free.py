@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from tvm import relax, sym, tirx
@@ -58,6 +58,22 @@ def same_shape(one: Any, other: Any) -> bool:
 def product(extents: Sequence[Any]) -> Any:
     """Return a product of extents, simplified."""
     return number_of(sym.Analyzer().simplify(made)) if not isinstance(made := prod(extents), int) else made
+
+
+def quotient(extents: Sequence[Any], others: Sequence[Any]) -> Any:
+    """Return the product of extents divided by that of others, which divides it: without factors of both, so that like quotients look alike."""
+    factors, divisors = list(extents), []
+    for other in others:
+        same = next((at for at, each in enumerate(factors) if equal(each, other)), None)
+        if same is None:
+            divisors.append(other)
+        else:
+            del factors[same]
+    number, divisor = (prod(each for each in some if isinstance(each, int)) for some in (factors, divisors))
+    left, by = ([each for each in some if not isinstance(each, int)] for some in (factors, divisors))
+    common = gcd(number, divisor)
+    over, under = product([*left, number // common]), product([*by, divisor // common])
+    return over if is_one(under) else product([tirx.floordiv(over, under)])
 
 
 def symbols_in(extent: Any) -> list[tirx.Var]:

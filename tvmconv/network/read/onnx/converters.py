@@ -25,7 +25,8 @@ from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
-from ...ir.free import dims_of, number_of
+from ...ir.extents import formula
+from ...ir.free import dims_of, is_free, number_of, quotient
 from ..quantized import find_dequantized
 from .free import gather, resize, take_slices
 from .free_windows import give_free_pads
@@ -149,8 +150,17 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
             )
         except ValueError as error:
             raise ValueError(f"the {op_name} node {attrs['tvm_custom']['name']!r}: {error}") from error
-        if made is not None:
-            return self.bb.normalize(made)
+        made = self._by_frontend(op_name, inputs, attrs, opset) if made is None else self.bb.normalize(made)
+        if self._sizes is not None and _is_unknown(made) and not any(map(_is_unknown, inputs)):
+            shapes = ", ".join("x".join(map(formula, dims_of(each.ty) or ())) for each in inputs if dims_of(each.ty))
+            raise ValueError(
+                f"the {op_name} node {attrs['tvm_custom']['name']!r}: extents that are to be equal are so for some sizes alone"
+                f" ({shapes}); say which, such as multiples: --shape NAME=1x3x?%32x?%32"
+            )
+        return made
+
+    def _by_frontend(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+        """Return what TVM's frontend makes of an operator, whose inputs are put right."""
         if op_name == "Pow":
             inputs[1] = _as_base(*inputs)
         if op_name == "TopK" and len(inputs) > 1:
@@ -163,6 +173,11 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         padded = super()._convert_operator(op_name, [found.values, inputs[1], zero, *inputs[3:]], attrs, opset)
         scale = relax.const(found.scale.reshape(()))
         return self.bb.normalize(relax.op.dequantize(self.bb.emit(padded), scale, zero, axis=0))
+
+
+def _is_unknown(value: Any) -> bool:
+    """Return whether a value is a tensor whose extents are not known."""
+    return isinstance(getattr(value, "ty", None), relax.TensorType) and dims_of(value.ty) is None
 
 
 def _pads_zero(inputs: Sequence[Any]) -> bool:
@@ -241,13 +256,21 @@ def _alone(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Ex
 
 
 def _reshape(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a Reshape to sizes that calls decide beside others: those of the data (0), and what is left (-1)."""
+    """Return a Reshape of free extents, or to them: those of the data (0), and what is left (-1)."""
     data, shape = inputs
-    if not isinstance(shape, relax.ShapeExpr) or isinstance(data, relax.ShapeExpr):
-        return None
     dims, kept = dims_of(data.ty), not given.get("allowzero", 0)
-    made = [number_of(each) for each in shape.values]
-    return relax.op.reshape(data, [dims[at] if dims and each == 0 and kept else each for at, each in enumerate(made)])
+    numbers = constant(shape)
+    if isinstance(data, relax.ShapeExpr) or not (
+        isinstance(shape, relax.ShapeExpr) or (is_free(data.ty) and numbers is not None)
+    ):
+        return None
+    made = [number_of(each) for each in shape.values] if numbers is None else [int(each) for each in numbers]
+    if dims is not None:
+        made = [dims[at] if isinstance(each, int) and each == 0 and kept else each for at, each in enumerate(made)]
+        places = [at for at, each in enumerate(made) if isinstance(each, int) and each == -1]
+        if len(places) == 1:
+            made[places[0]] = quotient(dims, [each for at, each in enumerate(made) if at != places[0]])
+    return relax.op.reshape(data, made)
 
 
 def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr:
