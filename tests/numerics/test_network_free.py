@@ -217,8 +217,11 @@ def test_resizes_by_any_factor(tmp_path: Path) -> None:
     row = [
         node("ReduceMean", ["x", "axis"], ["line"], keepdims=0),
         node("Resize", ["line", "", "row"], ["long"], mode="linear"),
+        node("GlobalAveragePool", ["x"], ["one"]),
+        node("Shape", ["x"], ["all"]),
+        node("Resize", ["one", "", "", "all"], ["spread"], mode="linear"),
     ]
-    outputs = [value(each.output[0], None) for each in (*nodes, row[1])]
+    outputs = [value(each.output[0], None) for each in (*nodes, row[1], row[-1])]
     weights = [
         floats("half", 1, 1, 0.5, 0.5), floats("more", 1, 1, 1.5, 2.25), floats("less", 1, 1, 0.3, 0.75), floats("row", 1, 1, 1.5),
         integers("axis", 2),

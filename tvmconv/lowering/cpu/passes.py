@@ -52,7 +52,7 @@ from .stack import keep_on_stack
 
 # Names of all passes of GENERATION, and of those after arrays have their places (workspaces.py).
 PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"
-# As the last, for functions of a network, whose executor calls them: nothing checks arguments.
+# Passes as those of ALLOCATED, but without checks of arguments: for functions of a network, which its executor calls.
 UNCHECKED = "tvmconv.unchecked"
 LAST_OF_ALLOCATION = "keep-on-stack"
 
@@ -234,7 +234,7 @@ def generation(last: str = GENERATION[-1].name, after: str = "") -> tvm.transfor
     return tvm.transform.Sequential([each.run for each in GENERATION[first : names.index(last) + 1]])
 
 
-def _unchecked() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
+def _without_checks() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
     passes, *finalize = _pipeline(LAST_OF_ALLOCATION)
     return tvm.transform.Sequential([passes, tirx.transform.SkipAssert()]), *finalize
 
@@ -245,5 +245,5 @@ def _pipeline(after: str) -> tuple[tvm.transform.Pass, Callable[..., Any], Calla
 
 
 tirx.register_tir_pipeline(PIPELINE, partial(_pipeline, ""))
-tirx.register_tir_pipeline(UNCHECKED, _unchecked)
+tirx.register_tir_pipeline(UNCHECKED, _without_checks)
 tirx.register_tir_pipeline(ALLOCATED, partial(_pipeline, LAST_OF_ALLOCATION))

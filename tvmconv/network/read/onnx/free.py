@@ -134,9 +134,9 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric
 def resize(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
     """Return a Resize of free extents, by factors or to a shape; None: its extents are fixed."""
     data, *rest = inputs
-    if not is_free(data.ty):
-        return None
     dims, scales, sizes = dims_of(data.ty) or (), *([None, *rest, None, None, None][2:4])
+    if all(isinstance(each, int) for each in (*dims, *(_numbers(sizes) or ()))):
+        return None
     factors, given_factors = None if scales is None else constant(scales), [1.0] * len(dims)
     if factors is not None and factors.size:
         given_factors = factors.tolist()
