@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -111,7 +110,9 @@ def _speech() -> Any:
 
 
 def _resnet() -> Any:
-    return import_module("torchvision.models").resnet18()
+    from .zoo_networks import NETWORKS
+
+    return NETWORKS["resnet18"].make()
 
 
 def _fcn() -> Any:
