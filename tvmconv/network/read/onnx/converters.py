@@ -21,6 +21,7 @@ from onnx.external_data_helper import uses_external_data
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
+from ....errors import SourceError
 from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
@@ -153,9 +154,9 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         made = self._by_frontend(op_name, inputs, attrs, opset) if made is None else self.bb.normalize(made)
         if self._sizes is not None and _is_unknown(made) and not any(map(_is_unknown, inputs)):
             shapes = ", ".join("x".join(map(formula, dims_of(each.ty) or ())) for each in inputs if dims_of(each.ty))
-            raise ValueError(
-                f"the {op_name} node {attrs['tvm_custom']['name']!r}: extents that are to be equal are so for some sizes alone"
-                f" ({shapes}); say which, such as multiples: --shape NAME=1x3x?%32x?%32"
+            raise SourceError(
+                f"the extents of the {op_name} node {attrs['tvm_custom']['name']!r} may differ ({shapes}); say for which sizes"
+                " they are equal, such as multiples: --shape NAME=1x3x?%32x?%32"
             )
         return made
 
