@@ -52,8 +52,6 @@ from .stack import keep_on_stack
 
 # Names of all passes of GENERATION, and of those after arrays have their places (workspaces.py).
 PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"
-# Passes as those of ALLOCATED, but without checks of arguments: for functions of a network, which its executor calls.
-UNCHECKED = "tvmconv.unchecked"
 LAST_OF_ALLOCATION = "keep-on-stack"
 
 
@@ -234,16 +232,10 @@ def generation(last: str = GENERATION[-1].name, after: str = "") -> tvm.transfor
     return tvm.transform.Sequential([each.run for each in GENERATION[first : names.index(last) + 1]])
 
 
-def _without_checks() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
-    passes, *finalize = _pipeline(LAST_OF_ALLOCATION)
-    return tvm.transform.Sequential([passes, tirx.transform.SkipAssert()]), *finalize
-
-
 def _pipeline(after: str) -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
     """Return the passes that follow LOWERING, or a pass of GENERATION, and TVM's own for what they leave."""
     return generation(after=after), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
 
 
 tirx.register_tir_pipeline(PIPELINE, partial(_pipeline, ""))
-tirx.register_tir_pipeline(UNCHECKED, _without_checks)
 tirx.register_tir_pipeline(ALLOCATED, partial(_pipeline, LAST_OF_ALLOCATION))

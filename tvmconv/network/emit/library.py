@@ -180,7 +180,8 @@ def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, path: Path) -
         if content is not None:
             path.write_bytes(content)
             return
-    with stage("LLVM"):
+    # Only the executor calls these functions, whose tables are right: checks of arguments took LLVM a third of its time.
+    with stage("LLVM"), tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         executable = tvm.compile(module, target.tvm(fixed), tir_pipeline=NETWORK_PIPELINE)
     write_object(executable, path, target.isa)
     if known is not None:

@@ -79,9 +79,7 @@ def _others() -> tvm.transform.Pass:
 
 
 def _pipeline() -> tuple[tvm.transform.Pass, object, object]:
-    # Only the executor calls these functions, whose tables are right: checks of arguments took LLVM a third of its time.
-    passes = tvm.transform.Sequential([_LowerNetwork(), tirx.transform.SkipAssert()])
-    return passes, s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
+    return _LowerNetwork(), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
 
 
 tirx.register_tir_pipeline(NETWORK_PIPELINE, _pipeline)
