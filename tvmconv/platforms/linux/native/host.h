@@ -11,14 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define IDENTITY_BYTES 32u
-static const char MAGIC[16] = "tvmconv network";
-
-typedef struct { /* the last bytes of the file */
-  uint64_t weights, weight_bytes, description, description_bytes;
-  char identity[IDENTITY_BYTES];
-  char magic[16];
-} End;
+typedef int File;
+#include "file_end.h"
 
 typedef struct {
   unsigned char* space; /* addresses, some of which the weights have */
@@ -52,12 +46,7 @@ static int map_part(Weights* weights, int file, uint64_t offset, uint64_t bytes)
   return 0;
 }
 
-/* Reads an end that stands before a place; returns whether there is one. */
-static int read_end(int file, off_t place, End* end) {
-  return place > (off_t)sizeof *end && pread(file, end, sizeof *end, place - (off_t)sizeof *end) == (ssize_t)sizeof *end &&
-         memcmp(end->magic, MAGIC, sizeof MAGIC) == 0 && end->weights < (uint64_t)place &&
-         end->weight_bytes <= (uint64_t)place - end->weights;
-}
+static int read_at(File file, uint64_t place, void* to, size_t bytes) { return pread(file, to, bytes, (off_t)place) == (ssize_t)bytes; }
 
 /* Maps the weights behind the library that this function is in; returns 0, or raises. */
 static int map_weights(Weights* weights) {
@@ -71,19 +60,10 @@ static int map_weights(Weights* weights) {
   if (file < 0) return failed("RuntimeError", "the network's file is gone, and its weights with it");
   struct stat status;
   End end;
-  off_t size = fstat(file, &status) == 0 ? status.st_size : 0;
-  int there = read_end(file, size, &end), own = 0;
-  const int whole = there;
-  while (there && !(own = memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) == 0))
-    there = read_end(file, (off_t)end.weights, &end); /* of the network before */
-  if (!own) {
-    close(file);
-    return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
-                                        : "the network's file is cut off: its weights are missing");
-  }
-  int mapped = map_part(weights, file, end.weights, end.weight_bytes);
+  int ended = find_end(file, fstat(file, &status) == 0 ? (uint64_t)status.st_size : 0, &end);
+  if (ended == 0 && map_part(weights, file, end.weights, end.weight_bytes) != 0) ended = no_memory();
   close(file);
-  return mapped == 0 ? 0 : no_memory();
+  return ended;
 }
 
 static void unmap_weights(Weights* weights) {

@@ -4,14 +4,8 @@
  * multiple of 64 KiB, from which on Windows can map a file. */
 #include "threads.h"
 
-#define IDENTITY_BYTES 32u
-static const char MAGIC[16] = "tvmconv network";
-
-typedef struct { /* the last bytes of the file */
-  uint64_t weights, weight_bytes, description, description_bytes;
-  char identity[IDENTITY_BYTES];
-  char magic[16];
-} End;
+typedef HANDLE File;
+#include "file_end.h"
 
 typedef struct {
   void* view;
@@ -27,14 +21,10 @@ static void unlock(void) { give_lock(&instances); }
 extern unsigned char tvmconv_network_weights[] __attribute__((weak));
 __asm__(".weak tvmconv_network_weights"); /* GCC forgets it of what only has its address taken */
 
-/* Reads an end that stands before a place; returns whether there is one. */
-static int read_end(HANDLE file, uint64_t place, End* end) {
-  if (place <= sizeof *end) return 0;
-  const uint64_t from = place - sizeof *end;
-  OVERLAPPED at = {.Offset = (DWORD)from, .OffsetHigh = (DWORD)(from >> 32)};
+static int read_at(File file, uint64_t place, void* to, size_t bytes) {
+  OVERLAPPED at = {.Offset = (DWORD)place, .OffsetHigh = (DWORD)(place >> 32)};
   DWORD read = 0;
-  return ReadFile(file, end, sizeof *end, &read, &at) && read == sizeof *end && memcmp(end->magic, MAGIC, sizeof MAGIC) == 0 &&
-         end->weights < place && end->weight_bytes <= place - end->weights;
+  return ReadFile(file, to, (DWORD)bytes, &read, &at) && read == bytes;
 }
 
 /* Opens the file that this function was loaded from. A path that is longer than older programs expect needs a mark before it. */
@@ -65,16 +55,8 @@ static int map_weights(Weights* weights) {
   if (file == INVALID_HANDLE_VALUE) return failed("RuntimeError", "the network's file is gone, and its weights with it");
   LARGE_INTEGER size;
   End end;
-  int there = GetFileSizeEx(file, &size) && read_end(file, (uint64_t)size.QuadPart, &end), own = 0;
-  const int whole = there;
-  while (there && !(own = memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) == 0))
-    there = read_end(file, end.weights, &end); /* of the network before */
-  if (!own) {
-    CloseHandle(file);
-    return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
-                                        : "the network's file is cut off: its weights are missing");
-  }
-  if (end.weight_bytes > 0) {
+  const int ended = find_end(file, GetFileSizeEx(file, &size) ? (uint64_t)size.QuadPart : 0, &end);
+  if (ended == 0 && end.weight_bytes > 0) {
     HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
     if (mapping != NULL) {
       weights->view = MapViewOfFile(mapping, FILE_MAP_READ, (DWORD)(end.weights >> 32), (DWORD)end.weights, end.weight_bytes);
@@ -83,6 +65,7 @@ static int map_weights(Weights* weights) {
     weights->bytes = weights->view;
   }
   CloseHandle(file);
+  if (ended != 0) return ended;
   return end.weight_bytes == 0 || weights->view != NULL ? 0 : no_memory();
 }
 
