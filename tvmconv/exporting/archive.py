@@ -11,13 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, TargetError
+from ..errors import InputError
 from ..isa import Isa
-from ..platforms.platform import Packaged
 from ..support.toolchain import find_compiler, find_tool, prepare_object, run_compiler, run_tool
 from .families import family_source
 from .network_part import PARALLEL
-from .plan import Function, FunctionVariant, Plan
+from .plan import Function, FunctionVariant, Plan, packaging_of
 from .sources import kernel_source, object_symbols, table_source, targets_header
 
 NATIVE = Path(__file__).parent / "native"
@@ -158,20 +157,6 @@ def _make(plan: Plan, member: _Member, work: Path) -> None:
     member.make(work, f"{member.name}.all.o")
     keep = [f"--keep-global-symbol={symbol}" for symbol in member.visible]
     run_tool("objcopy", ("--wildcard", "--strip-unneeded", *keep, f"{member.name}.all.o", output), work, plan.isa)
-
-
-def packaging_of(isa: Isa) -> Packaged:
-    """Return how libraries for C are made for an instruction set.
-
-    Raises
-    ------
-    TargetError
-        If its platform has none.
-    """
-    found = isa.platform.packaged
-    if found is None:
-        raise TargetError(f"there are no libraries for C for {isa.name}")
-    return found
 
 
 def _compile(plan: Plan, source: str, output: str, work: Path, flags: Sequence[str]) -> None:

@@ -17,12 +17,12 @@ from ..runtime.bundle import read_bundle
 from ..support.folders import follow_link, lock, move_into_place, staging
 from ..version import __version__
 from . import THREADS
-from .archive import ArchiveOptions, build_library, check_header, check_tools, packaging_of
+from .archive import ArchiveOptions, build_library, check_header, check_tools
 from .cpp_header import cpp_header
 from .header import header, with_imports
 from .names import check_name, library_name
 from .packaging import packaging
-from .plan import Function, Plan, plan
+from .plan import Function, Plan, packaging_of, plan
 from .smoke import answers, program
 
 # Mark of a folder that an export may replace.

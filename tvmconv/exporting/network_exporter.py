@@ -19,13 +19,14 @@ from ..support.toolchain import ffi_includes, prepare_object, run_compiler, run_
 from ..version import __version__
 from . import network_header
 from .archive import NATIVE as RUNTIME
-from .archive import c_flags, check_header, check_tools, link_shared, packaging_of
+from .archive import c_flags, check_header, check_tools, link_shared
 from .cpp_header import network_cpp_header
 from .exporter import DESCRIPTION, check_replaceable, replacing
 from .header import with_imports
 from .names import check_name, library_name
 from .network_part import LACKING, NATIVE, PARALLEL, SHARED, NetworkPart
 from .packaging import network_packaging
+from .plan import packaging_of
 
 _POOL = ("pool", "processors")
 # Functions that the header declares.

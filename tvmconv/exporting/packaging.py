@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..isa import Isa
 from ..version import __version__
-from .archive import ArchiveOptions, packaging_of
-from .plan import Plan
+from .archive import ArchiveOptions
+from .plan import Plan, packaging_of
 
 _CONFIG = """\
 # @NAME@::@NAME@: the archive, with its header.@SHARED_DOC@ Found by: find_package(@NAME@ CONFIG REQUIRED PATHS this/folder)

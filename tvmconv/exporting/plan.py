@@ -10,6 +10,7 @@ from ..errors import BundleError, TargetError
 from ..family import ProblemFamily
 from ..family_text import is_family, parse_family
 from ..isa import ISAS, Isa, isa_of, native
+from ..platforms.platform import Packaged
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.kernel_object import KernelObject, read_object
@@ -115,8 +116,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
     """
     chosen = _targets(bundle, targets)
     isa = _isa_of(bundle, chosen)
-    if isa.platform.packaged is None:
-        raise TargetError(f"there are no libraries for C for {isa.name}")
+    packaging_of(isa)
     entries: dict[str, list[Entry]] = {}
     for entry in bundle.all_entries:
         if entry.target in chosen and entry.verified is not False:
@@ -160,6 +160,20 @@ def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
     bundle = replace(plan.bundle, targets=plan.bundle.targets | new)
     targets = (*plan.targets, *new)
     return replace(plan, bundle=bundle, targets=targets, isa=_isa_of(bundle, targets))
+
+
+def packaging_of(isa: Isa) -> Packaged:
+    """Return how libraries for C are made for an instruction set.
+
+    Raises
+    ------
+    TargetError
+        If its platform has none.
+    """
+    found = isa.platform.packaged
+    if found is None:
+        raise TargetError(f"there are no libraries for C for {isa.name}")
+    return found
 
 
 def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:

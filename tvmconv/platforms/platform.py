@@ -131,6 +131,11 @@ class Packaged:
     publish: Callable[[Path, Callable[[str], bool]], None]
 
 
+def _list_nothing(names: Sequence[str], objects: Sequence[Path]) -> str:
+    """Return no list: whatever is not hidden is visible."""
+    return ""
+
+
 @dataclass(frozen=True, eq=False)
 class Platform:
     """A system that libraries are compiled for. There is one object of each, `PLATFORM` of its folder.
@@ -188,7 +193,6 @@ class Platform:
     library_suffix: str
     compile_flags: tuple[str, ...]
     link_flags: tuple[str, ...]
-    exports: Callable[[Sequence[str], Sequence[Path]], str]
     kept: str
     services: tuple[str, ...]
     threaded: Threaded | None
@@ -197,6 +201,7 @@ class Platform:
     has_parts: bool
     runner: str
     packaged: Packaged | None = None
+    exports: Callable[[Sequence[str], Sequence[Path]], str] = _list_nothing
     exports_file: str = "exports.map"
     relocatable_flags: tuple[str, ...] = ("-r", "-nostdlib")
     libraries: tuple[str, ...] = ()

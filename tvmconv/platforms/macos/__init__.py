@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..platform import Platform, Port, SystemTrial
-
-
-def _exports(names: Sequence[str], objects: Sequence[Path]) -> str:
-    """No list: whatever is not hidden is visible."""
-    return ""
-
 
 PLATFORM = Platform(
     name="macOS",
@@ -19,7 +12,6 @@ PLATFORM = Platform(
     compile_flags=("-std=gnu11", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Werror"),
     # What is wanted of tvm-ffi is found in the process.
     link_flags=("-dynamiclib", "-Wl,-undefined,dynamic_lookup"),
-    exports=_exports,
     kept="",
     services=("launcher", "shared", "pool", "no_openmp", "processors"),
     threaded=None,

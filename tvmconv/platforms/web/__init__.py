@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..platform import Platform, SystemTrial, Threaded
@@ -32,17 +31,11 @@ _KEPT = """\
 """
 
 
-def _exports(names: Sequence[str], objects: Sequence[Path]) -> str:
-    """No list: whatever is not hidden is visible."""
-    return ""
-
-
 PLATFORM = Platform(
     name="WebAssembly",
     library_suffix=".wasm",
     compile_flags=("-std=gnu11", "-O2", "-g0", "-fvisibility=hidden", "-mbulk-memory", "-Wall", "-Werror", *_LOCKED),
     link_flags=_LINK_FLAGS,
-    exports=_exports,
     kept=_KEPT,
     services=("launcher", "services", "alone"),
     threaded=Threaded(("launcher", "services", "workers"), ("-matomics",), _THREADED_FLAGS),
