@@ -13,7 +13,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,8 @@ from tvmconv.signature import format_signature
 
 from .compare import FILTER_FORMATS, NETWORKS, NoRecords, read_suites
 from .peers import data_as
+
+LEAST_CALLS = 5
 
 PEERS = ("onnxruntime", "openvino")
 # Of several axes the greatest extent, of one; a size of more operations than a call of 0.1 s or so has is drawn again.
@@ -115,8 +117,8 @@ def _compare(sizes: dict[Problem, list[Problem]], folder: Path, arguments: argpa
                 calls = {name: _call(kernel, given) for name, kernel in kernels.items()}
                 data = data_as(given["data"], problem, "NCX")
                 calls |= {name: partial(peer, data) for name, peer in peers.items()}
-                first = {name: _once(call) for name, call in calls.items()}
-                seconds = _in_turns(calls, arguments.seconds)
+                first = {name: time_once(call) for name, call in calls.items()}
+                seconds = {name: median(each) for name, each in time_in_turns(calls, arguments.seconds).items()}
                 family, own = (kernel.info.algorithm for kernel in kernels.values())
                 yield Row(format_signature(problem), family, own, seconds, first)
 
@@ -127,20 +129,21 @@ def _call(kernel: Any, given: dict[str, Any]) -> Callable[[], object]:
     return lambda: kernel(**packed, out=out)
 
 
-def _once(call: Callable[[], object]) -> float:
+def time_once(call: Callable[[], object]) -> float:
+    """Return the seconds of a call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
-def _in_turns(calls: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Return the median of what each call takes, one after the other again and again."""
+def time_in_turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+    """Return the seconds of each call, one after the other again and again, five times and more."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(samples["family"]) < 5:
+    while time.perf_counter() < end or min(map(len, samples.values())) < LEAST_CALLS:
         for name, call in calls.items():
-            samples[name].append(_once(call))
-    return {name: median(each) for name, each in samples.items()}
+            samples[name].append(time_once(call))
+    return samples
 
 
 def _peer(name: str, family: ProblemFamily, layer: Problem, arrays: Arrays, threads: int) -> Callable[[Any], object]:

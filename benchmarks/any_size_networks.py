@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,7 +23,7 @@ from tvmconv.cli.output import print_table
 from tvmconv.family import Extent
 from tvmconv.isa.machine import model_name
 
-_LEAST_CALLS = 5
+from .any_size import time_in_turns, time_once
 
 
 @dataclass(frozen=True)
@@ -188,14 +187,14 @@ def _rows(name: str, case: Case, folder: Path, arguments: argparse.Namespace) ->
         data = {given: np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
         size = "x".join(map(str, shape))
         build(read_onnx(source, Bucket({"": shape})), folder / f"{name}-{size}.so")
-        first = [_once(lambda data=data: session.run(None, data)), _once(lambda data=data: network(**data))]  # type: ignore[misc]
+        first = [time_once(lambda data=data: session.run(None, data)), time_once(lambda data=data: network(**data))]  # type: ignore[misc]
         fixed = load_network(folder / f"{name}-{size}.so")
         calls = {
             "free": network.call(data),
             "onnxruntime": lambda data=data: session.run(None, data),
             "fixed": fixed.call(data),
         }
-        seconds = _in_turns(calls, arguments.seconds)
+        seconds = time_in_turns(calls, arguments.seconds)
         ratios = [
             median(one / other for one, other in zip(seconds["free"], seconds[each], strict=True))
             for each in ("fixed", "onnxruntime")
@@ -228,21 +227,6 @@ def _write(name: str, case: Case, folder: Path) -> str:
         opset_version=17,
     )
     return path
-
-
-def _once(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _in_turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or min(map(len, samples.values())) < _LEAST_CALLS:
-        for name, call in calls.items():
-            samples[name].append(_once(call))
-    return samples
 
 
 if __name__ == "__main__":
