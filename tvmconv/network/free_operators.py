@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax, sym, tirx
+from tvm import relax, tirx
 
 from ..errors import SourceError
 from ..lowering.common.rewrites import substitute
 from .ir.branches import branches_of
-from .ir.free import dims_of, is_free, number_of, product, symbols_in
+from .ir.free import dims_of, is_free, is_known, product, simplify, symbols_in
 from .ir.graph import MAIN
 from .kernels.replace import ConvolutionRow
 
@@ -121,7 +121,7 @@ def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
             given = [field for arg in value.args for field in getattr(arg, "fields", [arg])]
             types = [each.ty for each in (binding.var, *given)]
             types = [field for each in types for field in getattr(each, "fields", [each])]
-            if not any(map(is_free, types)) and all(map(_is_known, types)):
+            if not any(map(is_free, types)) and all(map(is_known, types)):
                 continue
             name = getattr(value.op, "name", str(value.op))
             if name == "relax.reshape" and not _are_as_many(value.args[0].ty, binding.var.ty):
@@ -131,7 +131,7 @@ def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
                 )
             if branches_of(value) is not None or name not in _KNOWN:
                 raise _lacking(name.removeprefix("relax."), binding.var, reasons.get(binding.var.name, ""))
-            if not all(map(_is_known, types)):
+            if not all(map(is_known, types)):
                 raise SourceError(
                     f"the extents of {name.removeprefix('relax.')} ({binding.var.name}: {binding.var.ty}) do not follow from those of the"
                     " inputs, or those of its arguments may differ: say what the model needs of them, such as a multiple (?%32), or"
@@ -150,18 +150,10 @@ def _are_as_many(given: Any, made: Any) -> bool:
     symbols = [symbol for each in counts for symbol in symbols_in(each)]
     for tried in _TRIED:
         values = {symbol: tirx.const(tried + 2 * number, "int64") for number, symbol in enumerate(symbols)}
-        one, other = (
-            each if isinstance(each, int) else number_of(sym.Analyzer().simplify(substitute(each, values)))
-            for each in counts
-        )
+        one, other = (each if isinstance(each, int) else simplify(substitute(each, values)) for each in counts)
         if one != other:
             return False
     return True
-
-
-def _is_known(type_: Any) -> bool:
-    """Return whether a value is no tensor, or one whose extents follow from the inputs'."""
-    return not isinstance(type_, relax.TensorType) or isinstance(type_.shape, relax.ShapeExpr)
 
 
 def _lacking(what: str, variable: relax.Var, why: str) -> SourceError:

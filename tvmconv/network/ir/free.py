@@ -7,6 +7,7 @@ from math import gcd, prod
 from typing import Any
 
 from tvm import relax, sym, tirx
+from tvm.ir import Expr
 
 from .constants import static_shape
 
@@ -55,9 +56,19 @@ def same_shape(one: Any, other: Any) -> bool:
     return left is not None and right is not None and len(left) == len(right) and all(map(equal, left, right))
 
 
+def is_known(type_: Any) -> bool:
+    """Return whether a value is no tensor, or one whose extents follow from the inputs'."""
+    return not isinstance(type_, relax.TensorType) or isinstance(type_.shape, relax.ShapeExpr)
+
+
+def simplify(extent: Any) -> Any:
+    """Return the number that an expression is whatever the symbols, or the expression simplified; a number is one."""
+    return number_of(sym.Analyzer().simplify(extent)) if isinstance(extent, Expr) else extent
+
+
 def product(extents: Sequence[Any]) -> Any:
     """Return a product of extents, simplified."""
-    return number_of(sym.Analyzer().simplify(made)) if not isinstance(made := prod(extents), int) else made
+    return simplify(prod(extents))
 
 
 def quotient(extents: Sequence[Any], others: Sequence[Any]) -> Any:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import sym, tirx
+from tvm import tirx
 
-from .free import Dims, dims_of, equal, number_of
+from .free import Dims, dims_of, equal, simplify
 
 _FIRST = 10**12
 
@@ -40,7 +40,7 @@ def _combining(name: str, combine: Callable[[Any, Any], Any], swapped: bool = Fa
     def combined(self: StandIn, other: Any) -> Any:
         number = plain(self, other)
         pair = (expression_of(other), self.expression) if swapped else (self.expression, expression_of(other))
-        made = number_of(sym.Analyzer().simplify(combine(*pair)))
+        made = simplify(combine(*pair))
         return made if isinstance(made, int) else StandIn.of(number, made)
 
     return combined

@@ -27,7 +27,7 @@ from ....frontends.onnx.weights import array_of
 from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
 from ...ir.extents import formula
-from ...ir.free import dims_of, is_free, number_of, quotient
+from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ..quantized import find_dequantized
 from .free import gather, resize, take_slices
 from .free_windows import give_free_pads
@@ -152,7 +152,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         except ValueError as error:
             raise ValueError(f"the {op_name} node {attrs['tvm_custom']['name']!r}: {error}") from error
         made = self._by_frontend(op_name, inputs, attrs, opset) if made is None else self.bb.normalize(made)
-        if self._sizes is not None and _is_unknown(made) and not any(map(_is_unknown, inputs)):
+        if self._sizes is not None and not _is_sized(made) and all(map(_is_sized, inputs)):
             shapes = ", ".join("x".join(map(formula, dims_of(each.ty) or ())) for each in inputs if dims_of(each.ty))
             raise SourceError(
                 f"the extents of the {op_name} node {attrs['tvm_custom']['name']!r} may differ ({shapes}); say for which sizes"
@@ -176,9 +176,8 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         return self.bb.normalize(relax.op.dequantize(self.bb.emit(padded), scale, zero, axis=0))
 
 
-def _is_unknown(value: Any) -> bool:
-    """Return whether a value is a tensor whose extents are not known."""
-    return isinstance(getattr(value, "ty", None), relax.TensorType) and dims_of(value.ty) is None
+def _is_sized(value: Any) -> bool:
+    return is_known(getattr(value, "ty", None))
 
 
 def _pads_zero(inputs: Sequence[Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tvm import relax, sym, tirx
@@ -16,8 +15,9 @@ from ....frontends.onnx.graph import attributes_of
 from ....frontends.shapes import Dims, Input
 from ....lowering.common.rewrites import substitute
 from ...ir.constants import constant
-from ...ir.free import dims_of, equal, is_free, number_of
+from ...ir.free import dims_of, equal, is_free, number_of, simplify
 from .expand_functions import types_of
+from .sizes import quotient_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -26,8 +26,6 @@ Free = Mapping[str, Sequence[Extent]]
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 # Operators that are read by the shapes of their data.
 _FIXED = ("GRU", "LSTM", "RNN", "Upsample", "RoiAlign", "If", "Loop", "Scan")
-# Denominators of factors, and how far f32 may be from such a quotient.
-_MOST, _NEAR = 1 << 10, 1e-7
 
 
 def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tuple[Extent, ...]]:
@@ -172,13 +170,11 @@ def _times(size: Any, factor: float) -> Any:
     ValueError
         If calls are to compute it, and rounding decides.
     """
-    exact = Fraction(factor)
     if isinstance(size, int):
         return int(size * factor)
-    if exact.denominator > _MOST:
-        exact = exact.limit_denominator(_MOST)
-        if abs(float(exact) - factor) > _NEAR * factor:
-            raise ValueError(f"a Resize by {factor} is for fixed extents alone: its size is rounded")
+    exact = quotient_of(factor)
+    if exact is None:
+        raise ValueError(f"a Resize by {factor} is for fixed extents alone: its size is rounded")
     return tirx.floordiv(size * exact.numerator, exact.denominator)
 
 
@@ -235,7 +231,7 @@ def _side(side: Any, extent: Any) -> Any:
     zero = tirx.const(0, "int64")
     found = tirx.max(size + side, zero) if side < 0 else tirx.min(zero + min(side, LARGEST), size)
     found = substitute(analyzer.simplify(found), {size: zero + extent})
-    return number_of(sym.Analyzer().simplify(found))
+    return simplify(found)
 
 
 def _word(given: Mapping[str, Any], name: str, default: str) -> str:

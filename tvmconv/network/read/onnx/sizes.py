@@ -22,7 +22,7 @@ from tvm.ir import Expr, Range
 from ....checks import LARGEST
 from ....frontends.onnx.graph import attributes_of
 from ...ir.constants import constant
-from ...ir.free import dims_of, number_of, symbols_in
+from ...ir.free import dims_of, simplify, symbols_in
 from ...ir.number_table import number_table
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Multiple:
     def rounded(self, up: bool = False) -> Any:
         """Return it rounded down, or up."""
         more = self.factor.denominator - 1 if up else 0
-        return _simple(tirx.floordiv(self.expression * self.factor.numerator + more, self.factor.denominator))
+        return simplify(tirx.floordiv(self.expression * self.factor.numerator + more, self.factor.denominator))
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,6 @@ def _array(numbers: Sequence[Any]) -> Array:
     return made
 
 
-def _simple(expression: Any) -> Any:
-    return number_of(sym.Analyzer().simplify(expression)) if isinstance(expression, Expr) else expression
-
-
 def _each(compute: Callable[..., Any], *arrays: Array) -> Array:
     given = np.broadcast_arrays(*arrays)
     made = np.empty(given[0].shape, object)
@@ -166,7 +162,7 @@ def _each(compute: Callable[..., Any], *arrays: Array) -> Array:
         numbers = [each[at] for each in given]
         if any(isinstance(each, Expr) for each in numbers):  # beside which TVM takes a number for 32 bits
             numbers = [tirx.const(each, "int64") if type(each) is int else each for each in numbers]
-        made[at] = _simple(compute(*numbers))
+        made[at] = simplify(compute(*numbers))
     return made
 
 
@@ -191,14 +187,19 @@ def _on_whole(compute: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
+def quotient_of(factor: float) -> Fraction | None:
+    """Return the quotient of small numbers that a factor is, as near as f32 has it; None: it is none."""
+    exact = Fraction(factor)
+    near = exact.limit_denominator(_DENOMINATORS) if exact.denominator > _DENOMINATORS else exact
+    return near if abs(float(near) - factor) <= _NEAR * factor else None
+
+
 def _scale(multiple: Multiple, number: Any, divide: bool) -> Multiple:
     if isinstance(number, (Multiple, Expr)) or number <= 0:
         raise UnknownError
-    factor = Fraction(number)
-    if factor.denominator > _DENOMINATORS:
-        factor = factor.limit_denominator(_DENOMINATORS)
-        if abs(float(factor) - number) > _NEAR * number:
-            raise UnknownError
+    factor = quotient_of(number)
+    if factor is None:
+        raise UnknownError
     return Multiple(multiple.expression, multiple.factor / factor if divide else multiple.factor * factor)
 
 
@@ -320,7 +321,7 @@ def _reshape(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
 
 def _product(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
     _whole(*inputs[0].array.flat)
-    made = _keep(_simple(prod(inputs[0].array.flat)))
+    made = _keep(simplify(prod(inputs[0].array.flat)))
     if _axes(inputs, given) not in (None, [0]) or inputs[0].array.ndim != 1:
         raise UnknownError
     return Sizes(made.reshape(1) if given.get("keepdims", 1) else made, inputs[0].dtype)
