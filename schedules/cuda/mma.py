@@ -2,7 +2,7 @@
 
 A fragment is a 16x16 tile (16x8 and 8x16 for TF32 operands) spread over the registers of a warp. Its buffer has the
 scope ``wmma.matrix_a``, ``wmma.matrix_b`` or ``wmma.accumulator`` until `tvmconv.lowering.cuda.pipelining.fragments` gives
-each thread its 32nd part. The instructions are ``__device__`` functions of ``tvmconv/lowering/native/instructions.cuh``.
+each thread its 32nd part. The instructions are ``__device__`` functions of ``tvmconv/lowering/cuda/native/instructions.cuh``.
 """
 
 from __future__ import annotations

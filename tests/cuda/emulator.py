@@ -24,7 +24,7 @@ from tvmconv.lowering.cuda.source import CudaSource, TensorMap
 from tvmconv.problem import Problem
 
 HEADERS = Path(__file__).parent
-NATIVE = Path(tvmconv.__file__).parent / "lowering/native"
+NATIVE = Path(tvmconv.__file__).parent / "lowering/cuda/native"
 INSTRUCTIONS, STEPS = NATIVE / "instructions.cuh", NATIVE / "steps.cuh"
 # Alignment: a GPU faults on a vector that is not aligned to its size. Bounds: of registers and shared memory.
 # Pattern: variables begin with numbers that no sum hides.

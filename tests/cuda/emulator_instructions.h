@@ -1,4 +1,4 @@
-// Twins of the functions in tvmconv/lowering/native/instructions.cuh that consist of a PTX instruction; the others, which say
+// Twins of the functions in tvmconv/lowering/cuda/native/instructions.cuh that consist of a PTX instruction; the others, which say
 // what each lane holds, are compiled as they are.
 
 #pragma once

@@ -270,7 +270,7 @@ def test_machine_code(step: int) -> None:
     """Sizes of tiles: sums stay in registers, and the code is of sm_90a alone."""
     signature = "conv3d-n1-i64x6x30x30-o256x6x30x30-k3x3x3-s1x1x1-d1x1x1-p2x1x1_0x1x1-g1-NXC-XIO-{}-bias"
     transposed = "backprop3d-n1-i64x6x30x30-o256x12x60x60-k2x4x5-s2x2x2-d1x1x1-p0x1x2_0x1x1-g1-NXC-XIO-{}-bias-add"
-    instructions, texts = (Path(tvmconv.__file__).parent / "lowering/native/hopper.cuh").read_text(), []
+    instructions, texts = (Path(tvmconv.__file__).parent / "lowering/cuda/native/hopper.cuh").read_text(), []
     for number, tile in enumerate(wgmma_tiles(parse_signature(signature.format("f16")), SM_90A)[::step]):
         for kind in (signature, transposed):
             how = tile.rows, tile.columns, None, 1, tile.has_halo and kind == signature, tile.alternate

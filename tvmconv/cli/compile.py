@@ -14,7 +14,7 @@ from ..checks import MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
 from ..family import Extent
 from ..support.timing import stage
-from .network_sources import check_source, read_source
+from .networks.sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
 from .parsing import add_budget, add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
 from .sources import parse_dim, parse_free_shape
@@ -22,7 +22,7 @@ from .sources import parse_dim, parse_free_shape
 if TYPE_CHECKING:
     from ..exporting.network_part import NetworkPart
     from ..runtime.networks.tensors import Array
-    from .network_sources import Source
+    from .networks.sources import Source
     from .parsing import Subparsers
 
 FORMATS = ("plan", "c", "web")

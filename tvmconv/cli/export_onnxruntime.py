@@ -13,9 +13,9 @@ from ..errors import InputError, SourceError, TvmconvError, TvmconvWarning
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
 from ..support.files import check_file
+from .networks.provider import from_to, networks_of, of_session, with_shapes
 from .output import progress_bar
 from .parsing import add_command, add_math, add_no_cache, add_records, positive
-from .provider_networks import from_to, networks_of, of_session, with_shapes
 from .sources import add_sources, problems_of, read_inputs, read_models
 
 if TYPE_CHECKING:

@@ -21,10 +21,9 @@ from ..runtime.networks.tensors import Tensor, fits
 from ..support.progress import Progress
 from .calling import TYPES, NetworkCall
 from .examples import DTYPES, cast, print_progress
-from .exporting import export
+from .exporting import as_module, export
 from .flat import Flat, Structure, flatten_arguments, inverse, is_same
 from .free_axes import free_axes
-from .program_module import as_module
 from .rewritten import copied_model
 from .store import temporary
 

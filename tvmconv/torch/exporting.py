@@ -1,4 +1,4 @@
-"""`export`: a model read by `torch.export`; where that fails, the line of the model's code that ended it."""
+"""`export`: a model read by `torch.export`; where that fails, the line of the model's code that ended it. And its graphs as modules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
 
 from ..errors import SourceError, last_line
 from ..support.lines import line_of
@@ -77,3 +79,27 @@ def _line(error: Exception) -> str:
         if not library and not (frame.filename.startswith(standard) and "site-packages" not in frame.filename):
             return f' (File "{frame.filename}", line {frame.lineno}, in {frame.name}, {frame.line})'
     return ""
+
+
+def as_module(model: Any) -> Any:
+    """Return a program, or the module of one, as a module in inference mode; anything else as it is."""
+    graph = model.module() if isinstance(model, ExportedProgram) else model
+    # Modules of programs have an `eval` of their own, which refuses: they are for inference, or for training, as they were exported.
+    return ProgramModule(graph).eval() if isinstance(graph, fx.GraphModule) and "eval" in vars(graph) else model
+
+
+class ProgramModule(nn.Module):  # type: ignore[misc]
+    """A graph, in a module whose calls can be answered by others: those of a graph are its code's."""
+
+    def __init__(self, graph: nn.Module) -> None:
+        super().__init__()
+        self.graph_module = graph
+
+    def eval(self) -> ProgramModule:
+        """Programs are for inference or for training as they were exported, and refuse to be changed."""
+        self.training = False
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the graph does."""
+        return self.graph_module(*args, **kwargs)

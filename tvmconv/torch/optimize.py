@@ -20,8 +20,8 @@ from ..support.heap import give_back, trim
 from ..support.progress import Progress
 from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
+from .exporting import ProgramModule, as_module
 from .left import left_to_pytorch
-from .program_module import ProgramModule, as_module
 from .replacing import Replacing
 from .rewritten import copied_model
 from .store import Store, temporary

@@ -1,4 +1,4 @@
-"""Tensor expression of wgmma's convolution; `lowering/native/wgmma.cuh` computes it, in the place of its schedule."""
+"""Tensor expression of wgmma's convolution; `lowering/cuda/native/wgmma.cuh` computes it, in the place of its schedule."""
 
 from __future__ import annotations
 

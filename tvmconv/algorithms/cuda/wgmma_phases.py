@@ -1,4 +1,4 @@
-"""Order in which `lowering/native/wgmma.cuh` reads data and filter for boxes of outputs: by stride phases.
+"""Order in which `lowering/cuda/native/wgmma.cuh` reads data and filter for boxes of outputs: by stride phases.
 
 The phases of a transposed convolution are those of its windows (`backprop.py`), of a convolution there is one. What
 windows leave out, outputs that no tap meets, are phases without taps here, since a phase is stored by boxes, and all

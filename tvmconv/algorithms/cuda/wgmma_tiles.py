@@ -1,4 +1,4 @@
-"""Choose a block's part of a convolution by wgmma (`lowering/native/wgmma.cuh`): the problems, and their cost.
+"""Choose a block's part of a convolution by wgmma (`lowering/cuda/native/wgmma.cuh`): the problems, and their cost.
 
 A tile is a box of output pixels times channels, because copies take boxes. Of 128 rows that are multiplied, one image of
 14 x 14 pixels fills 98 by 7 x 14 of them; 32 images fill all by 2 x 2 of each.

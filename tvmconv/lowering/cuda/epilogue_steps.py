@@ -1,4 +1,4 @@
-"""The steps of epilogues in CUDA C++: `lowering/native/steps.cuh` has a function for each that is more than one operation."""
+"""The steps of epilogues in CUDA C++: `lowering/cuda/native/steps.cuh` has a function for each that is more than one operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...algorithms.epilogue import calls_operators, step_of
 from ...epilogue import OPERANDS
 from ...problem import Problem
 from ..common.rewrites import map_nodes
-from ..cpu.linker import NATIVE
+from . import NATIVE
 
 STEPS = NATIVE / "steps.cuh"
 _PREFIX = "tvmconv_"

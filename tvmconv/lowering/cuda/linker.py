@@ -1,6 +1,6 @@
 """Link a CUDA kernel into a self-contained shared library: its machine code as bytes, and what launches it.
 
-The library holds a fatbin, a table of launches and `lowering/native/cuda_launcher.c`, and needs only tvm-ffi and libc; the
+The library holds a fatbin, a table of launches and `lowering/cuda/native/cuda_launcher.c`, and needs only tvm-ffi and libc; the
 driver is looked for when the kernel is first called. The same kernel gives the same bytes.
 """
 
@@ -16,7 +16,8 @@ from ...platforms.linux import PLATFORM as LINUX
 from ...problem import Problem
 from ...support.files import whole_file
 from ...targets.cuda import CudaTarget
-from ..cpu.linker import NATIVE, compile_runtime, link_objects
+from ..cpu.linker import compile_runtime, link_objects
+from . import NATIVE
 from .nvcc import compile_fatbin
 from .source import WORKSPACE, Argument, CudaSource, Launch, TensorMap
 
@@ -59,7 +60,7 @@ def link_cuda(kernel: CudaSource, problem: Problem, target: CudaTarget, path: st
 
 @cache
 def _launcher_object() -> bytes:
-    return compile_runtime(NATIVE / "cuda_launcher.c")
+    return compile_runtime(NATIVE / "cuda_launcher.c", f"-I{NATIVE}")
 
 
 def _table(kernel: CudaSource, problem: Problem, target: CudaTarget) -> str:

@@ -21,7 +21,7 @@ from ...algorithms.definition import Definition
 from ...algorithms.types import CUDA_DTYPES
 from ...targets.cuda import CudaTarget
 from ..common.arguments import bind_arguments
-from ..cpu.linker import NATIVE
+from . import NATIVE
 from .epilogue_steps import call_steps, steps_header
 from .pipelining import fragments, pipeline_loops
 from .source import WORKSPACE, Argument, CudaSource, Launch

@@ -1,4 +1,4 @@
-"""The launch that copies data and filter as wgmma reads them: `lowering/native/packing.cuh` with the constants of each copy."""
+"""The launch that copies data and filter as wgmma reads them: `lowering/cuda/native/packing.cuh` with the constants of each copy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 
 from ...algorithms.cuda.wgmma_packing import ALIGNED, Packing
 from ...dtypes import DTYPE_BYTES
-from ..cpu.linker import NATIVE
+from . import NATIVE
 from .source import WORKSPACE, Argument, Launch
 
 # Threads, as in packing.cuh.

@@ -1,4 +1,4 @@
-"""The kernel that multiplies by wgmma: `lowering/native/wgmma.cuh` with a problem's constants, and how it is launched."""
+"""The kernel that multiplies by wgmma: `lowering/cuda/native/wgmma.cuh` with a problem's constants, and how it is launched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...algorithms.cuda.wgmma_tiles import PLANE_PIXELS, WgmmaTile, packing_of, 
 from ...dtypes import DTYPE_BYTES
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..cpu.linker import NATIVE
+from . import NATIVE
 from .epilogue_steps import finish, steps_header
 from .packing import pack_arrays
 from .source import Argument, CudaSource, Launch, TensorMap

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TvmconvError
-from .sources import by_name
+from ...errors import TvmconvError
+from ..sources import by_name
 
 # Tensors of a part in a message.
 _MOST_SHOWN = 4
@@ -17,14 +17,14 @@ _MOST_SHOWN = 4
 if TYPE_CHECKING:
     import tvm
 
-    from ..exporting.network_part import NetworkPart
-    from ..frontends.shapes import Bucket
-    from ..support.progress import Progress
+    from ...exporting.network_part import NetworkPart
+    from ...frontends.shapes import Bucket
+    from ...support.progress import Progress
 
 
 def with_shapes(models: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Bucket, str]]:
     """Yield each model with each of its shapes, and what both are called."""
-    from ..frontends.shapes import make_buckets
+    from ...frontends.shapes import make_buckets
 
     buckets = make_buckets(by_name(arguments.shape), by_name(arguments.dim), arguments.batch)
     for model in models:
@@ -53,9 +53,9 @@ def networks_of(
     folder
         For a library that tells identities.
     """
-    from ..exporting.provider_library import export_provider
-    from ..network.read.onnx.partition import read_parts
-    from ..onnxruntime.racing import graph_of
+    from ...exporting.provider_library import export_provider
+    from ...network.read.onnx.partition import read_parts
+    from ...onnxruntime.racing import graph_of
 
     found: dict[int, list[NetworkPart]] = {}
     library = export_provider(None, folder / "graphs.so")
@@ -95,9 +95,9 @@ def _enumerate(names: Sequence[str]) -> str:
 
 def _compile(module: tvm.IRModule, name: str, arguments: argparse.Namespace, progress: Progress) -> list[NetworkPart]:
     """Return the networks of a module, at most one a target."""
-    from ..network.compile import export_part
-    from ..network.passes import use_kernels
-    from ..tuning.records import records_of
+    from ...network.compile import export_part
+    from ...network.passes import use_kernels
+    from ...tuning.records import records_of
 
     records = records_of(arguments.records)
     networks: dict[str, NetworkPart] = {}

@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import InputError, SourceError, TvmconvError, VerificationError, check_extra, last_line
-from ..family import Extent
-from ..frontends.shapes import Bucket
+from ...errors import InputError, SourceError, TvmconvError, VerificationError, check_extra, last_line
+from ...family import Extent
+from ...frontends.shapes import Bucket
 
 if TYPE_CHECKING:
     import tvm
 
-    from ..runtime.networks.tensors import Array
+    from ...runtime.networks.tensors import Array
 
 FILES = (".onnx", ".pt2")
 
@@ -76,8 +76,8 @@ class _OnnxModel:
     by = "onnxruntime"
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        from ..network.read.onnx.compare import as_it_came
-        from ..network.read.onnx.reader import as_relax, fix_shapes
+        from ...network.read.onnx.compare import as_it_came
+        from ...network.read.onnx.reader import as_relax, fix_shapes
 
         free = _free_shapes(arguments)
         fixed = {name: shape for name, shape in arguments.shape if name not in free and "" not in free}
@@ -95,7 +95,7 @@ class _OnnxModel:
         VerificationError
             If what a quantizer gives is not what onnxruntime computes of what comes before it.
         """
-        from ..network.read.onnx.compare import answers, is_quantized
+        from ...network.read.onnx.compare import answers, is_quantized
 
         if is_quantized(self._model.graph):
             with suppress(InputError):  # compared as a whole then
@@ -103,10 +103,10 @@ class _OnnxModel:
         return answers(self._model, arrays, self._came)
 
     def _quantized_answers(self, arrays: Mapping[str, Array]) -> list[Array]:
-        from ..network.compile import build
-        from ..network.read.onnx.compare_quantized import find_wrong_quantizers, with_quantized
-        from ..network.read.onnx.reader import as_relax
-        from ..runtime.networks.network import load_network
+        from ...network.compile import build
+        from ...network.read.onnx.compare_quantized import find_wrong_quantizers, with_quantized
+        from ...network.read.onnx.reader import as_relax
+        from ...runtime.networks.network import load_network
 
         model = with_quantized(self._model, {name: each.shape for name, each in arrays.items()})
         with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
@@ -136,9 +136,9 @@ def _free_shapes(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]
     }
     if not given:
         return {}
-    from ..frontends.onnx.graph import declared_inputs
-    from ..network.read.onnx.free import free_dims
-    from ..network.read.onnx.reader import load_file
+    from ...frontends.onnx.graph import declared_inputs
+    from ...network.read.onnx.free import free_dims
+    from ...network.read.onnx.reader import load_file
 
     return free_dims(declared_inputs(load_file(arguments.model).graph), given, arguments.model)
 
@@ -150,8 +150,8 @@ class _SavedProgram:
         check_extra("torch", "torch")
         if sys.modules.get("torch", self) is None:  # kept from being imported by a command that was called in a process
             del sys.modules["torch"]
-        from ..frontends.torch.reader import load_program
-        from ..network.read.torch.reader import read_torch
+        from ...frontends.torch.reader import load_program
+        from ...network.read.torch.reader import read_torch
 
         self._program = load_program(arguments.model)
         self.module = read_torch(self._program)
@@ -162,7 +162,7 @@ class _SavedProgram:
         import torch
         from torch.utils import _pytree as pytree
 
-        from ..network.read.torch.compare_quantized import is_quantized
+        from ...network.read.torch.compare_quantized import is_quantized
 
         tensors = [
             torch.from_numpy(each.view("int16")).view(torch.bfloat16)
@@ -187,10 +187,10 @@ class _SavedProgram:
         return [(each.float() if each.dtype == torch.bfloat16 else each).numpy() for each in leaves]
 
     def _quantized_answers(self, arrays: Mapping[str, Array], tensors: list[Any]) -> list[Array]:
-        from ..network.compile import build
-        from ..network.read.torch.compare_quantized import find_wrong_quantizers, with_quantized
-        from ..network.read.torch.reader import read_decomposed
-        from ..runtime.networks.network import load_network
+        from ...network.compile import build
+        from ...network.read.torch.compare_quantized import find_wrong_quantizers, with_quantized
+        from ...network.read.torch.reader import read_decomposed
+        from ...runtime.networks.network import load_network
 
         with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
             path = Path(folder) / "network.so"

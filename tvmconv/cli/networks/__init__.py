@@ -1,0 +1,1 @@
+"""Models that commands make networks of."""
