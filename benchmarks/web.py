@@ -149,7 +149,8 @@ def _race(folder: Path, name: str, seconds: float, threads: int, clock: str) -> 
             if error := answers[library][-1].get("error"):
                 raise VerificationError(f"{name} by {library}: {error}")
     ours, theirs = (np.array(answers[library][0]["output"]) for library in LIBRARIES)
-    if not np.linalg.norm(ours - theirs) <= 1e-2 * np.linalg.norm(theirs) + 1e-5:  # of a map of shares, all may be 0
+    # Of the detector's shares all may be nearly 0, for which onnxruntime has 0: they then differ by some 2e-11.
+    if not np.linalg.norm(ours - theirs) <= 1e-3 * np.linalg.norm(theirs) + 1e-9:
         raise VerificationError(f"{name}: the answers differ")
     row, least = [], {}
     for library, found in answers.items():
