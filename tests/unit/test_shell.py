@@ -35,7 +35,7 @@ def test_bash_completes_commands_options_and_files(tmp_path: Path, capsys: pytes
         done = subprocess.run(["bash", "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.split()
 
-    assert set(completed("tvmconv", "com")) == {"compile"}
+    assert set(completed("tvmconv", "compi")) == {"compile"}
     assert set(completed("tvmconv", "compile", "--mem")) == {"--memory"}
     assert "model.onnx" in completed("tvmconv", "compile", "mod")
 
