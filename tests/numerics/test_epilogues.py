@@ -45,17 +45,16 @@ PROBLEMS = {
 }
 
 
-def test_every_algorithm_applies_epilogues(try_kernels: Callable[[Sequence[Case]], None]) -> None:
-    target = Target.parse("host")
+@pytest.mark.parametrize("signature", PROBLEMS)
+def test_every_algorithm_applies_epilogues(try_kernels: Callable[[Sequence[Case]], None], signature: str) -> None:
+    target, plain, epilogues = Target.parse("host"), parse_signature(signature), PROBLEMS[signature]
     cases = []
-    for signature, epilogues in PROBLEMS.items():
-        plain = parse_signature(signature)
-        for number, algorithm in enumerate(algorithms.applicable(plain, target)):
-            problem = plain.with_(epilogue=epilogues[number % len(epilogues)])
-            ways = [(Choice(algorithm.name), False)]
-            if algorithm.define_prepacked(problem, target) is not None:
-                ways.append((Choice(algorithm.name), True))
-            cases.append(Case(problem, target, number, tuple(ways)))
+    for number, algorithm in enumerate(algorithms.applicable(plain, target)):
+        problem = plain.with_(epilogue=epilogues[number % len(epilogues)])
+        ways = [(Choice(algorithm.name), False)]
+        if algorithm.define_prepacked(problem, target) is not None:
+            ways.append((Choice(algorithm.name), True))
+        cases.append(Case(problem, target, number, tuple(ways)))
     try_kernels(cases)
 
 
