@@ -9,7 +9,7 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE
-from tvmconv.algorithms.cpu.kn2row import vector_counts, widths
+from tvmconv.algorithms.cpu.kn2row import CUT_ROWS, vector_counts, widths
 from tvmconv.algorithms.cpu.model.tasks import TASKS
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
@@ -77,3 +77,5 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     if window.vnni_factor == 2:
         import_dot(sch, task, window, lanes, target)
     steps.offer_axis(sch, "channels", block)
+    if rows:  # each tap's first and last tile of a piece have pixels of others: some row of them
+        steps.offer_axis(sch, CUT_ROWS, rows[0], again=-(-tiles[0] // window.axes[-1].outputs))

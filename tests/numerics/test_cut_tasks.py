@@ -12,6 +12,9 @@ import pytest
 from toys import compile_bundle
 
 import tvmconv
+from tvmconv import fills
+from tvmconv.lowering.compiler import Choice
+from tvmconv.lowering.cpu.rewrites import cuts
 from tvmconv.lowering.cpu.rewrites.cuts import CutAxis
 from tvmconv.signature import parse_signature
 from tvmconv.support.toolchain import run_compiler
@@ -25,6 +28,12 @@ SIGNATURES = [
     "conv2d-n1-i512x7x7-o256x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "conv2d-n1-i256x21x21-o64x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
     "backprop2d-n1-i64x32x32-o3x64x64-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+]
+# By rows of outputs, of two and three axes; a stride, planes and groups.
+TAP_BY_TAP = [
+    "conv2d-n2-i24x9x13-o40x9x13-k3x3-s1x1-d4x5-p4x5_4x5-g1-NCX-OIX-f32-bias-relu",
+    "conv2d-n1-i16x17x20-o32x9x10-k3x3-s2x2-d6x7-p6x7_6x7-g2-NXC-XIO-bf16",
+    "conv3d-n1-i16x6x7x8-o16x6x7x8-k3x3x3-s1x1x1-d3x3x4-p3x3x4_3x3x4-g1-NXC-XIO-f32",
 ]
 
 
@@ -47,6 +56,19 @@ def test_bits_are_those_of_one_thread(tmp_path: Path) -> None:
                 assert np.array_equal(out, want), signature
 
 
+def test_taps_that_meet_few_rows_of_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuts, "LEAST_STORES", 64)
+    problems = [parse_signature(each) for each in TAP_BY_TAP]
+    bundle = compile_bundle(tmp_path / "bundle", problems, choice=Choice("kn2row"))
+    registries = [tvmconv.load(bundle, threads=threads) for threads in (1, 9, 33, 200)]
+    for problem in problems:
+        arrays, expected = fills.exact_case(problem)
+        for registry in registries:
+            out = np.full(problem.output_shape, np.nan, expected.dtype)
+            registry.lookup(problem)(**arrays.given(), out=out)
+            assert np.array_equal(out, expected), problem
+
+
 @pytest.fixture(scope="module")
 def in_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int, CutAxis], int]:
     """Return the launcher's function, of tasks, threads and an axis."""
@@ -61,11 +83,11 @@ def in_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int, CutAxi
     run_compiler(("-shared", "-fPIC", "cut.c", "-o", "cut.so"), folder)
     library = ctypes.CDLL(str(folder / "cut.so"))
 
-    def cuts(tasks: int, threads: int, axis: CutAxis) -> int:
+    def ask(tasks: int, threads: int, axis: CutAxis) -> int:
         ctypes.c_int.in_dll(library, "threads").value = threads
         return int(library.cut_tasks(tasks, axis.pieces, axis.again, axis.enough))
 
-    return cuts
+    return ask
 
 
 def test_the_launcher_cuts_as_the_benchmark_counts(in_c: Callable[[int, int, CutAxis], int]) -> None:
@@ -73,8 +95,8 @@ def test_the_launcher_cuts_as_the_benchmark_counts(in_c: Callable[[int, int, Cut
         (1, 7, 8, 16, 131), (1, 8, 9, 16, 64), (2, 7, 49), (0, 3, 40), (4, 60, 9999)
     ):
         axis = CutAxis(pieces, again, enough)
-        cuts = in_c(tasks, threads, axis)
-        assert cuts == axis.cuts(tasks, threads)
-        assert 1 <= cuts <= pieces
-        assert cuts == 1 or tasks * cuts <= enough
-        assert threads > 8 or cuts == 1
+        count = in_c(tasks, threads, axis)
+        assert count == axis.cuts(tasks, threads)
+        assert 1 <= count <= pieces
+        assert count == 1 or tasks * count <= enough
+        assert threads > 8 or count == 1

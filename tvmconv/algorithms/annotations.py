@@ -29,6 +29,9 @@ The annotations of loops, and what answers them:
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/rewrites/tiles.py
     ==============  ======================================================  =====================
 
+A definition calls IN_PIECE(axis, first, last) where it stores what few pieces of a task need that is cut along that axis: those of the
+axis from `first` to `last`, both of which grow with the loops around. cuts.py answers it, too.
+
 Of functions, where the loops that it is about are known only when they are lowered:
 
     ==============  ======================================================  =====================
@@ -75,6 +78,7 @@ PREFETCH_PART = f"{PREFIX}prefetch_part"
 PREFETCH_TILES = f"{PREFIX}prefetch_tiles"
 APART = f"{PREFIX}apart"
 CUT = f"{PREFIX}cut"
+IN_PIECE = "tvmconv_in_piece"
 PACK = f"{PREFIX}pack"
 ROLE = f"{PREFIX}tile"
 CONFIGURE = f"{PREFIX}tiles"

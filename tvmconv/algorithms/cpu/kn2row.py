@@ -24,6 +24,7 @@ from ...checks import within_reach
 from ...problem import Problem
 from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
+from ..annotations import IN_PIECE
 from ..axes import axes_of
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
@@ -41,6 +42,8 @@ from .windows.filter import staged_filter
 from .windows.filter_pieces import is_large
 from .windows.tile import LEAST_GAIN, count_spills, pixel_stride, tile_cycles
 from .windows.window import Window, windows_of
+
+CUT_ROWS = "rows"  # of outputs, along which tasks may be cut
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
@@ -213,8 +216,8 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
     phase = [0] * rank
     multiply = multiply_of(window.problem, window.vnni_factor)
 
-    def pixels(k: Sequence[Expr]) -> Expr:
-        return prod(reach_of(axis, tap)[1] for axis, tap in zip(axes, k, strict=True))
+    def pixels(k: Sequence[Expr], first: int = 0) -> Expr:
+        return prod(reach_of(axis, tap)[1] for axis, tap in zip(axes[first:], k[first:], strict=True))
 
     def products(n: Expr, g: Expr, *indices: Expr) -> Expr:
         k, pixel, o = indices[:rank], indices[-2], indices[-1]
@@ -233,8 +236,12 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
     acc = te.compute(within_reach(shape, "the products of all taps"), products, name=stage_name(ACC, number))
 
     def met(*indices: Expr) -> Expr:
-        inside = indices[-2] < pixels(indices[2 : 2 + rank])
-        return tirx.if_then_else(inside, acc(*indices), tirx.const(0, "float32"))
+        k, pixel = indices[2 : 2 + rank], indices[-2]
+        needed = [pixel < pixels(k)]
+        if rank > 1:
+            row = reach_of(axes[0], k[0])[0] + pixel // tirx.max(1, pixels(k, 1))
+            needed.append(tirx.call_pure_extern("bool", IN_PIECE, CUT_ROWS, row, row))
+        return tirx.if_then_else(tirx.all(*needed), acc(*indices), tirx.const(0, "float32"))
 
     part = te.compute(shape, met, name=stage_name(PARTIAL, number))
     k = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(axes)]

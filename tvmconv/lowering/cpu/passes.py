@@ -196,7 +196,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
     ours("apart", keep_apart, ask.APART, after={"shuffles": "what all lanes read is a load outside of vectors"}),
-    ours("cuts", cut_tasks, ask.CUT, after={"apart": "it counts what is left of a task", "one-thread": "tasks are then known"}),
+    ours("cuts", cut_tasks, ask.CUT, ask.IN_PIECE, after={"apart": "it counts what is left of a task", "one-thread": "tasks are then known"}),
     ours("tasks", announce_tasks, after={"cuts": "a loop that is cut announces itself"}),
     Pass("check", _check, after={"cuts": "it is the last that answers an annotation of a loop"}),
 )  # fmt: skip

@@ -2,28 +2,29 @@
 
 A space asks for it (CUT) on serial loops of a task, by the name of an axis that they run along: loops of one name are cut at the
 same places, so that what one of them writes another finds. Each call asks the launcher into how many pieces (`CutAxis`); for
-a few threads that is one, and the task is as it was. What is not in such a loop is done by each piece again: an output is stored by one
-piece, so bits are the same for any number.
+a few threads that is one, and the task is as it was. What is not in such a loop, nor under a condition that a definition calls
+IN_PIECE, is done by each piece again: an output is stored by one piece, so bits are the same for any number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.ir import Call
 
-from ....algorithms.annotations import CUT
+from ....algorithms.annotations import CUT, IN_PIECE
 from ...common.rewrites import (
+    EXTERN,
     IMPORT,
     asks_for,
     find_all,
     map_nodes,
     refuse,
-    rewrite_loops,
     sequence,
     settle,
     substitute,
@@ -83,7 +84,7 @@ class CutAxis:
 def cut_tasks(body: Any) -> Any:
     """Return the statement with parallel loops whose tasks are cut where they ask for it."""
     cut = map_nodes(body, tirx.For, lambda loop: _divide(loop) if loop.kind == tirx.ForKind.PARALLEL else loop)
-    return rewrite_loops(cut, CUT, lambda loop: settle(loop, CUT))  # of a function of one thread
+    return _place_pieces(cut, {})  # of a function of one thread
 
 
 def announce_tasks(body: Any) -> Any:
@@ -102,7 +103,7 @@ def announce_tasks(body: Any) -> Any:
 def stores(statement: Any, shares: Mapping[str, float] | None = None, times: float = 1) -> float:
     """Return how many elements a statement stores, both branches of a condition included; loops without a fixed extent count once.
 
-    Of loops along the axes that `shares` names, that share of the iterations counts.
+    Of loops along the axes that `shares` names, and of what pieces of them need, that share counts.
     """
     if isinstance(statement, tirx.For):
         extent = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
@@ -113,8 +114,9 @@ def stores(statement: Any, shares: Mapping[str, float] | None = None, times: flo
     if isinstance(statement, tirx.SeqStmt):
         return sum(stores(each, shares, times) for each in statement.seq)
     if isinstance(statement, tirx.IfThenElse):
-        branches = (statement.then_case, statement.else_case)
-        return sum(stores(each, shares, times) for each in branches if each is not None)
+        needed = times * prod((shares or {}).get(_axis_of(each), 1) for each in _calls(statement.condition))
+        otherwise = stores(statement.else_case, shares, times) if statement.else_case is not None else 0
+        return stores(statement.then_case, shares, needed) + otherwise
     return stores(statement.body, shares, times) if hasattr(statement, "body") else 0
 
 
@@ -139,8 +141,18 @@ def axes_of(task: Any) -> dict[str, CutAxis]:
     return dict(sorted(found.items(), key=lambda each: each[1].again / each[1].pieces))
 
 
-def _axis_of(loop: Any) -> str:
-    return str(loop.annotations[CUT].split()[0])
+def is_in_piece(condition: Any) -> bool:
+    """Return whether a condition is a call of IN_PIECE."""
+    return isinstance(condition, Call) and condition.op.same_as(EXTERN) and condition.args[0].value == IN_PIECE
+
+
+def _calls(condition: Any) -> list[Any]:
+    return [call for call in find_all(condition, Call) if is_in_piece(call)]
+
+
+def _axis_of(asking: Any) -> str:
+    """Return the axis of a loop, or of a call of IN_PIECE."""
+    return str(asking.annotations[CUT].split()[0] if isinstance(asking, tirx.For) else asking.args[1].value)
 
 
 def _divide(task: Any) -> Any:
@@ -178,8 +190,8 @@ def _rename_repeated(statement: Any) -> Any:
     return tirx.transform.ConvertSSA()(module)["branches"].body
 
 
-def _place_pieces(task: Any, places: dict[str, tuple[int, Any, Any]]) -> Any:
-    """Return a loop over tasks whose loops do what lies between two of the `pieces` of their axis, and ask no more.
+def _place_pieces(body: Any, places: dict[str, tuple[int, Any, Any]]) -> Any:
+    """Return a statement whose loops do what lies between two of the `pieces` of their axis, and ask no more.
 
     They keep their extents, which LLVM unrolls: one whose iterations were counted at run time took a Winograd kernel 5 % longer on a Zen 3.
     """
@@ -196,4 +208,12 @@ def _place_pieces(task: Any, places: dict[str, tuple[int, Any, Any]]) -> Any:
         body = tirx.IfThenElse(inside, loop.body, None)
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=left)
 
-    return map_nodes(task, tirx.For, piece)
+    def needed(call: Any) -> Any:
+        if not is_in_piece(call):
+            return call
+        if _axis_of(call) not in places:
+            return tirx.const(True, "bool")
+        _, first, end = places[_axis_of(call)]
+        return tirx.And(first <= call.args[3], call.args[2] < end)
+
+    return map_nodes(map_nodes(body, tirx.For, piece), Call, needed)

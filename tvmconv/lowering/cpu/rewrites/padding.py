@@ -29,6 +29,7 @@ from tvm.ir import Call
 from ....algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE, UNREAD
 from ....algorithms.pairs import dot_of, multiply_pairs
 from ...common.rewrites import IF_THEN_ELSE, asks_for, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
+from .cuts import is_in_piece
 
 
 def skip_padding(body: Any) -> Any:
@@ -154,17 +155,21 @@ def _in_some(condition: Any, loop: Any) -> Any:
 
     Of a single column, both bounds are one equality.
     """
+    variable, ends = loop.loop_var, (loop.min, loop.min + loop.extent - 1)
+    if is_in_piece(condition):
+        name, axis, *iterations = condition.args
+        reached = (substitute(each, {variable: end}) for each, end in zip(iterations, ends, strict=True))
+        return tirx.call_pure_extern("bool", name, axis, *reached)
     if isinstance(condition, tirx.LT | tirx.LE | tirx.EQ):
         slack = condition.b - condition.a
     elif isinstance(condition, tirx.GT | tirx.GE):
         slack = condition.a - condition.b
     else:
         refuse(loop, SOME_INSIDE, f"{condition} is no bound")
-    variable, analyzer = loop.loop_var, sym.Analyzer()
+    analyzer = sym.Analyzer()
     growth = analyzer.simplify(substitute(slack, {variable: variable + 1}) - slack)
     if not isinstance(growth, tirx.IntImm):
         refuse(loop, SOME_INSIDE, f"{condition} does not grow or shrink steadily")
-    ends = loop.min, loop.min + loop.extent - 1
     least, most = ends if int(growth) > 0 else ends[::-1]
     if isinstance(condition, tirx.EQ):
         return tirx.all(substitute(slack, {variable: least}) <= 0, substitute(slack, {variable: most}) >= 0)
