@@ -14,6 +14,7 @@ from .errors import InputError, InvalidProblemError
 LARGEST = 2**31 - 1
 # Choices of a network's memory.
 MEMORIES = ("default", "small")
+FILES = ("default", "small")
 
 
 def integer(name: str, value: object, least: int) -> int:
@@ -112,3 +113,9 @@ def check_memory(memory: str) -> None:
     """Raise InputError if `memory` is not one of MEMORIES."""
     if memory not in MEMORIES:
         raise InputError(f"memory is {memory!r}; allowed: {', '.join(MEMORIES)}")
+
+
+def check_file(file: str) -> None:
+    """Raise InputError if `file` is not one of FILES."""
+    if file not in FILES:
+        raise InputError(f"file is {file!r}; allowed: {', '.join(FILES)}")

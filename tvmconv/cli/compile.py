@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..checks import MEMORIES
+from ..checks import FILES, MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
 from ..family import Extent
 from ..support.timing import stage
@@ -109,6 +109,13 @@ def add_parser(subparsers: Subparsers) -> None:
         " (default: %(default)s)",
     )
     parser.add_argument(
+        "--file",
+        choices=FILES,
+        default="default",
+        help="small: filters that packing enlarges are stored as the model has them, and packed when the library is loaded, by each process"
+        " for itself (default: %(default)s)",
+    )
+    parser.add_argument(
         "--require-comparison",
         action="store_true",
         help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, or PyTorch's; with"
@@ -149,6 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
             math=arguments.math,
             progress=progress,
             memory=arguments.memory,
+            file=arguments.file,
             trials=arguments.trials,
             seconds=arguments.seconds,
         )
@@ -171,10 +179,11 @@ def run(arguments: argparse.Namespace) -> int:
         bytes_ = read_file(Path(arguments.output)).footprint
         classes = {get(row.algorithm).numerical_class for row in rows if row.algorithm}
         is_enlarged = "transform" in classes or bool(rewrites(module))
+        late = f", {bytes_.prepared / 1e6:.1f} of filters that each process packs" if bytes_.prepared else ""
         call = f", {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call"
         print(
             f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights"
-            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''}{call if bytes_.peak else ''}",
+            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''}{late}{call if bytes_.peak else ''}",
             file=sys.stderr,
         )
     if arguments.json:

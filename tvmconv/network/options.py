@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..algorithms.table import check_math
-from ..checks import check_memory
+from ..checks import check_file, check_memory
 from ..errors import TargetError, TvmconvError
 from ..support.progress import Progress
 from ..targets.target import CpuTarget, Target
@@ -36,6 +36,9 @@ class Options:
         that they save the most time with for each byte, as long as that costs at most 2 % of the kernels' time by estimate.
         ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that have more numbers than those that they
         are of. Filters are as many bytes as the model's, but for whole register tiles.
+    file
+        ``"default"``: the file has filters as kernels read them, and processes share their memory. ``"small"``: it has those that are larger
+        so as the model has them, and they are packed when the network is loaded, by each process.
     trials, seconds
         As for :func:`tvmconv.building.builder.build`: kernels are tuned first.
 
@@ -44,7 +47,7 @@ class Options:
     TargetError
         If `target` is unknown, or no CPU.
     TvmconvError
-        If `layout`, `math` or `memory` is none.
+        If `layout`, `math`, `memory` or `file` is none.
     """
 
     target: str = "host"
@@ -53,6 +56,7 @@ class Options:
     math: str = "default"
     progress: Progress | None = None
     memory: str = "default"
+    file: str = "default"
     trials: int = 0
     seconds: float | None = None
 
@@ -62,6 +66,7 @@ class Options:
             raise TvmconvError(f"layout is {self.layout!r}; allowed: {', '.join(LAYOUTS)}")
         check_math(self.math)
         check_memory(self.memory)
+        check_file(self.file)
         if not isinstance(Target.parse(self.target), CpuTarget):
             raise TargetError(f"target is {self.target!r}; networks are compiled for CPUs alone")
 

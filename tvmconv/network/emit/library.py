@@ -230,8 +230,9 @@ def _measures(plan: NetworkPlan) -> dict[str, Any]:
     sizes = [sum(array.size for array in each.arguments) for each in plan.steps]
     steps = [{"function": each.function, "bytes": size} for each, size in zip(plan.steps, sizes, strict=True)]
     ends = sum(each.size for each in (*plan.inputs, *plan.outputs))
-    peak = sum(each.size for each in plan.weights) + plan.arena_bytes + ends
-    return {"steps": steps, "arena_bytes": plan.arena_bytes, "peak_bytes": peak}
+    peak = sum(each.size for each in plan.weights) + plan.prepared_bytes + plan.arena_bytes + ends
+    prepared = {"prepared_bytes": plan.prepared_bytes} if plan.prepared else {}
+    return {"steps": steps, "arena_bytes": plan.arena_bytes, "peak_bytes": peak, **prepared}
 
 
 def _table(plan: NetworkPlan, identity: str) -> str:
@@ -256,8 +257,10 @@ def _table(plan: NetworkPlan, identity: str) -> str:
     lines.append(f"static const uint64_t bytes[] = {{{sizes or 0}}};")
     lines += free.lines() if free else []
     counts = f"{len(plan.steps)}, {len(plan.inputs)}, {len(plan.outputs)}"
+    prepared = f"{plan.prepared}, {sum(len(step.given) for step in plan.steps[: plan.prepared])}, {plan.prepared_bytes}"
     lines.append(
-        f'const Plan tvmconv_plan = {{steps, {counts}, bytes, {plan.arena_bytes}, "{identity}", {"&extents" if free else "NULL"}}};'
+        f"const Plan tvmconv_plan = {{steps, {counts}, bytes, {plan.arena_bytes}, {prepared},"
+        f' "{identity}", {"&extents" if free else "NULL"}}};'
     )
     return "\n".join((*lines, ""))
 

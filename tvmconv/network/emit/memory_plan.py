@@ -37,6 +37,11 @@ class Region(IntEnum):
     WEIGHTS = 2
     ARENA = 3
     NUMBER = 4
+    PREPARED = 5
+
+
+# Regions that no call changes.
+KEPT = (Region.WEIGHTS, Region.PREPARED)
 
 
 @dataclass(eq=False)
@@ -46,7 +51,7 @@ class Storage:
     Attributes
     ----------
     region, number, offset
-        Where they are: the number of an input or output, or the offset in the weights or the arena.
+        Where they are: the number of an input or output, or the offset in the weights, the arena, or what is prepared.
     size
         How many they are; where extents are free an expression of these.
     array
@@ -114,6 +119,8 @@ class NetworkPlan:
     ----------
     steps
         In order.
+    prepared, prepared_bytes
+        How many of the steps, the first ones, are of weights alone: they run when the network is loaded, and what they write is kept.
     inputs, outputs
         Their arrays.
     weights
@@ -127,6 +134,8 @@ class NetworkPlan:
     """
 
     steps: list[PlanStep] = field(default_factory=list)
+    prepared: int = 0
+    prepared_bytes: int = 0
     inputs: list[Array] = field(default_factory=list)
     outputs: list[Array] = field(default_factory=list)
     weights: list[Storage] = field(default_factory=list)
@@ -137,9 +146,12 @@ class NetworkPlan:
     @property
     def is_free(self) -> bool:
         """Return whether extents are free."""
-        ends = (*self.inputs, *self.outputs)
-        arrays = (*ends, *(each for step in self.steps for each in step.arguments))
-        return any(not isinstance(size, int) for each in arrays for size in each.shape)
+        arrays = (*self.inputs, *self.outputs, *(each for step in self.steps for each in step.arguments))
+        return not all(map(_is_fixed, arrays))
+
+
+def _is_fixed(array: Array) -> bool:
+    return all(isinstance(size, int) for size in array.shape)
 
 
 def _bytes(shape: Dims, dtype: str) -> Any:
@@ -169,6 +181,7 @@ def plan(functions: Mapping[str, relax.Function], name: str, workspaces: Mapping
     planner = _Planner(functions)
     planner.place_outputs(planner.walk(functions[name], planner.inputs_of(functions[name])))
     planner.place_weights()
+    planner.place_prepared()
     planner.place_arena(workspaces)
     return planner.plan
 
@@ -179,6 +192,7 @@ class _Planner:
         self.plan = NetworkPlan()
         self._values: dict[Any, Any] = {}
         self._weights: dict[bytes, Storage] = {}
+        self._prepared: dict[tuple[str, tuple[Storage, ...]], PlanStep] = {}
         # What the steps of this branch write, or of none.
         self._written: set[Storage] = set()
 
@@ -238,9 +252,21 @@ class _Planner:
         return Array(base.storage, base.offset, shape, dtype)
 
     def _call(self, call: relax.Call) -> Any:
-        arguments = [self._array(each) for each in call.args[1].fields]
+        name, arguments = call.args[0].name_hint, [self._array(each) for each in call.args[1].fields]
         made = self._made(call)
-        self.plan.steps.append(PlanStep(call.args[0].name_hint, (*arguments, *made)))
+        if arguments and all(each.storage.region in KEPT for each in arguments) and all(map(_is_fixed, made)):
+            return self._prepare(name, arguments, made, call)
+        self.plan.steps.append(PlanStep(name, (*arguments, *made)))
+        return tuple(made) if _gives_several(call) else made[0]
+
+    def _prepare(self, name: str, arguments: list[Array], made: list[Array], call: relax.Call) -> Any:
+        """Note a step of weights alone, once for each of these; return what it computes."""
+        for each in made:
+            each.storage.region = Region.PREPARED
+            self._written.discard(each.storage)
+        key = (name, tuple(each.storage for each in arguments))
+        step = self._prepared.setdefault(key, PlanStep(name, (*arguments, *made)))
+        made = list(step.arguments[len(arguments) :])
         return tuple(made) if _gives_several(call) else made[0]
 
     def _choose(self, call: relax.Call, names: Sequence[str], arguments: Sequence[Sequence[Any]]) -> Any:
@@ -311,6 +337,16 @@ class _Planner:
         for storage in self._weights.values():
             storage.offset, offset = offset, whole_lines(offset + storage.size)
             self.plan.weights.append(storage)
+
+    def place_prepared(self) -> None:
+        """Put the steps of weights alone before the others, and what they write one behind the other."""
+        steps = list(self._prepared.values())
+        offset = 0
+        for storage in dict.fromkeys(each.storage for step in steps for each in step.arguments):
+            if storage.region is Region.PREPARED:
+                storage.offset, offset = offset, whole_lines(offset + storage.size)
+        self.plan.prepared_bytes = offset
+        self.plan.steps, self.plan.prepared = [*steps, *self.plan.steps], len(steps)
 
     def place_arena(self, workspaces: Mapping[str, int]) -> None:
         """Give what steps write their places in the arena."""

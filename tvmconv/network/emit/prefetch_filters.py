@@ -20,7 +20,7 @@ from ...lowering.cpu.rewrites.prefetching import L2, fetching, loops_down_to, pr
 from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
 from ..kernels.build import CODE, LOWERED
-from .memory_plan import Array, NetworkPlan, PlanStep, Region
+from .memory_plan import KEPT, Array, NetworkPlan, PlanStep
 
 # Smaller filters are not prefetched: what that spares is no more than what it takes.
 LEAST_BYTES = 100_000
@@ -36,7 +36,7 @@ def prefetch_next(
 ) -> tuple[list[PlanStep], dict[str, tirx.PrimFunc]]:
     """Return a plan's steps, and the functions that they call, of which kernels prefetch the next large filter where L3 does not keep all weights."""
     steps, called = list(plan.steps), dict(functions)
-    if target.keeps(sum(each.size for each in plan.weights)):
+    if target.keeps(sum(each.size for each in plan.weights) + plan.prepared_bytes):
         return steps, called
     coming: Array | None = None
     for number, step in reversed(list(enumerate(plan.steps))):
@@ -44,7 +44,7 @@ def prefetch_next(
             lines = min(coming.size, target.l3 // SHARE_OF_L3) // LINE_BYTES
             steps[number] = replace(step, following=Array(coming.storage, coming.offset, (lines, LINE_BYTES), "uint8"))
             coming = None
-        weights = [each for each in step.arguments if each.storage.region is Region.WEIGHTS]
+        weights = [each for each in step.arguments if each.storage.region in KEPT] if number >= plan.prepared else []
         coming = max((each for each in weights if each.size >= LEAST_BYTES), key=lambda each: each.size, default=coming)
     most: dict[str, int] = {}
     for step in steps:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,14 @@ class NetworkKernel:
     def packed_type(self) -> relax.TensorType:
         """Return the type of a packed filter."""
         return relax.TensorType(*self._packed)
+
+    @property
+    def growth(self) -> float:
+        """Return the bytes of a packed filter by those of a plain one."""
+        if self._pack is None:
+            return 1.0
+        plain, packed = (prod(map(int, each.shape)) * each.dtype.itemsize for each in self._pack.params)
+        return packed / plain
 
     @property
     def _packed(self) -> tuple[tuple[int, ...], str]:

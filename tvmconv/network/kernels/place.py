@@ -47,7 +47,9 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
     room = Room(0) if options.is_small else room_for(fixed, mod, weights)
     kernels = built([chain.problem for chain in fixed], room=room)
     free = build_families(families, options.target, "strict" if options.is_small else options.math, options.progress)
-    replacing = KernelReplacing(mod, kernels, built(products, prepacked=False), free)
+    replacing = KernelReplacing(
+        mod, kernels, built(products, prepacked=False), free, packs_late=options.file == "small"
+    )
     for variable, found in chains.items():
         with stage("pack"):
             replacing.replace(variable, found)

@@ -17,11 +17,14 @@ from ...runtime.arrays import KERNEL_TYPES
 from ...signature import format_signature
 from ..ir.free import dims_of, equal, product
 from ..ir.mutator import Rebinding
-from ..ir.problem_of import elements
-from .build import NetworkKernel
+from ..ir.problem_of import elements, plain_filter
+from .build import Array, NetworkKernel
 from .data_matmul import DataProduct
 from .families import FreeKernel
 from .fuse_epilogue import EpilogueChain, Followed
+
+# Times that a filter may grow by being packed where the file is to be small: as whole register tiles enlarge it.
+MOST_GROWTH = 1.05
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class ConvolutionRow:
 
 @mutator
 class KernelReplacing(Rebinding):
-    """Binds the outputs of chains to calls of their kernels."""
+    """Binds the outputs of chains to calls of their kernels; if it `packs_late`, filters that packing enlarges are packed by calls, too."""
 
     def __init__(
         self,
@@ -58,9 +61,10 @@ class KernelReplacing(Rebinding):
         kernels: Mapping[Problem, NetworkKernel],
         of_data: Mapping[Problem, NetworkKernel],
         free: Mapping[ProblemFamily, FreeKernel],
+        packs_late: bool = False,
     ) -> None:
         super().__init__(mod)
-        self._mod, self._kernels, self._of_data, self._free = mod, kernels, of_data, free
+        self._mod, self._kernels, self._of_data, self._free, self._packs_late = mod, kernels, of_data, free, packs_late
         self._chains: Mapping[Any, Followed] = {}
         self._filters: Mapping[Any, Any] = {}
         # By their problems, or families and pads, and names.
@@ -73,7 +77,7 @@ class KernelReplacing(Rebinding):
         self._chains = {output: chain for output, chain in chains.items() if self._kernel(chain)}
         # Here, not where they are used: TVM's visitors make RuntimeErrors of all errors.
         self._filters = {
-            output: self._kernel(chain).packed(chain.filter)  # type: ignore[union-attr]
+            output: self._given_filter(chain)
             for output, chain in self._chains.items()
             if isinstance(chain, EpilogueChain)
         }
@@ -103,14 +107,29 @@ class KernelReplacing(Rebinding):
         chain = self._chains.get(binding.var)
         if chain is None:
             return None
-        filter_ = self._packed(chain) if isinstance(chain, DataProduct) else relax.const(self._filters[binding.var])
-        output = self.builder_.emit(self._call(chain, filter_))
+        output = self.builder_.emit(self._call(chain, self._packed(chain)))
         self._outputs[binding.var] = output
         return _view(output, dims_of(binding.var.ty), str(binding.var.ty.dtype))
 
-    def _packed(self, chain: DataProduct) -> relax.Expr:
-        """Return the filter of a product of data as its kernel takes it."""
-        kernel, tensor = self._of_data[chain.problem], self._given(chain.filter, chain, "filter")
+    def _given_filter(self, chain: EpilogueChain) -> Array:
+        """Return a filter as its kernel takes it, or as the problem has it, to be packed by a call."""
+        kernel = self._kernel(chain)
+        assert kernel is not None
+        return plain_filter(chain.filter, chain.problem) if self._is_late(kernel) else kernel.packed(chain.filter)
+
+    def _is_late(self, kernel: NetworkKernel | FreeKernel | None) -> bool:
+        return self._packs_late and isinstance(kernel, NetworkKernel) and kernel.growth > MOST_GROWTH
+
+    def _packed(self, chain: Followed) -> relax.Expr:
+        """Return the filter of a chain as its kernel takes it."""
+        kernel = self._kernel(chain)
+        if isinstance(chain, DataProduct):
+            tensor = self._given(chain.filter, chain, "filter")
+        else:
+            tensor = relax.const(self._filters[chain.output])
+            if not self._is_late(kernel):
+                return tensor
+        assert isinstance(kernel, NetworkKernel)
         if kernel.pack is None:
             return tensor
         function = self._function((chain.problem, "tvmconv_pack"), kernel.pack)

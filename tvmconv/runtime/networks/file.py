@@ -62,14 +62,17 @@ class Footprint:
         The constants of the model, each once.
     weights
         What the file has of them: filters as their kernels read them.
+    prepared
+        Filters that each process packs when it loads the network.
     activations
         What each call that runs at the same time takes for arrays between kernels.
     peak
-        All that one call reads and writes: weights, activations, inputs and outputs.
+        All that one call reads and writes, and weights: those in the file and what is prepared, activations, inputs and outputs.
     """
 
     model: int
     weights: int
+    prepared: int
     activations: int
     peak: int
 
@@ -97,7 +100,8 @@ class NetworkFile:
     def footprint(self) -> Footprint:
         """Bytes that the network has."""
         told = self.description
-        return Footprint(told["model_bytes"], self.weight_bytes, told["arena_bytes"], told["peak_bytes"])
+        prepared = told.get("prepared_bytes", 0)
+        return Footprint(told["model_bytes"], self.weight_bytes, prepared, told["arena_bytes"], told["peak_bytes"])
 
 
 def library_path(path: str | os.PathLike[str]) -> Path:

@@ -33,6 +33,7 @@ typedef struct Instance {
 typedef struct {
   Instance* free;
   Weights weights;
+  unsigned char *prepared_space, *prepared; /* what the first steps make of them, in memory that begins anywhere */
   int32_t argument_count;
   uint64_t arena_limit; /* of what instances that no call uses keep; 0: none */
 } Network;
@@ -91,6 +92,7 @@ static Instance* new_instance(const Network* network) {
       const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
       DLTensor* tensor = &instance->tensors[at];
       if (argument->region == WEIGHTS) tensor->data = (void*)(network->weights.bytes + argument->offset);
+      if (argument->region == PREPARED) tensor->data = network->prepared + argument->offset;
       tensor->device.device_type = kDLCPU;
       tensor->ndim = argument->rank;
       tensor->dtype = argument->dtype;
@@ -176,9 +178,10 @@ static int is_true(const TVMFFIAny* condition) {
 
 /* Walks the plan; `seconds` takes how long each step took, below 0 of one that is passed over, NULL: nobody asks. */
 static int walk(const Instance* instance, double* seconds) {
-  const TVMFFIAny* arguments = instance->arguments;
+  const TVMFFIAny* arguments = instance->arguments + tvmconv_plan.prepared_arguments;
   int status = 0;
-  for (int32_t i = 0; status == 0 && i < tvmconv_plan.step_count; ++i) {
+  for (int32_t i = 0; seconds && i < tvmconv_plan.prepared_count; ++i) seconds[i] = -1;
+  for (int32_t i = tvmconv_plan.prepared_count; status == 0 && i < tvmconv_plan.step_count; ++i) {
     const Step* step = &tvmconv_plan.steps[i];
     TVMFFIAny result = {.type_index = kTVMFFINone};
     double begun = seconds ? now() : 0;
@@ -216,6 +219,37 @@ static int run(Network* network, double* seconds, const TVMFFIAny* extents, cons
   return status;
 }
 
+static void close_network(Network* network) {
+  for (Instance* each = network->free; each != NULL;) {
+    Instance* next = each->next;
+    free_instance(each);
+    each = next;
+  }
+  free(network->prepared_space);
+  unmap_weights(&network->weights);
+  free(network);
+}
+
+/* Runs the steps of weights alone, whose functions leave out what lies beyond an array; the instance is the first one's. */
+static int prepare(Network* network) {
+  if (tvmconv_plan.prepared_count == 0) return 0;
+  network->prepared_space = calloc(1, tvmconv_plan.prepared_bytes + HUGE_PAGE_BYTES); /* pages of zeros, which nobody writes before */
+  if (network->prepared_space == NULL) return no_memory();
+  const uintptr_t begin = (uintptr_t)network->prepared_space;
+  network->prepared = network->prepared_space + (HUGE_PAGE_BYTES - begin % HUGE_PAGE_BYTES);
+  advise_huge(network->prepared, tvmconv_plan.prepared_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+  Instance* instance = take(network);
+  if (instance == NULL) return no_memory();
+  int status = 0;
+  const TVMFFIAny* arguments = instance->arguments;
+  for (int32_t i = 0; status == 0 && i < tvmconv_plan.prepared_count; arguments += tvmconv_plan.steps[i++].count) {
+    TVMFFIAny result = {.type_index = kTVMFFINone};
+    status = tvmconv_plan.steps[i].function(NULL, arguments, tvmconv_plan.steps[i].count, &result);
+  }
+  give(network, instance);
+  return status;
+}
+
 /* -> the network's handle, a number. */
 EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)args, (void)num_args;
@@ -226,6 +260,10 @@ EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int
     free(network);
     return -1;
   }
+  if (prepare(network) != 0) {
+    close_network(network);
+    return -1;
+  }
   result->type_index = kTVMFFIInt;
   result->v_int64 = (int64_t)(uintptr_t)network;
   return 0;
@@ -234,14 +272,7 @@ EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int
 /* handle. No call of it may run, and none may come. */
 EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)num_args, (void)result;
-  Network* network = (Network*)(uintptr_t)args[0].v_int64;
-  for (Instance* each = network->free; each != NULL;) {
-    Instance* next = each->next;
-    free_instance(each);
-    each = next;
-  }
-  unmap_weights(&network->weights);
-  free(network);
+  close_network((Network*)(uintptr_t)args[0].v_int64);
   return 0;
 }
 

@@ -2,8 +2,9 @@
 #include <stdint.h>
 #include <tvm/ffi/c_api.h>
 
-/* Places of arrays of a step. WEIGHTS are in the file, ARENA in memory that one call at a time uses; NUMBER is no array. */
-enum { INPUT, OUTPUT, WEIGHTS, ARENA, NUMBER };
+/* Places of arrays of a step. WEIGHTS are in the file, ARENA in memory that one call at a time uses; NUMBER is no array; PREPARED
+ * is what the first steps make of weights. */
+enum { INPUT, OUTPUT, WEIGHTS, ARENA, NUMBER, PREPARED };
 
 typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
@@ -43,6 +44,8 @@ typedef struct {
   int32_t step_count, input_count, output_count;
   const uint64_t* bytes; /* of each input, then of each output */
   uint64_t arena_bytes;
+  int32_t prepared_count, prepared_arguments; /* steps that run once, the first ones, and the arguments of all of them */
+  uint64_t prepared_bytes;
   const char* identity; /* which the end of the library's file repeats */
   const Free* free;     /* NULL: all is fixed */
 } Plan;
