@@ -261,6 +261,20 @@ def test_what_is_no_scale_or_not_fixed_is_named(tmp_path: Path) -> None:
             read_onnx(source)
 
 
+def test_weights_in_f32_stay_so_between_quantizers(tmp_path: Path) -> None:
+    chains, rng = Chains(), np.random.default_rng(7)
+    scale, zero = chains.const(np.float32(0.02)), chains.const(np.int8(3))
+
+    def quantized(name: str) -> str:
+        return chains.node("DequantizeLinear", chains.node("QuantizeLinear", name, scale, zero), scale, zero)
+
+    filter_ = chains.const(rng.standard_normal((4, 3, 3, 3)).astype(np.float32))
+    bias = chains.const(rng.standard_normal(4).astype(np.float32))
+    chains.output(quantized(chains.node("Conv", quantized(chains.input([1, 3, 6, 6])), filter_, bias)))
+    rows = report(use_kernels(read_onnx(chains.save(tmp_path))))
+    assert [parse_signature(row.signature).dtype for row in rows] == ["f32"]
+
+
 def test_sums_that_may_pass_32_bits_are_refused_or_in_f32(tmp_path: Path) -> None:
     chains, zero = Chains(), np.int8(0)
     x, w = chains.input([1, 70_000], TensorProto.UINT8), chains.const(np.full((70_000, 1), 127, np.int8))

@@ -39,8 +39,10 @@ def open_session(
     """
     import onnxruntime
 
-    providers = None if options is not None else ["CPUExecutionProvider"]
+    own: dict[str, Any] = {}
     if options is None:
+        # Between quantizations of data it quantizes weights, too, which the model has in f32.
+        own = {"providers": ["CPUExecutionProvider"], "disabled_optimizers": ["WeightBiasQuantization"]}
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         # Of two quantizations, one after the other, it makes one of another scale.
@@ -50,4 +52,4 @@ def open_session(
             options.optimized_model_filepath = optimized
     if any(map(uses_external_data, model.graph.initializer)):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", ROOT)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, **own)
