@@ -101,6 +101,34 @@ def test_cores(name: str, in_c: ctypes.CDLL, tmp_path: Path) -> None:
     assert cores(allowed, tmp_path) == in_c.tvmconv_cores(str(tmp_path).encode(), flags, len(flags)) == expected
 
 
+# Name: lists of nodes, capacities, the processors allowed, threads; two processors of each core where it says so.
+TOPOLOGIES: dict[str, tuple[dict[int, str], list[int], list[int], int]] = {
+    "two sockets": ({0: "0-15,32-47", 1: "16-31,48-63"}, [], list(range(64)), 32),
+    "most of one socket": ({0: "0-15,32-47", 1: "16-31,48-63"}, [], list(range(4, 32)), 16),
+    "nodes of no processor are none": ({0: "0-23", 2: ""}, [], list(range(24)), 24),
+    "never fewer than eight": ({0: "0-5", 1: "6-11"}, [], list(range(12)), 8),
+    "up to eight": ({0: "0-3", 1: "4-7"}, [1024] * 4 + [512] * 4, list(range(8)), 8),
+    "strong cores and others": ({0: "0-23"}, [1024] * 10 + [512] * 14, list(range(24)), 10),
+    "the strongest that are allowed": ({0: "0-23"}, [1024] * 10 + [512] * 14, list(range(8, 24)), 8),
+    "others alone": ({}, [1024] * 4 + [512] * 12, list(range(4, 16)), 12),
+}
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_nodes_and_capacities(name: str, in_c: ctypes.CDLL, tmp_path: Path) -> None:
+    lists, capacities, allowed, expected = TOPOLOGIES[name]
+    system = tmp_path / "sys/devices/system"
+    files = {f"node/node{each}/cpulist": text for each, text in lists.items()}
+    files |= {f"cpu/cpu{each}/cpu_capacity": str(number) for each, number in enumerate(capacities)}
+    if lists:
+        files["node/has_cpu"] = ",".join(str(each) for each, text in lists.items() if text)
+    for path, text in files.items():
+        (system / path).parent.mkdir(parents=True, exist_ok=True)
+        (system / path).write_text(f"{text}\n")
+    flags = bytes(each in allowed for each in range(256))
+    assert cores(allowed, tmp_path) == in_c.tvmconv_cores(str(tmp_path).encode(), flags, len(flags)) == expected
+
+
 def test_no_such_folder(in_c: ctypes.CDLL, tmp_path: Path) -> None:
     assert quota(tmp_path / "none") is None
     assert in_c.tvmconv_quota(str(tmp_path / "none").encode()) == UNLIMITED

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _facts() -> dict[str, object]:
     from ..isa.machine import cpu_features, model_name
     from ..runtime.pages import setting
-    from ..runtime.processors import kernel_threads
+    from ..runtime.processors import kernel_threads, nodes
 
     return {
         "tvmconv": __version__,
@@ -54,6 +54,7 @@ def _facts() -> dict[str, object]:
         "cpu features": sorted(cpu_features()),
         "logical cpus": os.cpu_count(),
         "cpus this process may use": len(os.sched_getaffinity(0)),
+        "processors of each node of memory": [str(len(each)) for each in nodes().values()] or "not known",
         "threads of a kernel by default": kernel_threads(),
         "huge pages": setting(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),

@@ -28,25 +28,50 @@ def kernel_threads() -> int:
 
 
 def cores(allowed: Collection[int], root: Path = _ROOT) -> int:
-    """Return how many threads these processors are for: one each for up to eight, of more one of each core, but eight at least.
+    """Return how many threads these processors are for: one each for up to eight; of more one of each core, but eight at least.
+
+    Of cores that do not all do as much only the strongest count, and those of one node of memory: the one that has most.
 
     Parameters
     ----------
     allowed
         Numbers of the processors.
     root
-        Folder with ``sys/devices/system/cpu``; a processor of which that says nothing is a core.
+        Folder with ``sys/devices/system``; a processor of which that says nothing is a core.
     """
     if len(allowed) <= ALL_PROCESSORS:
         return len(allowed)
-    firsts = (min(_siblings(root, each).intersection(allowed), default=each) for each in allowed)
-    return max(ALL_PROCESSORS, len(set(firsts)))
+    capacities = {each: _capacity(root, each) for each in allowed}
+    strongest = max(capacities.values())
+    firsts = {
+        each
+        for each in allowed
+        if capacities[each] == strongest and each == min(_siblings(root, each).intersection(allowed), default=each)
+    }
+    counts = [len(each & firsts) for each in nodes(root).values()]
+    return max(ALL_PROCESSORS, max(counts, default=0) or len(firsts))
+
+
+def nodes(root: Path = _ROOT) -> dict[int, set[int]]:
+    """Return the processors of each node of memory that has some; none where the kernel knows no nodes."""
+    folder = root / "sys/devices/system/node"
+    return {each: _list(folder / f"node{each}/cpulist") for each in sorted(_list(folder / "has_cpu"))}
+
+
+def _capacity(root: Path, processor: int) -> int:
+    """Return how much a processor does at most, beside others; 0: the kernel does not say."""
+    text = "".join(_lines(root / f"sys/devices/system/cpu/cpu{processor}/cpu_capacity"))
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _siblings(root: Path, processor: int) -> set[int]:
-    """Return the processors of a processor's core, which a list as ``0,64`` or ``0-1`` names."""
-    ranges = ",".join(_lines(root / f"sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")).split(",")
-    ends = [each.strip().partition("-") for each in ranges if each.strip()]
+    """Return the processors of a processor's core."""
+    return _list(root / f"sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+
+
+def _list(path: Path) -> set[int]:
+    """Return the numbers of a list as ``0,64`` or ``0-1``."""
+    ends = [each.strip().partition("-") for each in ",".join(_lines(path)).split(",") if each.strip()]
     return {number for first, _, last in ends for number in range(int(first), int(last or first) + 1)}
 
 

@@ -9,27 +9,72 @@
 /* Room for a path, and for a line of /proc/self/mountinfo, which has several. */
 #define PATH 4096
 #define LINE (4 * PATH)
-/* Returns whether a processor is the first allowed one of its core; a list of siblings is "0,64" or "0-1". */
-static int is_first(const char* prefix, int processor, const char* allowed, int most) {
-  char path[PATH];
-  snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", prefix, processor);
+/* Marks the numbers of a list, "0,64" or "0-1", those below `most`; returns whether there is one. */
+static int read_list(const char* path, char* marked, int most) {
   FILE* file = fopen(path, "re");
-  int first = processor, from, to;
+  memset(marked, 0, most);
+  int from, to;
   for (int separator = ','; file != NULL && separator == ',' && fscanf(file, "%d", &from) == 1;) {
     to = from;
     if ((separator = fgetc(file)) == '-' && fscanf(file, "%d", &to) == 1) separator = fgetc(file);
-    for (int each = from; each <= to && each < most && each >= 0; each++)
-      if (allowed[each] && each < first) first = each;
+    for (int each = from; each <= to && each < most && each >= 0; each++) marked[each] = 1;
   }
   if (file != NULL) fclose(file);
-  return first == processor;
+  return file != NULL;
+}
+
+/* Returns whether a processor is the first allowed one of its core. */
+static int is_first(const char* prefix, int processor, const char* allowed, int most, char* marked) {
+  char path[PATH];
+  snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", prefix, processor);
+  read_list(path, marked, most);
+  for (int each = 0; each < processor; each++)
+    if (marked[each] && allowed[each]) return 0;
+  return 1;
+}
+
+/* What a processor does at most, beside others: less of efficient cores. 0: the kernel does not say. */
+static int capacity(const char* prefix, int processor) {
+  char path[PATH];
+  snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/cpu_capacity", prefix, processor);
+  FILE* file = fopen(path, "re");
+  int found = 0;
+  if (file == NULL) return 0;
+  if (fscanf(file, "%d", &found) != 1) found = 0;
+  fclose(file);
+  return found;
+}
+
+/* The most of some processors that one node of memory has; all where the kernel knows no nodes. */
+static int of_one_node(const char* prefix, const char* chosen, int most, char* marked, char* nodes) {
+  char path[PATH];
+  int all = 0, largest = 0;
+  for (int each = 0; each < most; each++) all += chosen[each];
+  snprintf(path, sizeof path, "%s/sys/devices/system/node/has_cpu", prefix);
+  if (!read_list(path, nodes, most)) return all;
+  for (int node = 0; node < most; node++) {
+    if (!nodes[node]) continue;
+    snprintf(path, sizeof path, "%s/sys/devices/system/node/node%d/cpulist", prefix, node);
+    read_list(path, marked, most);
+    int count = 0;
+    for (int each = 0; each < most; each++) count += marked[each] && chosen[each];
+    if (count > largest) largest = count;
+  }
+  return largest > 0 ? largest : all;
 }
 
 int tvmconv_cores(const char* prefix, const char* allowed, int most) {
-  int count = 0, cores = 0;
+  int count = 0, strongest = 0;
   for (int each = 0; each < most; each++) count += allowed[each] != 0;
-  if (count <= ALL_PROCESSORS) return count;
-  for (int each = 0; each < most; each++) cores += allowed[each] && is_first(prefix, each, allowed, most);
+  char* room = count <= ALL_PROCESSORS ? NULL : calloc(3, most);
+  if (room == NULL) return count;
+  char *chosen = room, *marked = room + most, *nodes = marked + most;
+  for (int each = 0; each < most; each++)
+    if (allowed[each] && capacity(prefix, each) > strongest) strongest = capacity(prefix, each);
+  for (int each = 0; each < most; each++)
+    chosen[each] = allowed[each] && capacity(prefix, each) == strongest && is_first(prefix, each, allowed, most, marked);
+  const int cores = of_one_node(prefix, chosen, most, marked, nodes);
+  free(room);
   return cores > ALL_PROCESSORS ? cores : ALL_PROCESSORS;
 }
 
