@@ -33,7 +33,7 @@ static int is_first(const char* prefix, int processor, const char* allowed, int 
   return 1;
 }
 
-/* What a processor does at most, beside others: less of efficient cores. 0: the kernel does not say. */
+/* Returns how much a processor does at most, beside others: less of efficient cores. 0: the kernel does not say. */
 static int capacity(const char* prefix, int processor) {
   char path[PATH];
   snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/cpu_capacity", prefix, processor);
@@ -45,7 +45,7 @@ static int capacity(const char* prefix, int processor) {
   return found;
 }
 
-/* The most of some processors that one node of memory has; all where the kernel knows no nodes. */
+/* Returns the most of some processors that one node of memory has; all where the kernel knows no nodes. */
 static int of_one_node(const char* prefix, const char* chosen, int most, char* marked, char* nodes) {
   char path[PATH];
   int all = 0, largest = 0;
