@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ..checks import FILES, MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
-from ..family import Extent
 from ..support.timing import stage
 from .networks.sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
@@ -140,6 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ..algorithms.table import get
         from ..exporting.web_exporter import export_web
         from ..network.compile import export, export_part, export_parts
+        from ..network.ir.extents import has_extents
         from ..network.passes import use_kernels
         from ..network.report import report, rewrites
         from ..runtime.networks.file import read_file
@@ -148,6 +148,11 @@ def run(arguments: argparse.Namespace) -> int:
     with stage("read"):
         source = read_source(arguments)
     module = source.module
+    if arguments.format == "web" and has_extents(module):
+        raise InputError(
+            "--format web is for fixed extents: give --shape numbers, or export the program without dynamic dimensions, or leave"
+            " --format web out"
+        )
     lacking = ""
     with progress_bar("compiling") as progress:
         module = use_kernels(
@@ -215,8 +220,6 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
     check_extra("compile", "tvm")
-    if arguments.format == "web" and any(isinstance(each, Extent) for _, shape in arguments.shape for each in shape):
-        raise InputError("--format web is for fixed extents: give --shape numbers, or leave --format web out")
     from ..network.lower import check_target
 
     platform = check_target(arguments.target).isa.platform
