@@ -270,10 +270,19 @@ def test_identities_that_are_none(asked: Path, tmp_path: Path, capfd: pytest.Cap
     assert "INVALID_ARGUMENT" not in capfd.readouterr().out
 
 
+def test_graphs_of_free_shapes_are_others(asked: Path, tmp_path: Path):
+    """Names of dimensions do not count."""
+    path, renamed = save(linears(), tmp_path), linears()
+    renamed.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    renamed.graph.output[0].type.tensor_type.ClearField("shape")
+    (tmp_path / "renamed").mkdir()
+    free = graph_of(path, asked)
+    assert free == graph_of(save(renamed, tmp_path / "renamed"), asked)
+    assert len({free, graph_of(path, asked, batch=1), graph_of(path, asked, batch=2)}) == 3
+
+
 def test_graphs_that_have_no_identity(asked: Path, tmp_path: Path):
-    """Of free shapes, and with graphs within, whose own are nobody's."""
-    with pytest.raises(InputError, match="tensors whose shapes are not known before it runs"):
-        graph_of(save(linears(), tmp_path), asked)
+    """With graphs within, whose own are nobody's."""
     branches = {
         f"{kind}_branch": helper.make_graph([helper.make_node(op, ["x"], [op])], op, [], [value(op, (2, 3))])
         for kind, op in (("then", "Relu"), ("else", "Neg"))

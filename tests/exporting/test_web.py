@@ -195,6 +195,18 @@ def test_formats_are_of_their_platforms(
     assert "--format web is for wasm32" in capsys.readouterr().err
 
 
+def test_free_extents_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is compiled: of an ONNX file, and of a program that has them."""
+    torch = pytest.importorskip("torch")
+    made = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", (1, 3, "h", "w"))], [value("y", None)])
+    free = {"input": {2: torch.export.Dim("h", min=2)}}
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(1, 3, 8, 8),), dynamic_shapes=free)
+    torch.export.save(program, tmp_path / "relu.pt2")
+    for source in ([save(made, tmp_path), "--shape", "1x3x?x?"], [str(tmp_path / "relu.pt2")]):
+        assert cli.main(["compile", *source, "--format", "web", "-o", str(tmp_path / "net")]) == 2
+        assert "--format web is for fixed extents" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16384, 3_000_000])
 def test_custom_sections_come_back(size: int) -> None:
     content = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()

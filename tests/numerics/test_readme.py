@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tvm_ffi.libinfo import find_include_path, find_libtvm_ffi
 
 import tvmconv
 from tests.near import assert_near
+from tvmconv.errors import TvmconvWarning
 from tvmconv.frontends import read_source
 
 ROOT = Path(__file__).parents[2]
@@ -41,17 +43,21 @@ def test_python(tmp_path: Path) -> None:
 
 
 def test_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README's model is whatever a user has, and so are its example and image."""
+    """The README's model is whatever a user has, and so are its example and images."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1))
     (code,) = blocks(ROOT / "README.md", "py")
-    left = {"model": model, "example": torch.rand(1, 3, 10, 10), "image": torch.rand(1, 3, 10, 10)}
+    left = {"model": model, "example": torch.rand(1, 3, 40, 40), "image": torch.rand(1, 3, 40, 40)}
+    left["other_image"] = torch.rand(1, 3, 33, 50)
     monkeypatch.chdir(tmp_path)
-    exec(code, left)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TvmconvWarning)  # of what PyTorch would compute
+        exec(code, left)
     assert (tmp_path / "model.bundle").exists()
     with torch.no_grad():
-        assert_near(left["output"], model(left["image"]), 27, layers=2)
+        for output, image in (("output", "image"), ("other", "other_image")):
+            assert_near(left[output], model(left[image]), 27, layers=2)
 
 
 def test_c(tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checks import FILES, MEMORIES
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
-from ..family import Extent
 from ..support.timing import stage
 from .networks.sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 FORMATS = ("plan", "c", "web")
 # Target of a format that has one, if none is named.
 _TARGETS = {"web": "wasm32"}
+# Sizes of the inputs of C's test, where extents are free.
+_SIZES = (64, 96)
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
@@ -138,6 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ..algorithms.table import get
         from ..exporting.web_exporter import export_web
         from ..network.compile import export, export_part, export_parts
+        from ..network.ir.extents import has_extents
         from ..network.passes import use_kernels
         from ..network.report import report, rewrites
         from ..runtime.networks.file import read_file
@@ -146,6 +148,11 @@ def run(arguments: argparse.Namespace) -> int:
     with stage("read"):
         source = read_source(arguments)
     module = source.module
+    if arguments.format == "web" and has_extents(module):
+        raise InputError(
+            "--format web is for fixed extents: give --shape numbers, or export the program without dynamic dimensions, or leave"
+            " --format web out"
+        )
     lacking = ""
     with progress_bar("compiling") as progress:
         module = use_kernels(
@@ -213,10 +220,6 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
     check_extra("compile", "tvm")
-    if arguments.format != "plan" and any(isinstance(each, Extent) for _, shape in arguments.shape for each in shape):
-        raise InputError(
-            f"--format {arguments.format} is for fixed extents: give --shape numbers, or leave --format {arguments.format} out"
-        )
     from ..network.lower import check_target
 
     platform = check_target(arguments.target).isa.platform
@@ -241,15 +244,19 @@ def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) 
     """Write the folder; its test is on random inputs, with the answers of the model's library. Return why it has none."""
     from ..exporting.network_exporter import export_network
     from ..network.lower import check_target
+    from ..runtime.networks.extents import FreeExtents
     from ..runtime.networks.tensors import random_arrays, tensors_of
 
-    arrays = random_arrays(tensors_of(part.description, "inputs"))
-    lacking = ""
+    inputs = tensors_of(part.description, "inputs")
+    free = FreeExtents(part.description, inputs)
+    examples, lacking = [], ""
     try:
-        examples = (list(arrays.values()), source.answers(arrays))
+        for size in _SIZES if free.extents else _SIZES[:1]:
+            arrays = random_arrays([replace(each, shape=free.typical(each, size)) for each in inputs])
+            examples.append((list(arrays.values()), source.answers(arrays)))
     except InputError as error:
         lacking = f"{arguments.output} was written without a test, so its answers are not compared with {source.by}'s: {error}"
-        examples = None
+        examples = []
     isa = check_target(arguments.target).isa
     export_network(part, isa, Path(arguments.model).name, arguments.output, arguments.name, examples)
     return lacking

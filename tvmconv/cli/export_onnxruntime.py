@@ -13,7 +13,8 @@ from ..errors import InputError, SourceError, TvmconvError, TvmconvWarning
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
 from ..support.files import check_file
-from .networks.provider import from_to, networks_of, of_session, with_shapes
+from .networks.provider import from_to, networks_of, with_shapes
+from .networks.sources import given_free
 from .output import progress_bar
 from .parsing import add_command, add_math, add_no_cache, add_records, positive
 from .sources import add_sources, problems_of, read_inputs, read_models
@@ -31,6 +32,7 @@ _UNCHECKED = "numbers decide the shapes of all outputs, or the outputs were empt
 EXAMPLE = """\
   tvmconv export-onnxruntime resnet50.onnx --output provider.so
   tvmconv export-onnxruntime detector.onnx --shape images=1x3x320x320 --target x86-64-v3 --target x86-64-v4 --output detector.so
+  tvmconv export-onnxruntime detector.onnx --shape images=?x3x?x? --output detector.so
   tvmconv export-onnxruntime detector.bundle --output detector.so
 """
 
@@ -46,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
-    add_sources(parser)
+    add_sources(parser, free=True)
     parser.add_argument("-o", "--output", required=True, metavar="FILE.so", help="the library to write")
     parser.add_argument(
         "--target",
@@ -75,8 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
         print(export_provider(bundles[0], arguments.output, targets=arguments.target))
         return 0
-    models = read_models(arguments, required=False)
-    sources = [each.source for each in models if each.is_model]
+    free = given_free(arguments)
+    # Of free extents there are networks alone.
+    models = [] if free else read_models(arguments, required=False)
+    sources = arguments.sources if free else [each.source for each in models if each.is_model]
     problems = problems_of(models)
     with tempfile.TemporaryDirectory() as temporary, progress_bar("compiling") as progress:
         folder = Path(temporary)
@@ -84,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         networks = networks_of(sources, arguments, folder, progress)
         if bundle is None and not networks:
             raise SourceError(
-                f"{', '.join(arguments.sources)}: no convolution, and no network, so there is nothing to export"
+                f"{', '.join(arguments.sources)}: {'' if free else 'no convolution, and '}no network, so there is nothing to export"
             )
         library = export_provider(bundle, folder / "raced.so", networks=networks)
         claims = CLAIMS if bundle else ("nothing", NETWORK)
@@ -130,9 +134,10 @@ def _races(
     inputs = read_inputs(arguments.inputs)
     races: list[RaceResult] = []
     useless: set[int] = set()
-    for model, bucket, name in with_shapes(models, arguments):
+    for shaped in with_shapes(models, arguments):
+        model, name = shaped.model, shaped.name
         try:
-            given = {"inputs": inputs, "claims": claims, **of_session(bucket)}
+            given = {"inputs": inputs, "claims": claims, "sizes": shaped.sizes, **shaped.of_session}
             found, alone = race_parts(model, library, race(model, library, **given), **given)
         except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
             print(f"{name}: not timed, so all is claimed that the library has: {error}", file=sys.stderr)

@@ -8,11 +8,12 @@ from math import prod
 from pathlib import Path
 
 from ..dtypes import ROWS
-from ..family import ProblemFamily
+from ..family import Extent, ProblemFamily
 from ..problem import Problem
 from ..runtime.networks.tensors import Tensor, tensors_of
 from ..version import __version__
 from .names import tensor_name
+from .network_header import extents_in, multiple_text, shape_text
 from .network_part import NetworkPart
 from .plan import Function, Plan
 
@@ -35,9 +36,9 @@ _NETWORK_TYPES = {
     "bfloat16": "::std::uint16_t",
 }
 _BUNDLE_ERROR = "tvmconv_name_error_string(status)"
-_NETWORK_ERROR = (
-    """status == tvmconv_name_ERROR_NETWORK ? tvmconv_name_error_text() : tvmconv_name_error_string(status)"""
-)
+_NETWORK_ERROR = "STATUS ? tvmconv_name_error_text() : tvmconv_name_error_string(status)"
+_FAILED = "status == tvmconv_name_ERROR_NETWORK"
+_REFUSED = f"{_FAILED} || status == tvmconv_name_ERROR_EXTENTS"
 _WORKSPACE = "buffer* workspace = nullptr;  // of this call alone, of at least ..._workspace_bytes(threads); null: the allocator's"
 _GIVE_WORKSPACE = """if (how.workspace != nullptr) {
     call.workspace = how.workspace->data();
@@ -68,18 +69,45 @@ class network {
     detail::check(tvmconv_name_open(&opened));
     network_.reset(opened);
   }
-  void run(const inputs& in, const outputs& out, const options& how = {}) const {
-    const void* const read[] = {READ};
-    void* const written[] = {WRITTEN};
-    detail::invoke(how, [&](const tvmconv_name_call* call) { return tvmconv_name_run_with(network_.get(), call, read, written); });
-  }
-
+RUN
  private:
   struct closing {
     void operator()(tvmconv_name_network* network) const noexcept { tvmconv_name_close(network); }
   };
   ::std::unique_ptr<tvmconv_name_network, closing> network_;
 };
+"""
+_RUN = """\
+  void run(const inputs& in, const outputs& out, const options& how = {}) const {
+    const void* const read[] = READ;
+    void* const written[] = WRITTEN;
+    detail::invoke(how, [&](const tvmconv_name_call* call) { return tvmconv_name_run_with(network_.get(), call, read, written); });
+  }
+"""
+# The same of a network with extents that calls give, and what tells sizes.
+_FREE_RUN = """\
+  void run(const extents& of, const inputs& in, const outputs& out, const options& how = {}) const {
+    const auto shapes = output_extents(of);
+    const ::std::int64_t given[] = GIVEN;
+    const void* const read[] = READ;
+    void* const written[] = WRITTEN;
+    detail::invoke(how, [&](const tvmconv_name_call* call) {
+      return tvmconv_name_run_with(network_.get(), call, given, read, written);
+    });
+  }
+  output_shapes output_extents(const extents& of) const {
+    const ::std::int64_t given[] = GIVEN;
+    ::std::int64_t found[tvmconv_name_OUTPUT_AXES + 1];
+    detail::check(tvmconv_name_output_extents(network_.get(), given, found));
+    return SHAPES;
+  }
+  // The bytes of a workspace.
+  ::std::size_t workspace_bytes(const extents& of) const {
+    const ::std::int64_t given[] = GIVEN;
+    const auto bytes = tvmconv_name_workspace_bytes(network_.get(), given);
+    if (bytes == 0) detail::check(tvmconv_name_ERROR_EXTENTS);
+    return bytes;
+  }
 """
 
 
@@ -95,21 +123,66 @@ def cpp_header(plan: Plan) -> str:
 
 def network_cpp_header(part: NetworkPart, name: str) -> str:
     """Return the text of ``NAME.hpp`` of a network's library."""
+    extents = extents_in(part)
     ends = {kind: tensors_of(part.description, kind) for kind in ("inputs", "outputs")}
-    members = {kind: _members(tensors) for kind, tensors in ends.items()}
-    parts = [_common(name, _NETWORK_ERROR, "", "")]
-    lists = {}
+    members = {kind: _members([each.name for each in tensors]) for kind, tensors in ends.items()}
+    filled = {}
+    if extents:
+        names = _members([each.name for each in extents])
+        sizes = {each.name: f"of.{member}" for each, member in zip(extents, names, strict=True)}
+        error, option, call = _REFUSED, _WORKSPACE, _GIVE_WORKSPACE
+        filled["GIVEN"] = _brace(sizes.values())
+        filled["SHAPES"], declared = _shapes(ends["outputs"], members["outputs"], extents)
+        rows = [
+            f"  ::std::int64_t {name};  // {each.low} to {each.high}{multiple_text(each)}"
+            for name, each in zip(names, extents, strict=True)
+        ]
+        structs = [_PRODUCT, _struct("extents", rows), _struct("output_shapes", declared)]
+    else:
+        sizes = {}
+        error, option, call = _FAILED, "", ""
+        structs = []
     for kind, variable, const in (("inputs", "in", "const "), ("outputs", "out", "")):
         lines, given = [], []
+        divided = extents if kind == "outputs" else ()
         for member, tensor in zip(members[kind], ends[kind], strict=True):
-            lines.append(f"  static constexpr ::std::size_t {member}_elements = {prod(tensor.shape)};")
-            lines.append(f"  span<{const}{_network_type(tensor.dtype)}> {member};  // {list(tensor.shape)}")
-            given.append(f'detail::at({variable}.{member}, {kind}::{member}_elements, "{member}")')
-        parts.append(f"\nstruct {kind} {{\n" + "".join(f"{line}\n" for line in lines) + "};\n")
-        lists[kind] = ", ".join(given or ["nullptr"])
-    text = _NETWORK.replace("tvmconv_name", name)
-    parts.append(text.replace("{READ}", f"{{{lists['inputs']}}}").replace("{WRITTEN}", f"{{{lists['outputs']}}}"))
+            elements = f"{kind}::{member}_elements"
+            if not extents:
+                lines.append(f"  static constexpr ::std::size_t {member}_elements = {prod(tensor.shape)};")
+            elif kind == "inputs":
+                factors = [sizes[size] if isinstance(size, str) else str(size) for size in tensor.shape]
+                elements = f"static_cast<::std::size_t>({' * '.join(factors) or 1})"
+            else:
+                elements = f"detail::product(shapes.{member}.data(), {len(tensor.shape)})"
+            lines.append(
+                f"  span<{const}{_network_type(tensor.dtype)}> {member};  // {shape_text(tensor.shape, divided)}"
+            )
+            given.append(f'detail::at({variable}.{member}, {elements}, "{member}")')
+        structs.append(_struct(kind, lines))
+        filled["READ" if kind == "inputs" else "WRITTEN"] = _brace(given or ["nullptr"])
+    run = re.sub("|".join(filled), lambda found: filled[found[0]], _FREE_RUN if extents else _RUN)
+    parts = [_common(name, _NETWORK_ERROR.replace("STATUS", error), option, call), *structs]
+    parts.append(_NETWORK.replace("RUN", run).replace("tvmconv_name", name))
     return "".join((*parts, _end(name)))
+
+
+def _shapes(outputs: Sequence[Tensor], members: Sequence[str], extents: Sequence[Extent]) -> tuple[str, list[str]]:
+    """Return the initializer of the shapes of outputs by numbers that are found one behind the other, and the members' declarations."""
+    places = iter(range(sum(len(each.shape) for each in outputs)))
+    made = _brace(_brace(f"found[{next(places)}]" for _ in each.shape) for each in outputs)
+    declared = [
+        f"  ::std::array<::std::int64_t, {len(each.shape)}> {member};  // {shape_text(each.shape, extents)}"
+        for member, each in zip(members, outputs, strict=True)
+    ]
+    return made, declared
+
+
+def _struct(name: str, lines: Sequence[str]) -> str:
+    return f"\nstruct {name} {{\n" + "".join(f"{line}\n" for line in lines) + "};\n"
+
+
+def _brace(items: Iterable[str]) -> str:
+    return f"{{{', '.join(items)}}}"
 
 
 def identifier(name: str) -> str:
@@ -219,12 +292,12 @@ def _spans(problem: Problem, name: str) -> dict[str, str]:
     return {each: f"span<{dtype.replace('NAME', name)}>" for each, dtype in types.items()}
 
 
-def _members(tensors: Sequence[Tensor]) -> list[str]:
-    """Return the names of tensors as members of a struct, no two alike."""
+def _members(names: Sequence[str]) -> list[str]:
+    """Return a model's names as members of a struct, no two alike."""
     members: list[str] = []
     taken: set[str] = set()
-    for number, each in enumerate(tensors):
-        member = identifier(tensor_name(each.name))
+    for number, each in enumerate(names):
+        member = identifier(tensor_name(each))
         while taken & {member, f"{member}_elements"}:
             member += f"_{number}"
         taken |= {member, f"{member}_elements"}

@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,8 @@ from ..accuracy import NETWORK_ERROR
 from ..checks import as_path
 from ..isa import Isa
 from ..runtime.bundle import check_name as check_path
+from ..runtime.networks.extents import FreeExtents
+from ..runtime.networks.tensors import tensors_of
 from ..support.toolchain import ffi_includes, prepare_object, run_compiler, run_tool
 from ..version import __version__
 from . import network_header
@@ -28,9 +29,12 @@ from .network_part import LACKING, NATIVE, PARALLEL, SHARED, NetworkPart
 from .packaging import network_packaging
 from .plan import packaging_of
 
+Examples = Sequence[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]
 _POOL = ("pool", "processors")
 # Functions that the header declares.
 _PUBLIC = ("open", "close", "run", "run_with", "supported", "error_string", "error_text", "inputs", "outputs")
+# The same of extents that calls give.
+_FREE = ("extents", "output_extents", "workspace_bytes")
 
 
 def export_network(
@@ -39,7 +43,7 @@ def export_network(
     model: str,
     path: str | os.PathLike[str],
     name: str | None = None,
-    examples: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] | None = None,
+    examples: Examples = (),
 ) -> Path:
     """Write a network as a library for C into the folder `path`: header, archive, shared library, and a test of them.
 
@@ -58,7 +62,8 @@ def export_network(
     name
         What the library, and all that it defines, is called; None: as the folder.
     examples
-        Arrays of the inputs, and another library's outputs for them, which the test compares; None: there is no test.
+        Arrays of the inputs, and another library's outputs for them, which the test compares: one of them, or one of each size where
+        extents are free; none: there is no test.
 
     Returns
     -------
@@ -91,7 +96,7 @@ def check_export(path: Path, name: str | None, isa: Isa) -> str:
     return name
 
 
-def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, folder: Path) -> None:
+def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Examples, folder: Path) -> None:
     text = network_header.header(part, name, model)
     if packaging_of(isa).imports_data:
         text = with_imports(text, name)
@@ -102,18 +107,23 @@ def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, fo
     (work / f"{name}.h").write_text(text)
     _build(part, isa, name, work, folder)
     shutil.rmtree(work)
-    for file, content in network_packaging(name, isa, tested=examples is not None).items():
+    for file, content in network_packaging(name, isa, tested=bool(examples)).items():
         (folder / file).write_text(content)
-    if examples is not None:
+    if examples:
         (folder / "smoke.c").write_text(
             _fill_name((NATIVE / "smoke.c").read_text(), name).replace(f"{name}_SMOKE_ERROR", str(NETWORK_ERROR))
         )
-        inputs, outputs = examples
-        (folder / "smoke.bin").write_bytes(
-            b"".join(np.ascontiguousarray(each).tobytes() for each in (*inputs, *outputs))
-        )
+        (folder / "smoke.bin").write_bytes(b"".join(_numbers(part, *each) for each in examples))
     described = {"format": "tvmconv-network", "format_version": 1, "name": name, "model": model, **part.description}
     (folder / DESCRIPTION).write_text(json.dumps({"tvmconv": __version__, **described}, indent=1) + "\n")
+
+
+def _numbers(part: NetworkPart, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bytes:
+    """Return what the test reads of an example: its extents that are free, inputs and outputs."""
+    free = FreeExtents(part.description, tensors_of(part.description, "inputs"))
+    taken = free.of([each.shape for each in inputs])
+    extents = np.array([size * each.multiple for size, each in zip(taken, free.extents, strict=True)], np.int64)
+    return b"".join(np.ascontiguousarray(each).tobytes() for each in (extents, *inputs, *outputs))
 
 
 def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> None:
@@ -144,7 +154,7 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     objects = (*(f"{each}.o" for each in files), "network.o", "weights.o")
     run_compiler((*isa.platform.relocatable_flags, *objects, "-o", "all.o"), work, isa)
     prepare_object(work / "all.o", isa)
-    public = {f"{name}_{each}" for each in _PUBLIC}
+    public = {f"{name}_{each}" for each in (*_PUBLIC, *(_FREE if network_header.extents_in(part) else ()))}
     keep = (f"--keep-global-symbol={each}" for each in sorted(public))
     run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", f"{name}.o"), work, isa)
     run_tool("ar", ("rcsD", str(folder / f"lib{name}.a"), f"{name}.o"), work, isa)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import prod
 
+from ..family import Extent
 from ..isa import Isa
+from ..runtime.networks.extents import FreeExtents
 from ..runtime.networks.tensors import tensors_of
 from ..version import __version__
 from .header import STACK_KIB, join_rows, quote
@@ -31,8 +34,8 @@ enum {
   NAME_ERROR_ARGUMENT = 2, /* an argument is NULL, not aligned to its elements, or out of range */
   NAME_ERROR_MEMORY = 3,   /* there is no memory */
   NAME_ERROR_THREADS = 4,  /* the function for threads failed, or did not run every task once */
-  NAME_ERROR_NETWORK = 5   /* the network failed, as NAME_error_text() says */
-};
+  NAME_ERROR_NETWORK = 5@COMMA@  /* the network failed, as NAME_error_text() says */
+@ERRORS@};
 const char *NAME_error_string(int status);
 const char *NAME_error_text(void); /* of this thread's last call that failed */
 
@@ -42,25 +45,24 @@ int NAME_supported(void);
 /* The arrays that a call reads and writes: contiguous, aligned to their elements, best to NAME_ALIGNMENT bytes, without which they
  * are copied. Outputs do not overlap inputs. */
 #define NAME_ALIGNMENT 64
-enum { NAME_INPUTS = INPUT_COUNT, NAME_OUTPUTS = OUTPUT_COUNT };
+enum { NAME_INPUTS = INPUT_COUNT, NAME_OUTPUTS = OUTPUT_COUNT@AXES@ };
 typedef struct NAME_tensor {
   const char *name, *type; /* "float32", "float16", "bfloat16", "int64", ... */
   int rank;
-  const int64_t *shape;
-  size_t elements, bytes;
+@SIZES@
 } NAME_tensor;
 extern const NAME_tensor NAME_inputs[], NAME_outputs[];
 ENDS
-
-/* A network has the memory of its calls: as many arenas of ARENA bytes as calls run at a time. Its weights, WEIGHTS bytes, are in the
- * library. */
+@EXTENTS@
+/* A network has the memory of its calls: as many arenas as calls run at a time, each of @ARENA@.
+ * Its weights, WEIGHTS bytes, are in the library. */
 typedef struct NAME_network NAME_network;
 int NAME_open(NAME_network **network);
 void NAME_close(NAME_network *network); /* when no call of it runs */
-
+@MEASURES@
 /* Computes outputs of inputs, in the order of the tables, by the library's own threads: as many as this process may use processors.
  * Calls of one network may come from several threads. */
-int NAME_run(NAME_network *network, const void *const *inputs, void *const *outputs);
+int NAME_run(NAME_network *network, @GIVEN@const void *const *inputs, void *const *outputs);
 
 /* Runs task(argument, index) once for each index from 0 to count - 1, at the same time or not, in any threads, and returns 0 when
  * all have returned; another number if it cannot. Tasks need STACK KiB of stack. */
@@ -71,8 +73,8 @@ typedef struct NAME_call {
   NAME_parallel_for parallel_for; /* NULL: the library's threads */
   void *context;
   int threads; /* tasks at a time; 0, without parallel_for: as many as this process may use processors */
-} NAME_call;
-int NAME_run_with(NAME_network *network, const NAME_call *call, const void *const *inputs, void *const *outputs);
+@WORKSPACE@} NAME_call;
+int NAME_run_with(NAME_network *network, const NAME_call *call, @GIVEN@const void *const *inputs, void *const *outputs);
 
 #ifdef __cplusplus
 }
@@ -80,32 +82,115 @@ int NAME_run_with(NAME_network *network, const NAME_call *call, const void *cons
 
 #endif
 """
+# Parts of it for a network of which all extents are fixed.
+_FIXED = {
+    "COMMA": " ",
+    "ERRORS": "",
+    "AXES": "",
+    "SIZES": "  const int64_t *shape;\n  size_t elements, bytes;",
+    "EXTENTS": "",
+    "ARENA": "ARENA bytes",
+    "MEASURES": "",
+    "GIVEN": "",
+    "WORKSPACE": "",
+}
+# The same for one with extents that calls give.
+_FREE = {
+    "COMMA": ",",
+    "ERRORS": """\
+  NAME_ERROR_EXTENTS = 6,  /* the network does not take these extents, as NAME_error_text() says */
+  NAME_ERROR_WORKSPACE = 7 /* the workspace is smaller than NAME_workspace_bytes() says for these extents */
+""",
+    "AXES": ", NAME_OUTPUT_AXES = AXIS_COUNT",
+    "SIZES": """\
+  const int64_t *shape; /* -1 - n: extent n; of outputs -1 - NAME_EXTENTS: as NAME_output_extents() says */
+  size_t element_bytes;""",
+    "EXTENTS": """
+/* The extents that each call gives, in the order of the table. */
+typedef struct NAME_extent {
+  const char *name;
+  int64_t least, greatest, multiple;
+} NAME_extent;
+#define NAME_EXTENTS EXTENT_COUNT
+extern const NAME_extent NAME_extents[];
+EXTENT_LINES
+""",
+    "ARENA": "what the largest takes, as NAME_workspace_bytes() says",
+    "MEASURES": """
+/* Writes the shapes of the outputs for some extents, one behind the other: NAME_OUTPUT_AXES numbers. */
+int NAME_output_extents(NAME_network *network, const int64_t *extents, int64_t *shapes);
+/* Returns the bytes of a workspace for some extents; 0: the network does not take them, as NAME_error_text() says. */
+size_t NAME_workspace_bytes(NAME_network *network, const int64_t *extents);
+""",
+    "GIVEN": "const int64_t *extents, ",
+    "WORKSPACE": """\
+  void *workspace; /* NULL: the network's; else at least NAME_workspace_bytes(), of this call alone */
+  size_t workspace_bytes;
+""",
+}
 
 
 def header(part: NetworkPart, name: str, model: str) -> str:
     """Return the text of ``NAME.h``."""
-    lines, taken, counts = [], set[str](), {}
+    lines, counts, extents = [], {}, extents_in(part)
     for kind in ("input", "output"):
         tensors = tensors_of(part.description, f"{kind}s")
         counts[f"{kind.upper()}_COUNT"] = str(len(tensors))
-        for number, each in enumerate(tensors):
-            macro = f"{name}_{kind.upper()}_{tensor_name(each.name)}"
-            if macro in taken:
-                macro = f"{macro}_{number}"
-            taken.add(macro)
-            lines.append(f"#define {macro} {number} /* {each.dtype} {list(each.shape)} */")
+        described = [f"{each.dtype} {shape_text(each.shape, extents if kind == 'output' else ())}" for each in tensors]
+        lines += _positions(f"{name}_{kind.upper()}", [each.name for each in tensors], described)
     filled = counts | {
         "NAME": name,
-        "MODEL": re.sub(r"\*/|/\*|[^ -~]", "?", model),
+        "MODEL": _comment(model),
         "TARGET": part.description["target"],
         "VERSION": __version__,
         "ENDS": "\n".join(lines),
-        "ARENA": str(part.description["arena_bytes"]),
         "WEIGHTS": str(weight_bytes(part)),
         "STACK": str(STACK_KIB),
     }
+    described = [f"{each.low} to {each.high}{multiple_text(each)}" for each in extents]
+    filled |= {
+        "ARENA": str(part.description["arena_bytes"]),
+        "AXIS_COUNT": str(sum(len(each.shape) for each in tensors_of(part.description, "outputs"))),
+        "EXTENT_COUNT": str(len(extents)),
+        "EXTENT_LINES": "\n".join(_positions(f"{name}_EXTENT", [each.name for each in extents], described)),
+    }
+    text = _HEADER
+    for place, content in (_FREE if extents else _FIXED).items():
+        text = text.replace(f"@{place}@", content)
     # In one pass: what is put in may have these words, too.
-    return re.sub(rf"\b({'|'.join(filled)})(?![A-Z])", lambda found: filled[found[1]], _HEADER)
+    return re.sub(rf"\b({'|'.join(filled)})(?![A-Z])", lambda found: filled[found[1]], text)
+
+
+def extents_in(part: NetworkPart) -> list[Extent]:
+    """Return the extents that calls give; none: all are fixed."""
+    return FreeExtents(part.description, tensors_of(part.description, "inputs")).extents
+
+
+def _positions(prefix: str, names: Sequence[str], described: Sequence[str]) -> list[str]:
+    """Return macros of the positions of what has these names."""
+    taken: list[str] = []
+    for number, each in enumerate(names):
+        macro = f"{prefix}_{tensor_name(each)}"
+        taken.append(f"{macro}_{number}" if macro in taken else macro)
+    return [f"#define {each} {at} /* {text} */" for at, (each, text) in enumerate(zip(taken, described, strict=True))]
+
+
+def shape_text(shape: Sequence[int | str], divided: Sequence[Extent] = ()) -> str:
+    """Return a shape as comments have it: numbers, and names or formulas of extents that calls give, `divided` by their multiples."""
+    text = f"[{', '.join(map(str, shape))}]"
+    for each in divided:
+        if each.multiple > 1:
+            text = re.sub(rf"(?<!\w){re.escape(each.name)}(?![\w\[])", f"{each.name}/{each.multiple}", text)
+    return _comment(text)
+
+
+def _comment(text: str) -> str:
+    return re.sub(r"\*/|/\*|[^ -~]", "?", text)
+
+
+def multiple_text(extent: Extent) -> str:
+    """Return what comments say of an extent's multiple, if it has one."""
+    return f", a multiple of {extent.multiple}" if extent.multiple > 1 else ""
 
 
 def weight_bytes(part: NetworkPart) -> int:
@@ -114,16 +199,24 @@ def weight_bytes(part: NetworkPart) -> int:
 
 
 def tables(part: NetworkPart, name: str) -> str:
-    """Return ``tables.c``: the inputs and outputs."""
+    """Return ``tables.c``: the inputs, the outputs, and the extents that calls give."""
     lines = [f'#include "{name}.h"']
+    extents = extents_in(part)
+    places = {each.name: -1 - at for at, each in enumerate(extents)}
     for kind in ("inputs", "outputs"):
         rows = []
         for number, each in enumerate(tensors_of(part.description, kind)):
-            lines.append(f"static const int64_t {kind}{number}[] = {{{', '.join(map(str, each.shape)) or 0}}};")
-            elements = prod(each.shape)
-            sizes = f"{len(each.shape)}, {kind}{number}, {elements}, {elements * each.numpy.itemsize}"
+            named = places if kind == "inputs" else {}
+            shape = [named.get(size, -1 - len(extents)) if isinstance(size, str) else size for size in each.shape]
+            lines.append(f"static const int64_t {kind}{number}[] = {{{', '.join(map(str, shape)) or 0}}};")
+            elements = 1 if extents else prod(each.shape)
+            bytes_ = elements * each.numpy.itemsize
+            sizes = f"{len(shape)}, {kind}{number}, {bytes_ if extents else f'{elements}, {bytes_}'}"
             rows.append(f"{{{quote(each.name)}, {quote(each.dtype)}, {sizes}}}")
         lines.append(f"const {name}_tensor {name}_{kind}[] = {{\n    {join_rows(rows or ['{0}'])}}};")
+    if extents:
+        rows = [f"{{{quote(each.name)}, {each.low}, {each.high}, {each.multiple}}}" for each in extents]
+        lines.append(f"const {name}_extent {name}_extents[] = {{\n    {join_rows(rows)}}};")
     return "\n".join((*lines, ""))
 
 

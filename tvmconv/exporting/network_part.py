@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 NATIVE = Path(__file__).parent / "network"
-# Prefix of the object's functions: open, close and call a network with some threads; on x86, ask for AMX's tiles.
+# Prefix of the object's functions: open, close, measure and call a network with some threads; on x86, ask for AMX's tiles.
 PREFIX = "__tvm_ffi_tvmconv_network"
-ENTRIES = (*(f"{PREFIX}_{name}" for name in ("open", "close", "with_threads")), "tvmconv_allow_tiles")
+ENTRIES = (*(f"{PREFIX}_{name}" for name in ("open", "close", "measure", "with_threads")), "tvmconv_allow_tiles")
 # Headers that it lacks: loops, which the host has, and errors.
 PARALLEL = NATIVE.parents[1] / "lowering" / "native" / "parallel.h"
 LACKING = ("raised.c", "without_openmp.c")
-SHARED = (*(NATIVE / each for each in LACKING), NATIVE / "tvmconv-raised.h", PARALLEL)
+SHARED = (*(NATIVE / each for each in (*LACKING, "tvmconv-raised.h", "tvmconv-extents.h")), PARALLEL)
 
 
 @dataclass(frozen=True)

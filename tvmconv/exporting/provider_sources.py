@@ -12,6 +12,7 @@ from ..dtypes import ROWS
 from ..epilogue import STEPS
 from ..problem import Problem
 from .header import join_rows, quote
+from .network_header import extents_in
 from .network_part import ENTRIES, PREFIX
 
 if TYPE_CHECKING:
@@ -73,20 +74,26 @@ def network_symbols(number: int) -> dict[str, str]:
 def _networks(plan: Plan, networks: Mapping[int, Sequence[NetworkPart]]) -> str:
     lines, rows = [], []
     for number, (graph, part) in enumerate((graph, each) for graph, parts in networks.items() for each in parts):
-        tensors = []
+        extents, tensors = extents_in(part), []
+        places = {each.name: -1 - at for at, each in enumerate(extents)}
         for at, each in enumerate((*part.description["inputs"], *part.description["outputs"])):
-            dims = ", ".join(map(str, each["shape"])) or 0
-            lines.append(f"static const int64_t dims{number}_{at}[] = {{{dims}}};")
+            shape = [places.get(size, -1) if isinstance(size, str) else size for size in each["shape"]]
+            lines.append(f"static const int64_t dims{number}_{at}[] = {{{', '.join(map(str, shape)) or 0}}};")
             tensors.append(
-                f"{{{quote(each['name'])}, {_TENSOR_TYPES[each['dtype']]}, {len(each['shape'])}, dims{number}_{at}}}"
+                f"{{{quote(each['name'])}, {_TENSOR_TYPES[each['dtype']]}, {len(shape)}, dims{number}_{at}}}"
             )
-        functions = [network_symbols(number)[f"{PREFIX}_{each}"] for each in ("open", "close", "with_threads")]
+        functions = [
+            network_symbols(number)[f"{PREFIX}_{each}"] for each in ("open", "close", "measure", "with_threads")
+        ]
         lines.append(f"static const struct tensor tensors{number}[] = {{\n    {join_rows(tensors or ['{0}'])}}};")
+        named = [f"{{{quote(each.name)}, {each.low}, {each.high}, {each.multiple}}}" for each in extents]
+        lines.append(f"static const struct extent extents{number}[] = {{{', '.join(named) or '{0}'}}};")
         lines.append(f"network_function {', '.join(functions)};")
         target = plan.targets.index(part.description["target"])
         counts = f"{len(part.description['inputs'])}, {len(part.description['outputs'])}"
         arena = part.description["arena_bytes"]
-        rows.append(f"{{{graph}u, {target}, {counts}, tensors{number}, {arena}u, {', '.join(functions)}}}")
+        free = f"{len(extents)}, extents{number}"
+        rows.append(f"{{{graph}u, {target}, {counts}, tensors{number}, {arena}u, {', '.join(functions)}, {free}}}")
     lines.append(f"const struct network NAME_rt_networks[] = {{\n    {join_rows(rows)}}};")
     lines.append(f"const int NAME_rt_network_count = {len(rows)};")
     return "\n".join((*lines, ""))

@@ -143,6 +143,30 @@ def bind(inputs: Sequence[Input], bucket: Bucket, source: str) -> dict[str, Dims
     return bound
 
 
+def bind_partly(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int | None]], source: str) -> list[Input]:
+    """Return inputs, of which some have the numbers of a shape; where that has None, their dimension stays as it is.
+
+    Raises
+    ------
+    SourceError
+        As for :func:`bind`.
+    """
+    numbers = {name: tuple(-1 if size is None else size for size in shape) for name, shape in shapes.items()}
+    bound = {each.name: each for each in inputs}
+    for each, shape in _sizes_given(inputs, Bucket(numbers), source):
+        dims: Dims = each.dims if each.dims is not None else ("",) * len(shape)
+        fits = len(dims) == len(shape) and all(
+            size in (-1, dim) or isinstance(dim, str) for dim, size in zip(dims, shape, strict=True)
+        )
+        if not fits:
+            given = "x".join("?" if size < 0 else str(size) for size in shape)
+            raise SourceError(f"{source}: the shape {given} was given, and the model's input is {each}")
+        bound[each.name] = Input(
+            each.name, tuple(dim if size < 0 else size for dim, size in zip(dims, shape, strict=True))
+        )
+    return list(bound.values())
+
+
 def _check_dims(inputs: Sequence[Input], sizes: Mapping[str, int], source: str) -> None:
     names = list(dict.fromkeys(dim for each in inputs for dim in each.dims or () if isinstance(dim, str) and dim))
     for name in sizes:

@@ -62,7 +62,7 @@ def graph_of(
     model: str | os.PathLike[str],
     provider: str | os.PathLike[str],
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
     inputs: Sequence[str] = (),
@@ -103,7 +103,7 @@ def graph_of(
     found = next((identity for _, identity in _graphs(provider) if identity), None)
     if found is None:
         raise InputError(
-            "onnxruntime's graph of it has graphs within nodes, or tensors whose shapes are not known before it runs"
+            "onnxruntime's graph of it has graphs within nodes, or tensors of types that networks lack"
             + ("" if not outputs else f", or it does not compute {', '.join(outputs)}")
         )
     return found
@@ -113,10 +113,11 @@ def race(
     model: str | os.PathLike[str],
     provider: str | os.PathLike[str],
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    sizes: Mapping[str, Sequence[int]] | None = None,
     claims: Sequence[str] = CLAIMS,
     networks: Sequence[int] | None = None,
 ) -> RaceResult:
@@ -126,6 +127,8 @@ def race(
     ----------
     inputs
         What the model is run on, by name; the others are random numbers, ones for integers, and true.
+    sizes
+        Shapes of inputs that have free dimensions, for these arrays; what is free is else 1.
     claims
         What is tried; ``"nothing"`` is onnxruntime alone. A network must give onnxruntime's answers, as far as kernels do.
     model, provider, shapes, dims, batch, networks
@@ -154,7 +157,10 @@ def race(
             if each not in ("nothing", NETWORK):
                 sessions[each] = session(model, provider, options=options(), claims=each, **given)
         generator, fixed = np.random.default_rng(0), inputs or {}
-        feeds = {each.name: _array(each, fixed.get(each.name), generator) for each in sessions["nothing"].get_inputs()}
+        feeds = {
+            each.name: _array(each, (sizes or {}).get(each.name), fixed.get(each.name), generator)
+            for each in sessions["nothing"].get_inputs()
+        }
         if NETWORK in claims:
             with_network = partial(session, model, provider, options=options(), claims=NETWORK, **given)
             plain = options()
@@ -267,8 +273,10 @@ def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
     return tuple((each[0], each[1]) for each in found[:count])
 
 
-def _array(value: Any, given: np.ndarray | None, generator: np.random.Generator) -> np.ndarray:
-    shape = [size if isinstance(size, int) else 1 for size in value.shape]
+def _array(
+    value: Any, size: Sequence[int] | None, given: np.ndarray | None, generator: np.random.Generator
+) -> np.ndarray:
+    shape = size or [size if isinstance(size, int) else 1 for size in value.shape]
     kind = value.type.removeprefix("tensor(").removesuffix(")")
     dtype = {"float": "float32", "double": "float64", "string": "O"}.get(kind, kind)
     if given is not None:

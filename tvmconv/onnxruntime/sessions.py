@@ -32,7 +32,7 @@ def session(
     model: str | os.PathLike[str],
     provider: str | os.PathLike[str],
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
     options: Any = None,
@@ -49,7 +49,8 @@ def session(
         The library that ``tvmconv export-onnxruntime`` wrote, or a bundle, of which one is made for this process.
     shapes, dims, batch
         The shapes of inputs that the model leaves free, by name (``""``: the only input), the sizes of free dimensions by name, and
-        that of a free dimension 0. Kernels are for fixed shapes, so a model needs all of them.
+        that of a free dimension 0. Convolutions are claimed of a model that has all of them, a network of one that leaves free what the
+        network was exported for; None in a shape: as the model has it.
     options
         An ``onnxruntime.SessionOptions``, to which the provider is added; None: a new one.
     claims
@@ -179,7 +180,7 @@ def _library_of(bundle: Path) -> Path:
 
 def with_shapes(
     model: str | os.PathLike[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
 ) -> bytes:
@@ -199,7 +200,7 @@ def with_shapes(
 def open_model(
     model: str | os.PathLike[str],
     options: Any,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
 ) -> Any:
@@ -211,7 +212,7 @@ def open_model(
 
 def _load_shaped(
     model: str | os.PathLike[str],
-    shapes: Mapping[str, Sequence[int]] | None,
+    shapes: Mapping[str, Sequence[int | None]] | None,
     dims: Mapping[str, int] | None,
     batch: int | None,
 ) -> ModelProto:
@@ -220,7 +221,7 @@ def _load_shaped(
     from ..frontends.onnx import graph as onnx_graph
     from ..frontends.onnx.load import load
     from ..frontends.onnx.weights import load_weights
-    from ..frontends.shapes import bind, make_buckets
+    from ..frontends.shapes import bind, bind_partly, make_buckets
 
     path = as_path("model", model)
     try:
@@ -228,8 +229,10 @@ def _load_shaped(
         load_weights(read, path.parent)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    buckets = make_buckets(shapes, dims, batch)
+    partly = {name: shape for name, shape in (shapes or {}).items() if None in shape}
+    fixed: Any = {name: shape for name, shape in (shapes or {}).items() if name not in partly}
+    buckets = make_buckets(fixed, dims, batch)
     if len(buckets) > 1:
         raise InputError("a session is of one shape; give one for each input and dimension")
-    bound = bind(onnx_graph.declared_inputs(read.graph), buckets[0], str(path))
+    bound = bind(bind_partly(onnx_graph.declared_inputs(read.graph), partly, str(path)), buckets[0], str(path))
     return onnx_graph.with_inputs(read, bound)

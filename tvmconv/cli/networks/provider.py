@@ -4,43 +4,88 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import TvmconvError
+from ...errors import InputError, TvmconvError
 from ..sources import by_name
+from .sources import free_shapes, given_free
 
 # Tensors of a part in a message.
 _MOST_SHOWN = 4
+# Extents that are free, but for the first, where a model is timed.
+_TIMED = 224
 
 if TYPE_CHECKING:
     import tvm
 
     from ...exporting.network_part import NetworkPart
+    from ...family import Extent
     from ...frontends.shapes import Bucket
     from ...support.progress import Progress
 
 
-def with_shapes(models: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Bucket, str]]:
-    """Yield each model with each of its shapes, and what both are called."""
+@dataclass(frozen=True)
+class ShapedModel:
+    """A model at shapes of its inputs.
+
+    Attributes
+    ----------
+    model, name
+        The file, and what messages call it.
+    bucket
+        The sizes of what it leaves free, but for what `free` has.
+    free
+        The shapes of inputs that have extents which each call gives.
+    """
+
+    model: str
+    name: str
+    bucket: Bucket
+    free: Mapping[str, tuple[Extent, ...]]
+
+    @property
+    def of_session(self) -> dict[str, Any]:
+        """The shapes as `tvmconv.onnxruntime.session` takes them."""
+        shapes: dict[str, Any] = dict(self.bucket.shapes)
+        for name, shape in self.free.items():
+            shapes[name] = tuple(None if each.is_free else each.low for each in shape)
+        return {"shapes": shapes or None, "dims": self.bucket.dims or None, "batch": self.bucket.batch}
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes that it is timed at where extents are free: one of a batch, and pictures of a usual size."""
+        chosen: dict[str, int] = {}
+        for shape in self.free.values():
+            for axis, each in enumerate(shape):
+                chosen.setdefault(each.name, each.near(_TIMED if axis else 1))
+        return {
+            name: tuple(chosen[each.name] if each.is_free else each.low for each in shape)
+            for name, shape in self.free.items()
+        }
+
+
+def with_shapes(models: Sequence[str], arguments: argparse.Namespace) -> Iterator[ShapedModel]:
+    """Yield each model with each of its shapes."""
     from ...frontends.shapes import make_buckets
 
-    buckets = make_buckets(by_name(arguments.shape), by_name(arguments.dim), arguments.batch)
+    free = set(given_free(arguments))
+    fixed = [(name, shape) for name, shape in arguments.shape if name not in free]
+    if len(free) + len(fixed) < len(arguments.shape):
+        raise InputError("--shape with free extents is given several times for an input; give it once")
+    buckets = make_buckets(by_name(fixed), by_name(arguments.dim), arguments.batch)
     for model in models:
         for bucket in buckets:
-            yield model, bucket, f"{model} ({_flags_of(bucket)})" if len(buckets) > 1 else model
+            name = f"{model} ({_flags_of(bucket)})" if len(buckets) > 1 else model
+            yield ShapedModel(model, name, bucket, free_shapes(arguments, model))
 
 
 def _flags_of(bucket: Bucket) -> str:
     shapes = (f"--shape {name}={'x'.join(map(str, shape))}" for name, shape in bucket.shapes.items())
     batch = () if bucket.batch is None else (f"--batch {bucket.batch}",)
     return " ".join((*shapes, *(f"--dim {name}={size}" for name, size in bucket.dims.items()), *batch))
-
-
-def of_session(bucket: Bucket) -> dict[str, Any]:
-    """Return the shapes as `tvmconv.onnxruntime.session` takes them."""
-    return {"shapes": bucket.shapes or None, "dims": bucket.dims or None, "batch": bucket.batch}
 
 
 def networks_of(
@@ -59,22 +104,22 @@ def networks_of(
 
     found: dict[int, list[NetworkPart]] = {}
     library = export_provider(None, folder / "graphs.so")
-    for model, bucket, name in with_shapes(models, arguments):
-        if Path(model).suffix.lower() != ".onnx":
-            print(f"{name}: no network: it is no ONNX file", file=sys.stderr)
+    for shaped in with_shapes(models, arguments):
+        if Path(shaped.model).suffix.lower() != ".onnx":
+            print(f"{shaped.name}: no network: it is no ONNX file", file=sys.stderr)
             continue
         try:
-            parts = read_parts(model, bucket)
+            parts = read_parts(shaped.model, shaped.bucket, shaped.free)
         except TvmconvError as error:
-            print(f"{name}: no network: {error}", file=sys.stderr)
+            print(f"{shaped.name}: no network: {error}", file=sys.stderr)
             continue
         for part in parts:
-            called = name
+            called = shaped.name
             if part.outputs:
-                called = f"{name}, {from_to(part.inputs, part.outputs)}"
+                called = f"{shaped.name}, {from_to(part.inputs, part.outputs)}"
                 print(f"{called}: a network; onnxruntime computes what is between networks", file=sys.stderr)
             try:
-                graph = graph_of(model, library, inputs=part.inputs, outputs=part.outputs, **of_session(bucket))
+                graph = graph_of(shaped.model, library, inputs=part.inputs, outputs=part.outputs, **shaped.of_session)
             except TvmconvError as error:
                 print(f"{called}: no network: {error}", file=sys.stderr)
                 continue

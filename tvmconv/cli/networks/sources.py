@@ -79,8 +79,9 @@ class _OnnxModel:
         from ...network.read.onnx.compare import as_it_came
         from ...network.read.onnx.reader import as_relax, fix_shapes
 
-        free = _free_shapes(arguments)
-        fixed = {name: shape for name, shape in arguments.shape if name not in free and "" not in free}
+        free = free_shapes(arguments, arguments.model)
+        given = given_free(arguments)
+        fixed = {name: shape for name, shape in arguments.shape if name not in given}
         bucket = Bucket(fixed, dict(arguments.dim), arguments.batch)
         self._model = fix_shapes(arguments.model, bucket, arguments.cut, free=free)
         self._came = as_it_came(arguments.model, self._model, bucket, arguments.cut) if not free else self._model
@@ -127,20 +128,25 @@ def _check_quantizers(source: str, by: str, wrong: list[str]) -> None:
         )
 
 
-def _free_shapes(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]:
-    """Return the shapes that were given with free extents, by the names of their inputs."""
-    given = {
+def given_free(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]:
+    """Return the shapes that were given with free extents, as they were given."""
+    return {
         name: tuple(map(Extent.of, shape))
         for name, shape in arguments.shape
         if any(isinstance(each, Extent) for each in shape)
     }
+
+
+def free_shapes(arguments: argparse.Namespace, model: str) -> dict[str, tuple[Extent, ...]]:
+    """Return the shapes that were given with free extents, by the names of a model's inputs, each extent with a name."""
+    given = given_free(arguments)
     if not given:
         return {}
     from ...frontends.onnx.graph import declared_inputs
     from ...network.read.onnx.free import free_dims
     from ...network.read.onnx.reader import load_file
 
-    return free_dims(declared_inputs(load_file(arguments.model).graph), given, arguments.model)
+    return free_dims(declared_inputs(load_file(model).graph), given, model)
 
 
 class _SavedProgram:

@@ -6,15 +6,23 @@
 #include <tvm/ffi/c_api.h>
 
 #include "parallel.h"
+#include "tvmconv-extents.h"
 #include "tvmconv-raised.h"
 #include "tvmconv-runtime.h"
 
 typedef int network_function(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result);
-network_function __tvm_ffi_tvmconv_network_open, __tvm_ffi_tvmconv_network_close, __tvm_ffi_tvmconv_network_with_threads;
+network_function __tvm_ffi_tvmconv_network_open, __tvm_ffi_tvmconv_network_close, __tvm_ffi_tvmconv_network_measure,
+    __tvm_ffi_tvmconv_network_with_threads;
 #pragma weak tvmconv_allow_tiles /* of x86 alone */
 int tvmconv_allow_tiles(void);
 
-enum { ENDS = tvmconv_name_INPUTS + tvmconv_name_OUTPUTS };
+/* Extents that calls give: the library defines how many, if there are any. */
+#ifdef tvmconv_name_EXTENTS
+enum { EXTENTS = tvmconv_name_EXTENTS };
+#else
+enum { EXTENTS = 0 };
+#endif
+enum { LINE = 64, ENDS = tvmconv_name_INPUTS + tvmconv_name_OUTPUTS };
 
 struct tvmconv_name_network {
   int64_t handle;
@@ -49,7 +57,7 @@ struct loop {
 static void run_share(void *given, int index) {
   struct loop *loop = given;
   const tvmconv_name_call *outer = current;
-  static const tvmconv_name_call alone = {NULL, NULL, 1};
+  static const tvmconv_name_call alone = {.threads = 1};
   current = &alone; /* within an iteration there is one thread */
   for (int64_t i = loop->count * index / loop->tasks; i < loop->count * (index + 1) / loop->tasks; ++i)
     if (loop->body(loop->data, i) != 0) __atomic_store_n(&loop->failed, 1, __ATOMIC_RELAXED);
@@ -85,6 +93,10 @@ const char *tvmconv_name_error_string(int status) {
     case tvmconv_name_ERROR_MEMORY: return "there is no memory";
     case tvmconv_name_ERROR_THREADS: return "the function for threads failed, or did not run every task once";
     case tvmconv_name_ERROR_NETWORK: return "the network failed, as error_text says";
+#ifdef tvmconv_name_EXTENTS
+    case tvmconv_name_ERROR_EXTENTS: return "the network does not take these extents, as error_text says";
+    case tvmconv_name_ERROR_WORKSPACE: return "the workspace is smaller than workspace_bytes says for these extents";
+#endif
     default: return "not an error code of this library";
   }
 }
@@ -121,31 +133,103 @@ void tvmconv_name_close(tvmconv_name_network *network) {
 }
 
 static int is_fine(const tvmconv_name_tensor *tensor, const void *array) {
+#ifdef tvmconv_name_EXTENTS
+  return array != NULL && (uintptr_t)array % tensor->element_bytes == 0;
+#else
   return tensor->elements == 0 || (array != NULL && (uintptr_t)array % (tensor->bytes / tensor->elements) == 0);
+#endif
 }
 
-int tvmconv_name_run_with(tvmconv_name_network *network, const tvmconv_name_call *call, const void *const *inputs, void *const *outputs) {
-  if (network == NULL || (tvmconv_name_INPUTS > 0 && inputs == NULL) || outputs == NULL) return tvmconv_name_ERROR_ARGUMENT;
+/* Computes; `extents` as the network's object takes them, `arena` from a line of the cache on, NULL: its own. */
+static int run(tvmconv_name_network *network, const tvmconv_name_call *call, const TVMFFIAny *extents, void *arena,
+               const void *const *inputs, void *const *outputs) {
+  if ((tvmconv_name_INPUTS > 0 && inputs == NULL) || outputs == NULL) return tvmconv_name_ERROR_ARGUMENT;
   if (call != NULL && (call->threads < 0 || (call->parallel_for != NULL && call->threads == 0))) return tvmconv_name_ERROR_ARGUMENT;
-  TVMFFIAny arguments[ENDS + 3], result = {.type_index = kTVMFFINone};
+  TVMFFIAny arguments[3 + EXTENTS + ENDS + 1], result = {.type_index = kTVMFFINone};
   memset(arguments, 0, sizeof arguments);
-  for (int i = 0; i < ENDS + 3; ++i) arguments[i].type_index = kTVMFFIInt;
+  for (int i = 0; i < 3 + EXTENTS + ENDS + 1; ++i) arguments[i].type_index = kTVMFFIInt;
   arguments[0].v_int64 = call != NULL && call->threads > 0 ? call->threads : tvmconv_threads();
   arguments[1].v_int64 = network->handle;
+  for (int i = 0; i < EXTENTS; ++i) arguments[3 + i] = extents[i];
+  TVMFFIAny *ends = arguments + 3 + EXTENTS;
   for (int i = 0; i < ENDS; ++i) {
     const int output = i - tvmconv_name_INPUTS;
     const void *array = output < 0 ? inputs[i] : outputs[output];
     if (!is_fine(output < 0 ? &tvmconv_name_inputs[i] : &tvmconv_name_outputs[output], array)) return tvmconv_name_ERROR_ARGUMENT;
-    arguments[3 + i].v_int64 = (int64_t)(uintptr_t)array;
+    ends[i].v_int64 = (int64_t)(uintptr_t)array;
   }
+  ends[ENDS].v_int64 = (int64_t)(uintptr_t)arena;
   const tvmconv_name_call *outer = current;
   current = call;
   unfinished = 0;
-  int failed = __tvm_ffi_tvmconv_network_with_threads(NULL, arguments, ENDS + 3, &result);
+  int failed = __tvm_ffi_tvmconv_network_with_threads(NULL, arguments, 3 + EXTENTS + ENDS + 1, &result);
   current = outer;
   return !failed ? tvmconv_name_OK : unfinished ? tvmconv_name_ERROR_THREADS : failure();
+}
+
+#ifndef tvmconv_name_EXTENTS
+
+int tvmconv_name_run_with(tvmconv_name_network *network, const tvmconv_name_call *call, const void *const *inputs, void *const *outputs) {
+  return network == NULL ? tvmconv_name_ERROR_ARGUMENT : run(network, call, NULL, NULL, inputs, outputs);
 }
 
 int tvmconv_name_run(tvmconv_name_network *network, const void *const *inputs, void *const *outputs) {
   return tvmconv_name_run_with(network, NULL, inputs, outputs);
 }
+
+#else
+
+/* Returns a status; the shapes of the outputs and the bytes of the arena for extents, which are given on as the object takes them. */
+static int measure(tvmconv_name_network *network, const int64_t *extents, TVMFFIAny *numbers, int64_t *shapes, size_t *arena) {
+  if (network == NULL || extents == NULL) return tvmconv_name_ERROR_ARGUMENT;
+  TVMFFIAny arguments[4 + EXTENTS], result = {.type_index = kTVMFFINone};
+  memset(arguments, 0, sizeof arguments);
+  for (int i = 0; i < 4 + EXTENTS; ++i) arguments[i].type_index = kTVMFFIInt;
+  arguments[0].v_int64 = network->handle;
+  int64_t nowhere;
+  char text[300];
+  for (int i = 0; i < EXTENTS; ++i) {
+    const tvmconv_name_extent *each = &tvmconv_name_extents[i];
+    if (!takes_extent(each->name, each->least, each->greatest, each->multiple, extents[i], text, sizeof text)) {
+      TVMFFIErrorSetRaisedFromCStr("ValueError", text);
+      return tvmconv_name_ERROR_EXTENTS;
+    }
+    arguments[2 + i].v_int64 = extents[i] / each->multiple;
+  }
+  if (numbers != NULL) memcpy(numbers, arguments + 2, EXTENTS * sizeof *numbers);
+  arguments[2 + EXTENTS].v_int64 = (int64_t)(uintptr_t)(shapes != NULL ? shapes : &nowhere);
+  arguments[3 + EXTENTS].v_int64 = shapes != NULL ? tvmconv_name_OUTPUT_AXES : 0;
+  if (__tvm_ffi_tvmconv_network_measure(NULL, arguments, 4 + EXTENTS, &result) != 0)
+    return failure() == tvmconv_name_ERROR_MEMORY ? tvmconv_name_ERROR_MEMORY : tvmconv_name_ERROR_EXTENTS;
+  *arena = (size_t)result.v_int64;
+  return tvmconv_name_OK;
+}
+
+int tvmconv_name_output_extents(tvmconv_name_network *network, const int64_t *extents, int64_t *shapes) {
+  size_t arena;
+  return shapes == NULL ? tvmconv_name_ERROR_ARGUMENT : measure(network, extents, NULL, shapes, &arena);
+}
+
+/* A workspace of any address: its first line is found within. */
+size_t tvmconv_name_workspace_bytes(tvmconv_name_network *network, const int64_t *extents) {
+  size_t arena;
+  return measure(network, extents, NULL, NULL, &arena) == tvmconv_name_OK ? arena + LINE : 0;
+}
+
+int tvmconv_name_run_with(tvmconv_name_network *network, const tvmconv_name_call *call, const int64_t *extents,
+                          const void *const *inputs, void *const *outputs) {
+  TVMFFIAny numbers[EXTENTS];
+  size_t arena;
+  const int status = measure(network, extents, numbers, NULL, &arena);
+  if (status != tvmconv_name_OK) return status;
+  char *place = call != NULL ? call->workspace : NULL;
+  if (place != NULL && call->workspace_bytes < arena + LINE) return tvmconv_name_ERROR_WORKSPACE;
+  if (place != NULL) place += LINE - (uintptr_t)place % LINE;
+  return run(network, call, numbers, place, inputs, outputs);
+}
+
+int tvmconv_name_run(tvmconv_name_network *network, const int64_t *extents, const void *const *inputs, void *const *outputs) {
+  return tvmconv_name_run_with(network, NULL, extents, inputs, outputs);
+}
+
+#endif

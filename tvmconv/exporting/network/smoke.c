@@ -8,10 +8,17 @@
 
 #include "tvmconv_name.h"
 
+#ifdef tvmconv_name_EXTENTS
+static int64_t extents[tvmconv_name_EXTENTS], shapes[tvmconv_name_OUTPUT_AXES + 1];
+static size_t element_bytes(const tvmconv_name_tensor *tensor) { return tensor->element_bytes; }
+#else
+static size_t element_bytes(const tvmconv_name_tensor *tensor) { return tensor->elements ? tensor->bytes / tensor->elements : 1; }
+#endif
+
 /* Returns an element as a number, by the type of its tensor. */
 static double number(const tvmconv_name_tensor *tensor, const void *array, size_t index) {
   const char *type = tensor->type;
-  const size_t size = tensor->bytes / tensor->elements;
+  const size_t size = element_bytes(tensor);
   const char *at = (const char *)array + index * size;
   if (strcmp(type, "float32") == 0) return *(const float *)(const void *)at;
   if (strcmp(type, "float64") == 0) return *(const double *)(const void *)at;
@@ -52,6 +59,71 @@ static void check(const char *what, int status) {
   exit(status == tvmconv_name_ERROR_CPU ? 77 : 1);
 }
 
+/* Returns how many elements a tensor has; `shape`: of an output, where extents are free. */
+static size_t elements(const tvmconv_name_tensor *tensor, const int64_t *shape) {
+#ifdef tvmconv_name_EXTENTS
+  size_t product = 1;
+  for (int axis = 0; axis < tensor->rank; ++axis) {
+    const int64_t extent = tensor->shape[axis];
+    product *= (size_t)(shape != NULL ? shape[axis] : extent < 0 ? extents[-1 - extent] : extent);
+  }
+  return product;
+#else
+  (void)shape;
+  return tensor->elements;
+#endif
+}
+
+/* Returns whether an output differs from what another library computed. */
+static int differs(const tvmconv_name_tensor *tensor, size_t count, const void *output, const void *expected) {
+  double error = 0, norm = 0;
+  size_t other = 0;
+  for (size_t k = 0; k < count; ++k) {
+    double a = number(tensor, output, k), b = number(tensor, expected, k);
+    if (!isfinite(b) || !isfinite(a)) {
+      other += !(a == b || (isnan(a) && isnan(b)));
+      continue;
+    }
+    error += (a - b) * (a - b);
+    norm += b * b;
+  }
+  const double least = 1e-4 * sqrt((double)count); /* of the mean, below which outputs are compared as if they were so large */
+  error = sqrt(error) / (sqrt(norm) > least ? sqrt(norm) : least);
+  printf("%s: relative L2 error %.2g\n", tensor->name, error);
+  return other > 0 || !(error <= tvmconv_name_SMOKE_ERROR);
+}
+
+/* Runs the network once; returns how many outputs differ. */
+static int run(tvmconv_name_network *network, FILE *file) {
+  const void *inputs[tvmconv_name_INPUTS + 1];
+  void *outputs[tvmconv_name_OUTPUTS + 1];
+  size_t counts[tvmconv_name_OUTPUTS + 1];
+  const int64_t *shape = NULL;
+#ifdef tvmconv_name_EXTENTS
+  check("output_extents", tvmconv_name_output_extents(network, extents, shapes));
+  shape = shapes;
+#endif
+  for (int i = 0; i < tvmconv_name_INPUTS; ++i)
+    inputs[i] = block_of(file, elements(&tvmconv_name_inputs[i], NULL) * element_bytes(&tvmconv_name_inputs[i]));
+  for (int i = 0; i < tvmconv_name_OUTPUTS; ++i) {
+    const tvmconv_name_tensor *tensor = &tvmconv_name_outputs[i];
+    counts[i] = elements(tensor, shape);
+    outputs[i] = block(counts[i] * element_bytes(tensor));
+    if (shape != NULL) shape += tensor->rank;
+  }
+#ifdef tvmconv_name_EXTENTS
+  check("run", tvmconv_name_run(network, extents, inputs, outputs));
+#else
+  check("run", tvmconv_name_run(network, inputs, outputs));
+#endif
+  int bad = 0;
+  for (int i = 0; i < tvmconv_name_OUTPUTS; ++i) {
+    const tvmconv_name_tensor *tensor = &tvmconv_name_outputs[i];
+    bad += differs(tensor, counts[i], outputs[i], block_of(file, counts[i] * element_bytes(tensor)));
+  }
+  return bad;
+}
+
 int main(int count, char **arguments) {
   FILE *file = fopen(count > 1 ? arguments[1] : "smoke.bin", "rb");
   if (file == NULL) {
@@ -60,31 +132,12 @@ int main(int count, char **arguments) {
   }
   tvmconv_name_network *network;
   check("open", tvmconv_name_open(&network));
-  const void *inputs[tvmconv_name_INPUTS + 1];
-  void *outputs[tvmconv_name_OUTPUTS + 1];
-  for (int i = 0; i < tvmconv_name_INPUTS; ++i) inputs[i] = block_of(file, tvmconv_name_inputs[i].bytes);
-  for (int i = 0; i < tvmconv_name_OUTPUTS; ++i) outputs[i] = block(tvmconv_name_outputs[i].bytes);
-  check("run", tvmconv_name_run(network, inputs, outputs));
-  int bad = 0;
-  for (int i = 0; i < tvmconv_name_OUTPUTS; ++i) {
-    const tvmconv_name_tensor *tensor = &tvmconv_name_outputs[i];
-    const void *expected = block_of(file, tensor->bytes);
-    double error = 0, norm = 0;
-    size_t other = 0;
-    for (size_t k = 0; k < tensor->elements; ++k) {
-      double a = number(tensor, outputs[i], k), b = number(tensor, expected, k);
-      if (!isfinite(b) || !isfinite(a)) {
-        other += !(a == b || (isnan(a) && isnan(b)));
-        continue;
-      }
-      error += (a - b) * (a - b);
-      norm += b * b;
-    }
-    const double least = 1e-4 * sqrt((double)tensor->elements); /* of the mean, below which outputs are compared as if they were so large */
-    error = sqrt(error) / (sqrt(norm) > least ? sqrt(norm) : least);
-    printf("%s: relative L2 error %.2g\n", tensor->name, error);
-    bad += other > 0 || !(error <= tvmconv_name_SMOKE_ERROR);
-  }
+#ifdef tvmconv_name_EXTENTS
+  int bad = 0; /* at several sizes */
+  while (fread(extents, sizeof extents, 1, file) == 1) bad += run(network, file);
+#else
+  const int bad = run(network, file);
+#endif
   fclose(file);
   tvmconv_name_close(network);
   return bad ? 1 : 0;

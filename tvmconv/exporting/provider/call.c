@@ -1,7 +1,7 @@
 /* Tensors and memory of a call of onnxruntime's. */
 #include "tvmconv-call.h"
 
-ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data) {
+ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data, int64_t *given) {
   const ort_value *value = NULL;
   ort_shape *shape = NULL;
   int64_t found[rank > 0 ? rank : 1];
@@ -13,7 +13,9 @@ ort_status *read_input(ort_context *context, size_t number, int rank, const int6
   int right = found_rank == (size_t)rank;
   if (status == NULL && right && rank > 0) status = ort.dims(shape, found, found_rank);
   if (shape != NULL) ort.release_shape(shape);
-  if (status == NULL && !(right && memcmp(found, dims, found_rank * sizeof *dims) == 0))
+  for (int i = 0; status == NULL && right && i < rank; ++i) right = dims[i] < 0 || found[i] == dims[i];
+  if (given != NULL) memcpy(given, found, (size_t)rank * sizeof *given);
+  if (status == NULL && !right)
     status = fail(ORT_INVALID_ARGUMENT, "the data of %s has another shape than the model declares for it", what);
   return status != NULL ? status : ort.tensor_data((ort_value *)(uintptr_t)value, data);
 }

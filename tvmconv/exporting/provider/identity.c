@@ -33,7 +33,7 @@ static size_t bytes_of(int type) {
   return type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 0;
 }
 
-/* Returns 0 if the value has no fixed shape and type. */
+/* Returns 0 if the value has no type that networks have. Extents that are not known before a call are -1, be their names what they are. */
 static int add_tensor(uint64_t *hash, const ort_value_info *value, size_t *bytes) {
   int64_t dims[MOST_RANK];
   int type = 0, rank = shape_of(value, &type, dims, MOST_RANK);
@@ -41,9 +41,8 @@ static int add_tensor(uint64_t *hash, const ort_value_info *value, size_t *bytes
   if (rank < 0 || *bytes == 0) return 0;
   *hash = add_number(add_number(*hash, type), rank);
   for (int i = 0; i < rank; ++i) {
-    if (dims[i] < 0) return 0;
-    *bytes *= (size_t)dims[i];
-    *hash = add_number(*hash, dims[i]);
+    *bytes *= dims[i] < 0 ? 0 : (size_t)dims[i];
+    *hash = add_number(*hash, dims[i] < 0 ? -1 : dims[i]);
   }
   return 1;
 }

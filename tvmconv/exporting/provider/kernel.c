@@ -147,7 +147,7 @@ ort_status *run_kernel(const struct kernel *kernel, ort_context *context) {
   for (int i = 0; i < kernel->kernel->inputs && status == NULL; ++i) {
     const struct operand *each = &kernel->operands[i];
     void *data = each->fixed;
-    if (data == NULL) status = read_input(context, each->number, each->rank, each->dims, "a convolution", &data);
+    if (data == NULL) status = read_input(context, each->number, each->rank, each->dims, "a convolution", &data, NULL);
     inputs[i] = data;
   }
   if (status == NULL) status = write_output(context, 0, kernel->rank, kernel->dims, &output);

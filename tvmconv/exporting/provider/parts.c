@@ -5,11 +5,21 @@
 
 #include "tvmconv-whole.h"
 
-/* Returns whether a value has a tensor's type and shape. */
+/* Returns whether a value has a tensor's type and shape, of which the same extents are free. */
 static int is_like(const struct tensor *tensor, const ort_value_info *value) {
   int64_t dims[tensor->rank + 1];
-  int type = 0, rank = shape_of(value, &type, dims, tensor->rank);
-  return rank == tensor->rank && type == tensor->type && memcmp(dims, tensor->dims, (size_t)rank * sizeof *dims) == 0;
+  int type = 0, rank = shape_of(value, &type, dims, tensor->rank), same = rank == tensor->rank && type == tensor->type;
+  for (int i = 0; same && i < rank; ++i) same = dims[i] < 0 ? tensor->dims[i] < 0 : dims[i] == tensor->dims[i];
+  return same;
+}
+
+/* The same of an output, whose shape onnxruntime need not know where extents are free. */
+static int gives_like(const struct network *own, const struct tensor *tensor, const ort_value_info *value) {
+  int64_t dims[1];
+  int type = 0;
+  if (own->extent_count == 0) return is_like(tensor, value);
+  shape_of(value, &type, dims, 0);
+  return type == tensor->type;
 }
 
 static const struct tensor *input_named(const struct network *own, const char *name) {
@@ -65,7 +75,7 @@ static const char *unlike(const struct network *own, const struct graph *graph, 
       ++outputs;
       int known = 0;
       for (int j = 0; j < own->output_count; ++j)
-        known |= strcmp(output_at(own, j)->name, name_of(node->outputs[k])) == 0 && is_like(output_at(own, j), node->outputs[k]);
+        known |= strcmp(output_at(own, j)->name, name_of(node->outputs[k])) == 0 && gives_like(own, output_at(own, j), node->outputs[k]);
       if (!known) return "the graph has an output that the network has not";
     }
   }

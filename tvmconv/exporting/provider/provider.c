@@ -106,7 +106,7 @@ __attribute__((format(printf, 2, 3))) static void warn(struct provider *provider
   va_end(values);
   const size_t end = strlen(text);
   snprintf(text + end, sizeof text - end,
-           ". For all shapes of a model: tvmconv export-onnxruntime MODEL.onnx --shape NAME=1x3x224x224 -o provider.so");
+           ". For all shapes of a model: tvmconv export-onnxruntime MODEL.onnx --shape NAME=1x3x224x224 -o provider.so, or NAME=?x3x?x? for any size");
   good(ort.log(provider->logger, ORT_WARNING, text, "tvmconv", 0, "GetCapability"));
 }
 

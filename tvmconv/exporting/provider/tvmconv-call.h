@@ -13,9 +13,9 @@ struct block {
 ort_status *take_block(ort_context *context, const ort_memory *memory, size_t bytes, struct block *block);
 /* Returns the status that is given, or what giving back the block says. */
 ort_status *give_block(struct block *block, ort_status *status);
-/* The data of a fused node's input. A model may declare shapes that its tensors have not, and what is compiled is for its shapes
- * alone: an error if those of `what` are others. */
-ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data);
+/* The data of a fused node's input, and its shape, if `found` is not NULL. A model may declare shapes that its tensors have not, and what
+ * is compiled is for its shapes alone: an error if those of `what` are others, but for dims below 0, which are free. */
+ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data, int64_t *found);
 ort_status *write_output(ort_context *context, size_t number, int rank, const int64_t *dims, void **data);
 
 struct kernel;

@@ -7,11 +7,16 @@
 
 #include "tvmconv-graph.h"
 
-/* An input or output. */
+/* An input or output. Of a network of free extents dims below 0 are, in inputs -1 - n is extent n. */
 struct tensor {
   const char *name;
   int type, rank;
   const int64_t *dims;
+};
+/* An extent that each call gives. */
+struct extent {
+  const char *name;
+  int64_t least, greatest, multiple;
 };
 /* Functions of a network's library (tvmconv/network/emit/native/executor.c, tvmconv/lowering/native/launcher.c). */
 typedef int network_function(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result);
@@ -21,8 +26,10 @@ struct network {
   int target;
   int input_count, output_count;
   const struct tensor *tensors; /* the inputs, then the outputs */
-  size_t arena;                 /* bytes that a call needs */
-  network_function *open, *close, *run;
+  size_t arena;                 /* bytes that a call needs; of free extents each call's own */
+  network_function *open, *close, *measure, *run;
+  int extent_count;
+  const struct extent *extents;
 };
 /* Networks; of those for one graph, that for the target with the most features comes first. */
 extern const struct network tvmconv_name_rt_networks[];

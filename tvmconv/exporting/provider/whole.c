@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tvmconv-call.h"
+#include "tvmconv-extents.h"
 #include "tvmconv-raised.h"
 #include "tvmconv-whole.h"
 
@@ -95,10 +96,43 @@ void free_whole(struct whole *whole) {
   free(whole);
 }
 
+/* Sets the extents of a call by an input's shape, which were 0 before. */
+static ort_status *set_extents(const struct network *own, const struct tensor *tensor, const int64_t *shape, int64_t *extents) {
+  for (int axis = 0; axis < tensor->rank; ++axis) {
+    const int64_t number = -1 - tensor->dims[axis];
+    if (number < 0) continue;
+    const struct extent *each = &own->extents[number];
+    char text[300];
+    if (!takes_extent(each->name, each->least, each->greatest, each->multiple, shape[axis], text, sizeof text))
+      return fail(ORT_INVALID_ARGUMENT, "%s", text);
+    if (extents[number] != 0 && extents[number] != shape[axis])
+      return fail(ORT_INVALID_ARGUMENT, "extent %d of %s is %lld and another %lld, both %s, which is one extent: pad the smaller", axis,
+                  tensor->name, (long long)shape[axis], (long long)extents[number], each->name);
+    extents[number] = shape[axis];
+  }
+  return NULL;
+}
+
+/* Finds the shapes of outputs, one behind the other, for the extents of a call, which are divided by their multiples, and the bytes of its arena. */
+static ort_status *measure(const struct whole *whole, const int64_t *extents, TVMFFIAny *divided, int64_t *shapes, int axes, size_t *arena) {
+  const struct network *own = whole->network;
+  const int count = own->extent_count;
+  TVMFFIAny arguments[count + 4], result = {.type_index = kTVMFFINone};
+  memset(arguments, 0, sizeof arguments);
+  for (int i = 0; i < count + 4; ++i) arguments[i].type_index = kTVMFFIInt;
+  arguments[0].v_int64 = whole->handle;
+  for (int i = 0; i < count; ++i) arguments[2 + i].v_int64 = divided[i].v_int64 = extents[i] / own->extents[i].multiple;
+  arguments[2 + count].v_int64 = (int64_t)(uintptr_t)shapes;
+  arguments[3 + count].v_int64 = axes;
+  if (own->measure(NULL, arguments, count + 4, &result) != 0) return fail(ORT_INVALID_ARGUMENT, "%s", tvmconv_raised());
+  *arena = (size_t)result.v_int64;
+  return NULL;
+}
+
 /* Runs a network in a block of the session's arena, whose address is the last of the arguments. */
-static ort_status *run_in(const struct whole *whole, ort_context *context, TVMFFIAny *arguments, int count) {
+static ort_status *run_in(const struct whole *whole, ort_context *context, size_t arena, TVMFFIAny *arguments, int count) {
   struct block block;
-  ort_status *status = take_block(context, whole->memory, whole->network->arena, &block);
+  ort_status *status = take_block(context, whole->memory, arena, &block);
   if (status == NULL) {
     TVMFFIAny result = {.type_index = kTVMFFINone};
     arguments[count - 1].v_int64 = (int64_t)(uintptr_t)block.begin;
@@ -112,21 +146,35 @@ static ort_status *run_in(const struct whole *whole, ort_context *context, TVMFF
 
 ort_status *run_whole(const struct whole *whole, ort_context *context) {
   const struct network *own = whole->network;
-  const int inputs = own->input_count, all = inputs + own->output_count;
-  TVMFFIAny arguments[all + 4];
+  const int inputs = own->input_count, all = inputs + own->output_count, count = 3 + own->extent_count + all + 1;
+  int axes = 0, most = 0; /* of all outputs, and of one tensor */
+  for (int i = 0; i < all; ++i) {
+    axes += i < inputs ? 0 : own->tensors[i].rank;
+    most = own->tensors[i].rank > most ? own->tensors[i].rank : most;
+  }
+  TVMFFIAny arguments[count], *ends = arguments + 3 + own->extent_count;
+  int64_t extents[own->extent_count + 1], shapes[axes + 1], found[most + 1];
   memset(arguments, 0, sizeof arguments);
-  for (int i = 0; i < all + 4; ++i) arguments[i].type_index = kTVMFFIInt;
+  memset(extents, 0, sizeof extents);
+  for (int i = 0; i < count; ++i) arguments[i].type_index = kTVMFFIInt;
   arguments[0].v_int64 = whole->threads;
   arguments[1].v_int64 = whole->handle;
   ort_status *status = NULL;
-  for (int i = 0; i < all && status == NULL; ++i) {
+  void *data = NULL;
+  for (int i = 0; i < inputs && status == NULL; ++i) {
     const struct tensor *tensor = &own->tensors[i];
-    void *data = NULL;
-    if (i < inputs)
-      status = read_input(context, whole->places[i], tensor->rank, tensor->dims, tensor->name, &data);
-    else
-      status = write_output(context, whole->places[i], tensor->rank, tensor->dims, &data);
-    arguments[3 + i].v_int64 = (int64_t)(uintptr_t)data;
+    status = read_input(context, whole->places[i], tensor->rank, tensor->dims, tensor->name, &data, found);
+    if (status == NULL) status = set_extents(own, tensor, found, extents);
+    ends[i].v_int64 = (int64_t)(uintptr_t)data;
   }
-  return status != NULL ? status : run_in(whole, context, arguments, all + 4);
+  size_t arena = own->arena;
+  if (status == NULL && own->extent_count > 0) status = measure(whole, extents, arguments + 3, shapes, axes, &arena);
+  const int64_t *next = shapes;
+  for (int i = inputs; i < all && status == NULL; ++i) {
+    const struct tensor *tensor = &own->tensors[i];
+    status = write_output(context, whole->places[i], tensor->rank, own->extent_count > 0 ? next : tensor->dims, &data);
+    next += tensor->rank;
+    ends[i].v_int64 = (int64_t)(uintptr_t)data;
+  }
+  return status != NULL ? status : run_in(whole, context, arena, arguments, count);
 }

@@ -249,9 +249,10 @@ def table_of(family: ProblemFamily, blocks: list[Block]) -> str:
 {declared}
 static const Block blocks[] = {{
     {between.join(rows)}}};
-const Family tvmconv_family = {{
+static const Family family = {{
     {f.rank}, {int(f.data_format == "NXC")}, {int(f.op != "convolution")}, {int(is_flat(f))}, {_row(f.strides)}, {_row(spans)},
     {len(operands)}, {operands.index("residual") if "residual" in operands else 0}, {len(blocks)}, blocks, {packed}}};
+const Family* tvmconv_family(void) {{ return &family; }}
 """
 
 

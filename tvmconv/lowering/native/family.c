@@ -347,16 +347,16 @@ static int run_family(const Family* f, const TVMFFIAny* args, int32_t num_args) 
 
 EXPORT int __tvm_ffi_tvmconv_packed(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)result;
-  return run_family(&tvmconv_family, args, num_args);
+  return run_family(tvmconv_family(), args, num_args);
 }
 
 EXPORT int __tvm_ffi_tvmconv_pack(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (tvmconv_family.pack == NULL) return failed("ValueError", "this family reads filters in place");
-  return tvmconv_family.pack(self, args, num_args, result);
+  if (tvmconv_family()->pack == NULL) return failed("ValueError", "this family reads filters in place");
+  return tvmconv_family()->pack(self, args, num_args, result);
 }
 
 EXPORT int __tvm_ffi_tvmconv_kernel(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  const Family* f = &tvmconv_family;
+  const Family* f = tvmconv_family();
   enum { MOST_ARGUMENTS = MOST_OPERANDS + MOST_AXES };
   if (f->pack == NULL || num_args < 2 || num_args > MOST_ARGUMENTS) return run_family(f, args, num_args);
   const int64_t bytes = f->packed * f->packed_type.bits / 8;

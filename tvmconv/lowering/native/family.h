@@ -29,4 +29,5 @@ typedef struct {
   DLDataType packed_type;
 } Family;
 
-extern const Family tvmconv_family;
+/* No data: Windows' compilers read that by way of a pointer, of which a library of several families has one. */
+const Family* tvmconv_family(void);

@@ -193,7 +193,9 @@ def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> st
     file, symbol = f"{name}.o", f"__tvm_ffi_{name}"
     (work / file).write_bytes(function.attrs[CODE].numpy().tobytes())
     renamed = f"--redefine-sym=__tvm_ffi_{function.attrs[SYMBOL_OF_CODE]}={symbol}"
-    visible = (f"--keep-global-symbol={symbol}", "--keep-global-symbol=__TVMBackend*")  # the slots of launcher.c
+    # The slots of launcher.c, and Windows' pointers to them.
+    kept = (symbol, "__TVMBackend*", ".refptr.__TVMBackend*")
+    visible = (f"--keep-global-symbol={each}" for each in kept)
     run_tool("objcopy", ("--strip-debug", "--wildcard", renamed, *visible, file), work, isa)
     return file
 

@@ -113,9 +113,13 @@ class NetworkKernel:
 
     @cached_property
     def _packer(self) -> Any:
-        # Of a kernel for another machine, for this one: a filter is copied and transformed, alike everywhere.
-        host = Target.parse("host").tvm()
-        return tvm.compile(tvm.IRModule({PACK_SYMBOL: self._pack}), host, tir_pipeline=PIPELINE)
+        return compile_packer(self._pack)
+
+
+def compile_packer(pack: tirx.PrimFunc | None) -> Any:
+    """Return a library of a kernel's function that packs, for this machine: a filter is copied and transformed, alike everywhere."""
+    host = Target.parse("host").tvm()
+    return tvm.compile(tvm.IRModule({PACK_SYMBOL: pack}), host, tir_pipeline=PIPELINE)
 
 
 def build_kernels(

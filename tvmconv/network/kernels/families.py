@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,19 @@ from tvm import tirx
 from ...building.builder import build_kernels as build_in
 from ...building.fallbacks import Outcome, bundle_of
 from ...building.options import BuildOptions, complete
-from ...errors import TargetError
 from ...family import ProblemFamily
 from ...lowering.common.entry_points import SYMBOL
+from ...lowering.cpu.family import blocks_of
+from ...lowering.cpu.functions import functions_of
 from ...runtime.arrays import KERNEL_TYPES
 from ...runtime.kernel_object import read_object
 from ...runtime.library import load_function
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ...runtime.selection import obstacle
 from ...support.progress import Progress
-from ...targets.target import Target
+from ...targets.target import CpuTarget, Target
 from ..ir.problem_of import plain_filter
-from .build import CODE, OURS, SYMBOL_OF_CODE, WORKSPACE
+from .build import CODE, OURS, SYMBOL_OF_CODE, WORKSPACE, compile_packer
 
 # Numbers that a function that stands for a family's kernel is called with behind its arrays.
 PADS = "tvmconv_pads"
@@ -55,15 +57,23 @@ class FreeKernel:
     workspace: int
     _packed: tuple[int, str] | None
     _pack: Callable[..., object] | None
+    _target: Target
 
     def packed(self, filter_: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         """Return a filter, whose axes are OIX, as the kernel takes it."""
         plain = plain_filter(filter_, self.family.typical)
-        if self._packed is None or self._pack is None:
+        if self._packed is None:
             return plain
         packed = tvm.runtime.tensor(np.zeros(*self._packed))
-        self._pack(tvm.runtime.tensor(plain), packed)
+        (self._pack or self._packer[PACK_SYMBOL])(tvm.runtime.tensor(plain), packed)
         return np.asarray(packed.numpy())
+
+    @cached_property
+    def _packer(self) -> Any:
+        """A kernel's own function that packs, where this machine does not run it, compiled for this one."""
+        assert isinstance(self._target, CpuTarget)
+        block = blocks_of(self.family, self._target, self.algorithm)[0]
+        return compile_packer(functions_of(block.lowered.module)[PACK_SYMBOL])
 
     def function(self, pads: Sequence[int], ranks: Sequence[int]) -> tirx.PrimFunc:
         """Return a function that stands for the kernel where it is called with some pads, and with arrays of some ranks."""
@@ -80,13 +90,7 @@ class FreeKernel:
 def build_families(
     families: Iterable[ProblemFamily], target: str, math: str, progress: Progress | None
 ) -> dict[ProblemFamily, FreeKernel]:
-    """Return the kernels of some families, for prepacked filters; those that no algorithm gives a right kernel for are left out.
-
-    Raises
-    ------
-    TargetError
-        If this machine cannot run them: filters are packed by a kernel's own function.
-    """
+    """Return the kernels of some families, for prepacked filters; those that no algorithm gives a right kernel for are left out."""
     wanted = list(dict.fromkeys(families))
     if not wanted:
         return {}
@@ -99,8 +103,7 @@ def build_families(
 def _kernel(outcome: Outcome) -> FreeKernel:
     built, family, bundle = outcome.built, outcome.job.problem, bundle_of(outcome.job)
     assert built is not None and isinstance(family, ProblemFamily)
-    if reason := obstacle(bundle.targets[outcome.job.target.name]):
-        raise TargetError(f"a network of free extents is compiled where it can run, which packs its filters: {reason}")
+    runs_here = obstacle(bundle.targets[outcome.job.target.name]) is None
     entry, code = built.entry, read_object(bundle, built.entry)
     layout = entry.packed_filter
     symbol = PACKED_SYMBOL if layout else SYMBOL
@@ -113,5 +116,6 @@ def _kernel(outcome: Outcome) -> FreeKernel:
         symbol,
         code.workspaces[symbol].shared,
         shape,
-        load_function(bundle, entry, PACK_SYMBOL) if layout else None,
+        load_function(bundle, entry, PACK_SYMBOL) if layout and runs_here else None,
+        outcome.job.target,
     )

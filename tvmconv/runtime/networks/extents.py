@@ -54,10 +54,10 @@ class FreeExtents:
                 raise InputError(f"{where} {reason}; the network takes {', '.join(map(str, self._inputs))}")
         return tuple(found[each.name][0] // each.multiple for each in self.extents)
 
-    def typical(self, tensor: Tensor) -> Shape:
-        """Return a shape that an input may have, of some 64 elements where its extents are free, to try the network on."""
-        near = {each.name: each.near(_TYPICAL) for each in self.extents}
-        return tuple(near[size] if isinstance(size, str) else size for size in tensor.shape)
+    def typical(self, tensor: Tensor, size: int = _TYPICAL) -> Shape:
+        """Return a shape that an input may have, of some `size` elements where its extents are free, to try the network on."""
+        near = {each.name: each.near(size) for each in self.extents}
+        return tuple(near[each] if isinstance(each, str) else each for each in tensor.shape)
 
 
 def check_shapes(shapes: Mapping[str, Sequence[int]], inputs: Sequence[Tensor]) -> list[Shape]:

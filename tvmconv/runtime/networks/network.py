@@ -231,7 +231,7 @@ class Network:
         ranks = [len(each.shape) for each in self.outputs]
         numbers = np.zeros(max(sum(ranks), 1), np.int64)
         try:
-            size = self._library["tvmconv_network_measure"](self._handle, *extents, numbers.ctypes.data, sum(ranks))
+            size = self._library["tvmconv_network_measure"](self._handle, 1, *extents, numbers.ctypes.data, sum(ranks))
         except ValueError as error:
             sizes = (f"{each.name} of {size * each.multiple}" for each, size in zip(self.extents, extents, strict=True))
             raise InputError(f"the network does not take {', '.join(sizes)}: {error}; give other extents") from None

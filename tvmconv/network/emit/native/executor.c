@@ -285,19 +285,19 @@ EXPORT int __tvm_ffi_tvmconv_network_limit(void* self, const TVMFFIAny* args, in
   return 0;
 }
 
-/* handle, extents, address of numbers, how many -> bytes of the arena; the shapes of outputs are written there, one behind the other, and
- * the sizes kept for a call. */
+/* handle, whether to take an arena, extents, address of numbers, how many -> bytes of the arena; the shapes of outputs are written there,
+ * one behind the other, and the sizes kept for a call. */
 EXPORT int __tvm_ffi_tvmconv_network_measure(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self;
   const int32_t extents = extent_count();
-  if (num_args != 3 + extents) return failed("ValueError", "the network was given another number of extents than it has");
+  if (num_args != 4 + extents) return failed("ValueError", "the network was given another number of extents than it has");
   Network* network = (Network*)(uintptr_t)args[0].v_int64;
   Instance* instance = take(network);
   if (instance == NULL) return no_memory();
-  int status = set_extents(instance, args + 1);
-  if (status == 0 && own_arena(instance) == NULL) status = no_memory();
+  int status = set_extents(instance, args + 2);
+  if (status == 0 && args[1].v_int64 && own_arena(instance) == NULL) status = no_memory();
   if (status == 0 && tvmconv_plan.free) {
-    memcpy((void*)(uintptr_t)args[1 + extents].v_int64, instance->sizes->measures, (size_t)args[2 + extents].v_int64 * sizeof(int64_t));
+    memcpy((void*)(uintptr_t)args[2 + extents].v_int64, instance->sizes->measures, (size_t)args[3 + extents].v_int64 * sizeof(int64_t));
     result->type_index = kTVMFFIInt;
     result->v_int64 = (int64_t)instance->sizes->arena_bytes;
   }

@@ -15,6 +15,7 @@ from ....frontends.onnx.graph import Value, used_names_of, values_of
 from ....frontends.onnx.session import open_session
 from ....frontends.shapes import Bucket
 from .expand_functions import types_of
+from .free import Free
 from .reader import MICROSOFT, as_relax, fix_shapes, is_foreign, simplify
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class ModelPart:
     outputs: tuple[str, ...] = ()
 
 
-def read_parts(source: str, bucket: Bucket | None = None) -> list[ModelPart]:
+def read_parts(source: str, bucket: Bucket | None = None, free: Free | None = None) -> list[ModelPart]:
     """Return a model as one network, or if it has operators that no network has, its largest parts between those.
 
     Parts have convolutions or products. Each is as large as can be, and no two wait for each other: the first has all that needs
@@ -63,7 +64,12 @@ def read_parts(source: str, bucket: Bucket | None = None) -> list[ModelPart]:
     ----------
     source, bucket
         As for :func:`tvmconv.network.read.onnx.reader.read_onnx`, and so are the errors. It is a SourceError, too, if there is no such part.
+    free
+        The extents of inputs that have free ones, as :func:`tvmconv.network.read.onnx.free.free_dims` returns them: of such a model
+        there is one network, or none.
     """
+    if free:
+        return [ModelPart(as_relax(fix_shapes(source, bucket, inline=False, free=free), source, free))]
     simple = simplify(fix_shapes(source, bucket, inline=False), source)
     lacking: list[str] = sorted(_DECIDING.intersection(node.op_type for node in simple.graph.node))
     if not lacking:
