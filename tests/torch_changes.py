@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import enum
 import functools
 import os
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -28,6 +31,9 @@ TABLE: dict[str, Any] = {"gain": 1.0, "nested": {"deep": [1.0]}}
 SETTINGS = types.SimpleNamespace(gain=1.0, inner=types.SimpleNamespace(on=True))
 OTHERS = types.ModuleType("others_of_test_torch_changed")
 OTHERS.__dict__["gain"] = 1.0
+VIEWED = {"gain": 1.0}
+VIEW = VIEWED.values()
+MASKED = np.ma.masked_array([1.0, 2.0], [False, True])
 
 
 class Mode(enum.Enum):
@@ -35,6 +41,23 @@ class Mode(enum.Enum):
 
     PLAIN = "plain"
     TWICE = "twice"
+
+    def __init__(self, _: str) -> None:
+        self.gain = 1.0
+
+
+class Number(float):
+    """A number that has attributes."""
+
+
+class Kinds(type):
+    """The class of a class."""
+
+    gain = 1.0
+
+
+class Kind(metaclass=Kinds):
+    """A class whose class has an attribute."""
 
 
 class Options:
@@ -47,6 +70,11 @@ class Options:
 
     def shift(self, x: Any) -> Any:
         return x + self.bias * self.inside.depth
+
+
+REFERRED = Options()
+PROXIED = Options()
+REFERENCE, PROXY = weakref.ref(REFERRED), weakref.proxy(PROXIED)
 
 
 class Slotted:
@@ -89,6 +117,10 @@ def doubled(x: Any) -> Any:
     return x * GAIN
 
 
+def attributed(x: Any) -> Any:
+    return x * getattr(attributed, "gain", 1.0)
+
+
 multiply = times(1.0)
 DISPATCH = {"one": doubled}
 PARTIAL = functools.partial(shifted, by=0.0)
@@ -117,6 +149,8 @@ class Model(Base):
         self.register_buffer("offset", torch.zeros(4, 1, 1))
         self.plain_tensor = torch.ones(1)
         self.made = times(1.0)
+        self.number, self.kind, self.memory = Number(1.0), Kind, array.array("f", [1.0])
+        self.number.gain = 1.0  # type: ignore[attr-defined]
 
     def extra(self, x: Any) -> Any:
         return x
@@ -150,6 +184,9 @@ class Model(Base):
         y = y * SETTINGS.gain * OTHERS.gain if SETTINGS.inner.on else -y
         y = y * float(os.environ.get("GAIN_OF_TEST_TORCH_CHANGED", "1"))
         y = y * (2 if torch.get_default_dtype() == torch.float64 else 1)
+        y = attributed(y) * self.number.gain * self.kind.gain * self.memory[0] * self.mode.gain
+        y = y * sum(VIEW) * float(MASKED.sum()) * (1 + REFERENCE().bias) * (1 + PROXY.bias) * globals()["GAIN"]  # type: ignore[union-attr]
+        y = y * OTHERS.__dict__["gain"] * getattr(self.offset, "gain", 1.0)
         y = y * getattr(self, "missing", 1.0) * getattr(self, f"al{'pha'}")
         return self.dropout(self.last(y))
 
@@ -165,6 +202,16 @@ def put(path: str, value: Any) -> Case:
         part = functools.reduce(getattr, parts, model)
         then, now = getattr(part, name), value() if isinstance(value, (types.LambdaType, type)) else value
         return called(lambda: setattr(part, name, now), lambda: setattr(part, name, then))
+
+    return change
+
+
+def put_new(part: str, name: str, value: Any) -> Case:
+    """Return what sets an attribute that a model or a part of it has not."""
+
+    def change(model: Any, _: Any) -> Any:
+        of = getattr(model, part) if part else model
+        return called(lambda: setattr(of, name, value), lambda: delattr(of, name))
 
     return change
 
@@ -272,7 +319,7 @@ CASES: dict[str, Any] = {
     "enum": put("mode", Mode.TWICE),
     "text": put("text", "thrice"),
     "none": put("none", 1),
-    "new attribute": lambda model, _: called(lambda: setattr(model, "missing", 2.0), lambda: delattr(model, "missing")),
+    "new attribute": put_new("", "missing", 2.0),
     "stride": put("conv.stride", (2, 2)),
     "padding": put("conv.padding", (0, 0)),
     "dilation": put("conv.dilation", (2, 2)),
@@ -357,6 +404,16 @@ CASES: dict[str, Any] = {
     "default type": lambda model, _: called(
         lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)
     ),
+    "attribute of a number": put("number.gain", 2.0),
+    "attribute of an enumeration's member": outside(Mode.PLAIN, "gain", 2.0),
+    "attribute of a class's class": outside(Kinds, "gain", 2.0),
+    "attribute of a function": outside(attributed, "gain", 2.0),
+    "attribute of a tensor": put_new("offset", "gain", 2.0),
+    "array of C": item(lambda model: model.memory, 0, 2.0),
+    "view of a dict": item(lambda model: VIEWED, "gain", 2.0),
+    "mask": once(lambda model, _: called(*(lambda mask=mask: setattr(MASKED, "mask", mask) for mask in ([0, 0], [0, 1])))),
+    "object of a weak reference": outside(REFERRED, "bias", 2.0),
+    "object of a proxy": outside(PROXIED, "bias", 2.0),
     "weight": added(lambda model: model.conv.weight),
     "weight's memory": moved,
     "weight, replaced": put("conv.bias", lambda: nn.Parameter(torch.ones(4), requires_grad=False)),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import inspect
+import itertools
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -170,3 +173,45 @@ def test_a_copy_has_the_models_signature(small: Any) -> None:
     rows = torch.export.Dim("rows", min=2, max=9)
     program = torch.export.export(fast, (data,), dynamic_shapes={"x": {0: rows}})
     alike(program.module()(torch.ones(5, 8)), model(torch.ones(5, 8)))
+
+
+class Turning(Small):
+    """Multiplies by the numbers of an iterator, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = itertools.cycle([1.0, 2.0])
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(x) * next(self.turns)
+
+
+def test_iterators_are_pytorchs(small: Any) -> None:
+    model, fast, data = small(Turning())
+    fast.turns = copy.deepcopy(model.turns)
+    with pytest.warns(
+        TvmconvWarning, match="turns is an iterator, which gives something else in each call; using PyTorch"
+    ):
+        for _ in range(3):
+            assert_equal(fast(data), model(data))
+
+
+class Counted(Small):
+    """Counts its calls in objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = types.SimpleNamespace(last=collections.deque([1.0], maxlen=2), seen={"names": set()})
+
+    def forward(self, x: Any) -> Any:
+        self.inside.last.append(self.inside.last[-1] + 1)
+        self.inside.seen["names"].add(self.inside.last[-1])
+        return self.linear(x) * sum(self.inside.last) * len(self.inside.seen["names"])
+
+
+def test_a_copy_starts_as_the_model_was(small: Any) -> None:
+    model, fast, data = small(nn.Sequential(Counted(), nn.Linear(4, 4)))
+    assert "its code writes to 0.inside." in tvmconv.torch.report(fast).refused[""]
+    for count in range(1, 4):
+        alike(fast(data), model(data))
+        assert len(model[0].inside.seen["names"]) == count

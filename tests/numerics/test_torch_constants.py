@@ -53,3 +53,35 @@ def test_bf16_channels_last(is_model_bf16: bool, tmp_path: Path) -> None:
         answer, expected = fast(data), model.float()(data.float())
     assert answer.dtype is torch.bfloat16
     assert_near(answer, expected.to(torch.bfloat16), summed=(3 + 16) * 9, layers=3)
+
+
+class EightBits(torch.nn.Module):
+    """Computes with what it keeps in 8 bits, and rounds to 8 bits."""
+
+    def __init__(self, kept: Any, does_round: bool) -> None:
+        super().__init__()
+        self.conv, self.does_round = torch.nn.Conv2d(3, 4, 1), does_round
+        self.register_buffer("kept", kept)
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x) * self.kept.to(x.dtype)
+        return y.to(self.kept.dtype).float() if self.does_round else y
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_floating_point_of_8_bits(dtype: Any, tmp_path: Path) -> None:
+    kept = torch.rand(1, 4, 6, 5).transpose(2, 3).to(dtype)
+    data = torch.rand(1, 3, 5, 6)
+    for does_round in (False, True):
+        model = EightBits(kept, does_round).eval().requires_grad_(False)
+        fast = tvmconv.torch.optimize(model, data, bundle=tmp_path / "model.bundle", progress=None)
+        by = {
+            row.computes: row.by
+            for row in tvmconv.torch.report(fast).rows
+            if row.computes != "_assert_tensor_metadata.default"
+        }
+        assert {name for name, each in by.items() if each == "PyTorch"} == (
+            {"_to_copy.default"} if does_round else set()
+        )
+        if not does_round:
+            assert_near(fast(data), model(data), summed=3, layers=2)

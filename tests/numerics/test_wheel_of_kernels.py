@@ -6,6 +6,7 @@ import base64
 import csv
 import hashlib
 import io
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,7 +17,7 @@ import pytest
 
 import tvmconv
 from tvmconv import cli
-from tvmconv.errors import InputError
+from tvmconv.errors import BundleError, InputError
 from tvmconv.exporting.wheel import export_wheel
 from tvmconv.fills import exact_case
 
@@ -92,3 +93,17 @@ def test_names_and_versions_that_packaging_refuses(small_bundle: Path, tmp_path:
     with pytest.raises(InputError):
         export_wheel(small_bundle, tmp_path, name, version)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_damaged_becomes_no_wheel(small_bundle: Path, tmp_path: Path) -> None:
+    bundle, folder = tmp_path / "bundle", tmp_path / "wheels"
+    shutil.copytree(small_bundle, bundle)
+    folder.touch()
+    with pytest.raises(InputError, match="wheels is no folder; give one"):
+        export_wheel(bundle, folder, "a")
+    folder.unlink()
+    library = next(bundle.rglob("*.so"))
+    library.write_bytes(library.read_bytes()[:-1])
+    with pytest.raises(BundleError, match="has sha256"):
+        export_wheel(bundle, folder, "a")
+    assert not folder.exists()

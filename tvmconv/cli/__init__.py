@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code (see ``tvmconv --help``).
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever count_start this; a file opened later would take its number
+        if getattr(sys, name) is None:  # closed by whoever started this; a file opened later would take its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
     if argv is None and not any(argument.endswith(".pt2") for argument in sys.argv):
         # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use but to read these.

@@ -96,15 +96,17 @@ def export_wheel(path: Path | str, folder: Path | str, name: str, version: str =
     Raises
     ------
     InputError
-        If `name` or `version` is none, or a bundle has code for several instruction sets or another system.
+        If `name` or `version` is none, `folder` is a file, or a bundle has code for several instruction sets or another system.
     BundleError
-        If there is no bundle or network at `path`.
+        If there is no bundle or network at `path`, or it is damaged.
     """
     path, folder = as_path("path", path), as_path("folder", folder)
     if not _NAME.fullmatch(name) or keyword.iskeyword(_normal(name)):
         raise InputError(f"name is {name!r}; it must be that of a Python distribution, such as detector-kernels")
     if not _VERSION.fullmatch(version):
         raise InputError(f"version is {version!r}; it must be numbers with dots between, such as 1.0")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"folder {folder} is no folder; give one, new or there, that the wheel goes into")
     module = _normal(name)
     if path.is_file():
         described = read_file(library_path(path)).description
@@ -114,6 +116,8 @@ def export_wheel(path: Path | str, folder: Path | str, name: str, version: str =
         content = {"network.so": path.read_bytes()}
     else:
         bundle = read_bundle(path)
+        for entry in bundle.all_entries:
+            bundle.library(entry)  # which checks it
         features, by = [target.features for target in bundle.targets.values()], bundle.tvmconv
         text = _BUNDLE.format(by=by, names=sorted({entry.signature for entry in bundle.all_entries}))
         files = sorted(each for each in path.rglob("*") if each.is_file())

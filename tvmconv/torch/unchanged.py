@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 import torch
@@ -15,12 +17,14 @@ from .objects import KINDS
 
 # Relative change by rounding of numbers that are computed anew in each call, as a norm of a weight that was normalized before.
 _ROUNDING = 1e-5
+_HELD = ("_parameters", "_buffers", "_modules")
+_NOT_OF_MODELS = ("builtins", "torch", "tvmconv")
 _FACTS = ("shape", "dtype", "layout", "device")
 
 
 @contextmanager
 def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
-    """Put back what a model's calls write: attributes of its modules, lists and dicts that these are, and tensors.
+    """Put back what a model's calls write: attributes of its modules, objects, lists and dicts that these refer to, and tensors.
 
     Yields
     ------
@@ -29,8 +33,16 @@ def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
     """
     own = {(*path.split("."), ""): vars(module) for path, module in model.named_modules()}
     containers: dict[tuple[str, ...], Any] = dict(own)
-    for path, attributes in own.items():
-        containers |= {(*path[:-1], name): each for name, each in attributes.items() if type(each) in (dict, list)}
+    todo, seen = [*own.items()], {*map(id, own.values())}
+    while todo:
+        path, of = todo.pop()
+        for name, each in of.items() if isinstance(of, dict) else enumerate(of):
+            container = _container(each)
+            if container is not None and id(container) not in seen:
+                seen.add(id(container))
+                inside = (*path[:-1], name) if path in own and name in _HELD else (*path[:-1], str(name), "")
+                containers[inside] = container
+                todo.append((inside, container))
     held = [(path, each, each.copy()) for path, each in containers.items()]
     tensors, parameters = {}, {}
     for path, each in containers.items():
@@ -45,10 +57,11 @@ def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
         yield written
     finally:
         for path, container, kept in held:
-            if isinstance(container, list):
+            if not isinstance(container, dict):
                 if not (len(container) == len(kept) and all(map(_is, container, kept))):
-                    written[_name(path)] = is_same(container, kept)
-                container[:] = kept
+                    written[_name(path)] = is_same([*container], [*kept])
+                    container.clear()
+                    (container.update if isinstance(container, set) else container.extend)(kept)
             elif container.keys() != kept.keys() or any(container[name] is not kept[name] for name in kept):
                 changed = {name for name in container.keys() | kept.keys() if container.get(name) is not kept.get(name)}
                 for name in sorted(changed, key=str):
@@ -66,6 +79,18 @@ def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
                 if address(parameter) != address(kept):  # `data` was set
                     written[_name(path)] = is_same(parameter.detach(), kept)
                     parameter.data = kept
+
+
+def _container(value: Any) -> Any:
+    """Return what has the parts of a value that can be written: itself, or an object's attributes."""
+    if type(value) in (dict, list, set, deque):
+        return value
+    if isinstance(value, (nn.Module, torch.Tensor, Enum)):
+        return None
+    if type(value).__module__.partition(".")[0] in _NOT_OF_MODELS:
+        return None
+    attributes = getattr(value, "__dict__", None)
+    return attributes if isinstance(attributes, dict) else None
 
 
 def _is(one: Any, other: Any) -> bool:

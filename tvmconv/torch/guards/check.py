@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from .facts import Facts, read_facts
+from .facts import Facts, Moving, read_facts
 from .reads import Reads
 from .snapshot import Snapshot
 
@@ -63,6 +63,8 @@ def _difference(before: Facts, after: Facts) -> str:
     name = next(each for each in (*after, *before) if before.get(each) != after.get(each))
     if name not in before:
         return f"{name or 'it'} is new"
+    if isinstance(after.get(name), Moving):
+        return f"{name} is an iterator, which gives something else in each call"
     if name not in after:
         return f"{name or 'it'} is gone"
     then, now = before[name], after[name]

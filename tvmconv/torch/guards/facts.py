@@ -6,16 +6,18 @@ changed and changed back are as before.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import gc
+import io
 import logging
 import os
 import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -36,6 +38,7 @@ _DICTS = (dict, OrderedDict, defaultdict)
 _SEQUENCES = (list, tuple, set, frozenset, deque, bytearray)
 # Objects that are what they are, whatever they hold: functions of C, modules of operators, what only tells or guards.
 _OPAQUE = (types.BuiltinFunctionType, logging.Logger, torch.Generator, torch.Stream)
+_VIEWS: tuple[type, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _ASKING = ("is_grad_enabled", "is_inference_mode_enabled", "get_num_threads", "are_deterministic_algorithms_enabled")
 _ASKED = {id(getattr(torch, name)): getattr(torch, name) for name in _ASKING}
@@ -65,6 +68,10 @@ class Identity:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"of": None, "text": self.text}
+
+
+class Moving:
+    """An iterator, of which nobody knows where it is: never the same again."""
 
 
 class Facts(dict[str, Any]):
@@ -128,6 +135,8 @@ class _Walk:
             self.held.mapping(variables, {each})
             path, value = f"{each} of module {module.__name__}", variables.get(each)
             if value is None and each not in variables:
+                if at:  # as __dict__
+                    self.see(path, module)
                 return  # of Python's own, or made when asked for
             if id(value) in _ASKED and not name.startswith("torch.") and _ASKED[id(value)] not in self.held.asked:
                 self.held.asked.append(_ASKED[id(value)])
@@ -154,11 +163,16 @@ class _Walk:
         kind = type(value)
         if kind in _PROXIES:
             self.found[path] = Identity(kind)
+            with contextlib.suppress(ReferenceError):
+                self._todo.append((path, value.__init__.__self__))  # what it stands for
             return
         if isinstance(value, _PLAIN):
             self.found[path] = (kind.__qualname__, repr(value))
+            if not _is_plain(value) and id(value) not in self._seen:
+                self._seen[id(value)] = (path, value)
+                self._attributes(path, value)
             return
-        if kind in (tuple, list, torch.Size, set, frozenset) and all(isinstance(each, _PLAIN) for each in value):
+        if kind in (tuple, list, torch.Size, set, frozenset) and all(map(_is_plain, value)):
             if isinstance(value, (list, set)):
                 self.held.sequences.append(value)
             parts = sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else [*map(repr, value)]
@@ -180,13 +194,15 @@ class _Walk:
             self.held.tensors.append(value)
             how = value.shape, value.stride() if value.layout == torch.strided else (), value.dtype, value.device
             self.found[path] = (kind.__qualname__, *map(str, how), digest(value, is_known=True))
+            self.mapping(path, vars(value), self._reads.names, self._later)
         elif isinstance(value, np.ndarray):
-            self.held.arrays.append(value)
-            self.found[path] = (
-                value.dtype.str,
-                value.shape,
-                value.tobytes() if value.dtype != object else value.tolist(),
-            )
+            self.held.arrays.append(value.view(np.ndarray))
+            is_of_objects = value.dtype.hasobject
+            self.found[path] = value.dtype.str, value.shape, b"" if is_of_objects else np.ndarray.tobytes(value)
+            if is_of_objects:
+                self._parts_of(path, value.tolist())
+            if attributes := getattr(value, "__dict__", None):  # of masked arrays, and other subclasses
+                self.mapping(path, attributes, None, self._later)
         elif isinstance(value, types.FunctionType):
             self._function(path, value)
         elif isinstance(value, types.MethodType):
@@ -200,6 +216,10 @@ class _Walk:
         elif isinstance(value, contextvars.ContextVar):
             self.held.asked.append(functools.partial(value.get, None))
             self._todo.append((path, value.get(None)))
+        elif isinstance(value, weakref.ref):
+            self._todo.append((path, value()))
+        elif isinstance(value, _VIEWS):
+            self._todo.extend((path, each) for each in gc.get_referents(value))
         elif isinstance(value, types.ModuleType):
             self.found[path] = Identity(value)
             self.mapping(f"module {value.__name__}", vars(value), self._reads.names, self._later)
@@ -207,6 +227,10 @@ class _Walk:
             self.found[path] = Identity(value)
         else:
             self._object(path, value)
+
+    def _parts_of(self, path: str, values: Iterable[Any]) -> None:
+        for at, each in enumerate(values):
+            self._todo.append((f"{path}[{at}]", each))
 
     def _later(self, path: str, value: Any) -> None:
         self._todo.append((path, value))
@@ -219,16 +243,21 @@ class _Walk:
             )
 
     def _function(self, path: str, value: types.FunctionType) -> None:
-        has_run = name_of(value.__code__) in self._reads.ran
-        if not str(value.__module__).startswith("torch."):
+        is_own = not str(value.__module__).startswith("torch.")
+        if is_own:
             self.held.functions.append(value)
-        if not has_run:
+        # What functools.wraps made has code of Python's or PyTorch's, of which no calls are recorded.
+        if name_of(value.__code__) not in self._reads.ran and not (
+            is_own
+            and value.__closure__
+            and is_library(str(value.__globals__.get("__name__")), value.__code__.co_filename)
+        ):
             self.found[path] = Identity(value)
             return
         self.found[path] = Identity(value.__code__)
         self._todo.append((f"the defaults of {path}", value.__defaults__))
         self._todo.append((f"the named defaults of {path}", value.__kwdefaults__))
-        if vars(value):
+        if is_own:
             self.mapping(path, vars(value), self._names, self._later)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             self.held.cells.append(cell)
@@ -237,11 +266,18 @@ class _Walk:
             except ValueError:
                 self.found[f"{name} in {path}"] = "empty"
 
+    def _attributes(self, path: str, value: Any) -> None:
+        self._todo.append((f"the class of {path}", type(value)))
+        self.held.objects.append(value)
+        self.mapping(path, vars(value), self._names, self._later)
+
     def _class(self, path: str, value: type) -> None:
         self.found[path] = Identity(value)
         for each in value.__mro__:
             if id(each) in self._seen or _is_standard(each):
                 continue
+            if type(each) is not type:
+                self._todo.append((f"the class of {path}", type(each)))
             self._seen[id(each)] = (path, each)
             name = f"{each.__module__}.{each.__qualname__}"
             self.found[f"the bases of {name}"] = [*map(Identity, each.__bases__)]
@@ -278,17 +314,26 @@ class _Walk:
             self.held.sequences.append(value)
             self.found[f"the length of {path}"] = len(value)
             parts: Iterable[Any] = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
-            for at, each in enumerate(parts):
-                self._todo.append((f"{path}[{at}]", each))
+            self._parts_of(path, parts)
         elif not isinstance(attributes, dict) and not any(map(_slots, kind.__mro__)):
-            self.found[path] = Identity(value)
+            if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+                self.held.asked.append(object)  # is another one each time
+                self.found[path] = Moving()
+                return
+            try:
+                self.found[path] = (kind.__qualname__, memoryview(value).tobytes())
+                self.held.buffers.append(value)
+            except TypeError:
+                self.found[path] = Identity(value)
 
     def _of_module(self, path: str, value: Any) -> None:
         """Note an attribute of a module; parts have the names that the model's code gives them."""
         above, _, name = path.rpartition(".")
         if name in _INSIDE:
             self.mapping(above, value, None, self._later)
-            self.found[f"the parts of {above or 'the model'} ({name})"] = [*value]
+            self.found[f"the parts of {above or 'the model'} ({name})"] = (
+                [*value] if name == "_modules" else sorted(value)  # a parametrization that is removed changes the order
+            )
         elif name == "forward":
             if (value := self._own(value)) is not None:
                 self._todo.append((path, value))
@@ -298,6 +343,11 @@ class _Walk:
                 self._todo.append((f"{path}[{at}]", each))
         else:
             self._todo.append((path, value))
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is a number or text, without attributes as members of enumerations have."""
+    return isinstance(value, _PLAIN) and not hasattr(value, "__dict__")
 
 
 def _slots(kind: type) -> list[str]:

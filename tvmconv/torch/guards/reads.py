@@ -123,6 +123,8 @@ def _names(code: CodeType) -> tuple[frozenset[str], frozenset[tuple[str, ...]], 
     """Return the names that code has, the variables of modules with what is read of each, and whether names are computed."""
     texts = {each for each in code.co_consts if isinstance(each, str) and each.isidentifier()}
     names, chains = {*code.co_names, *texts}, {*_chains(code)}
+    if "globals" in names:
+        chains |= {(each,) for each in texts}
     computed = bool(names & _COMPUTED)
     for each in code.co_consts:
         if isinstance(each, CodeType):  # of a function within it

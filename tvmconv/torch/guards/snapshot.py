@@ -27,8 +27,8 @@ class Snapshot:
     ----------
     objects, functions, cells, slots
         Objects with attributes, functions, variables of functions, attributes of objects that have no dict.
-    sequences, arrays, tensors
-        Lists and sets, arrays of NumPy, tensors.
+    sequences, arrays, buffers, tensors
+        Lists and sets, arrays of NumPy, other objects that lend their memory, tensors.
     asked
         Functions that return what PyTorch is set to.
     """
@@ -40,6 +40,7 @@ class Snapshot:
         self.slots: list[tuple[Any, str]] = []
         self.sequences: list[Any] = []
         self.arrays: list[Any] = []
+        self.buffers: list[Any] = []
         self.tensors: list[Any] = []
         self.asked: list[Callable[[], Any]] = []
         self._empty: list[dict[Any, Any]] = []
@@ -73,7 +74,10 @@ class Snapshot:
         ]
         self._lengths = [*map(len, self.sequences)]
         self._groups = [(now, [*now()]) for each, now in groups if each]
-        self._arrays = [each.tobytes() for each in self.arrays]
+        self._bytes = self._all_bytes()
+
+    def _all_bytes(self) -> list[bytes]:
+        return [each.tobytes() for each in chain(self.arrays, map(memoryview, self.buffers))]
 
     def is_same(self) -> bool:
         """Return whether all is as it was."""
@@ -90,7 +94,7 @@ class Snapshot:
             for now, then in self._groups:
                 if not all(map(is_, now(), then)):
                     return False
-            return not self.arrays or [each.tobytes() for each in self.arrays] == self._arrays
+            return not (self.arrays or self.buffers) or self._all_bytes() == self._bytes
         except (AttributeError, RuntimeError, ValueError):  # what is gone, or is changed at this moment
             return False
 

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64  # bytes, of TVM's own arrays
 NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+# Types that neither TVM's frontend nor our kernels know.
+_FLOAT8 = {
+    each for each in vars(torch).values() if isinstance(each, torch.dtype) and str(each).startswith("torch.float8")
+}
 CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **QUANTIZERS, **REDUCTIONS, **WINDOWS, **WRITES}
 
 
@@ -106,6 +110,10 @@ def unread(nodes: Iterable[Node]) -> dict[Node, str]:
     return {node: why for node in nodes if (why := _branching(node) or importer.lacking(node))}
 
 
+def _is_float8(node: Node) -> bool:
+    return getattr(node.meta.get("val"), "dtype", None) in _FLOAT8
+
+
 def _branching(node: Node) -> str:
     """Return that PyTorch calls the graphs that a node is given, of which a part of a program has none; else nothing."""
     module = node.graph.owning_module
@@ -170,6 +178,8 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
             return "there is no conversion of it"
         if any(map(is_complex, (node, *node.all_input_nodes))):
             return "it takes or gives complex numbers"
+        if node.meta.get("val") is not None and any(map(_is_float8, (node, *node.all_input_nodes))):
+            return "it takes or gives floating-point numbers of 8 bits"
         if any(free_unbacked_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
             return "its sizes depend on numbers in tensors"
         # Of which the frontend makes constants. Ours say so themselves: attention is random with a dropout alone.
@@ -184,9 +194,17 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return UnreadError(why, self._node)
 
     @staticmethod
+    def _convert_data_type(input_type: Any, env: dict[Any, Any] | None = None) -> str:
+        """Return TVM's name of a type, of parameters in 8 bits that of their bits: only what is fixed is computed of these."""
+        if input_type in _FLOAT8:
+            return "uint8"
+        return str(ExportedProgramImporter._convert_data_type(input_type, env))
+
+    @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
         """Return a parameter as TVM has it, whose memory stays shared, if it is: of one that is not contiguous, a copy."""
         tensor = readable(dense(tensor_value))
+        tensor = tensor.view(torch.uint8) if tensor.dtype in _FLOAT8 else tensor
         # TVM asks for its own alignment, which PyTorch's allocations have, but not each part of one.
         return tvm.runtime.from_dlpack(tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone())
 
