@@ -62,7 +62,7 @@ def check_all(
         arrays, expected = fills.exact_case(problem)
         for packed in [False] * kernel.plain + [True] * (kernel.packed is not None):
             data, filter_, *others = map(plain, arrays.given().values())
-            output = np.full(problem.output_shape, np.nan, fills.numpy_dtype(problem.dtype))
+            output = np.full(problem.output_shape, 77, fills.numpy_dtype(problem.types.output))
             if packed:
                 assert kernel.packed is not None
                 memory = np.zeros(*kernel.packed)

@@ -18,11 +18,14 @@ for NXC and XIO, 3x3 taps: 532 GFLOP/s at 56x56, 64 to 64 channels, and 538 at 2
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
+from tvmconv.algorithms.cpu.tap_pairs import UNPACKED
 from tvmconv.algorithms.cpu.windows.window import Window
-from tvmconv.algorithms.pairs import DOT, DOT_S16, DOT_U8S8, rounding_text
+from tvmconv.algorithms.pairs import DOT, DOT_S16, DOT_TAPS, DOT_U8S8, rounding_text
 from tvmconv.targets.target import CpuTarget
 
 _DOT = """
@@ -57,6 +60,22 @@ define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i32> %a, 
   ret <{lanes} x i32> %r
 }}
 """
+# Unpacked, halves of 128 bits of two vectors are pairs; the copy's order makes these neighbours.
+_DOT_TAPS = """
+declare <{half} x i32> @llvm.x86.{intrinsic}(<{lanes} x i16>, <{lanes} x i16>)
+define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i16> %a, <{lanes} x i16> %b, <{lanes} x i32> %w) alwaysinline nounwind {{
+  %low = shufflevector <{lanes} x i16> %a, <{lanes} x i16> %b, <{lanes} x i32> <{lows}>
+  %high = shufflevector <{lanes} x i16> %a, <{lanes} x i16> %b, <{lanes} x i32> <{highs}>
+  %v = bitcast <{lanes} x i32> %w to <{twice} x i16>
+  %v0 = shufflevector <{twice} x i16> %v, <{twice} x i16> poison, <{lanes} x i32> <{firsts}>
+  %v1 = shufflevector <{twice} x i16> %v, <{twice} x i16> poison, <{lanes} x i32> <{seconds}>
+  %p0 = call <{half} x i32> @llvm.x86.{intrinsic}(<{lanes} x i16> %low, <{lanes} x i16> %v0)
+  %p1 = call <{half} x i32> @llvm.x86.{intrinsic}(<{lanes} x i16> %high, <{lanes} x i16> %v1)
+  %p = shufflevector <{half} x i32> %p0, <{half} x i32> %p1, <{lanes} x i32> <{firsts}>
+  %r = add <{lanes} x i32> %sum, %p
+  ret <{lanes} x i32> %r
+}}
+"""
 
 
 def _intrinsic(dot: str, lanes: int) -> str:
@@ -77,6 +96,30 @@ def import_dot(sch: Schedule, outside: LoopRV, window: Window, lanes: int, targe
         return
     intrinsic = target.isa.dot_intrinsic.format(lanes=lanes, halves=2 * lanes, bits=32 * lanes)
     import_round(sch, outside, lanes, _DOT.format(dot=DOT, lanes=lanes, halves=2 * lanes, intrinsic=intrinsic))
+
+
+def import_taps(sch: Schedule, outside: LoopRV, lanes: int) -> None:
+    """Define the function of so many lanes that multiplies pairs of taps at the loop `outside`, within which it is called."""
+
+    def order(numbers: Iterable[int]) -> str:
+        return ", ".join(f"i32 {each}" for each in numbers)
+
+    def halves(first: int) -> str:
+        places = [part + first + each for part in range(0, lanes, UNPACKED) for each in range(UNPACKED // 2)]
+        return order(place for at in places for place in (at, lanes + at))
+
+    text = _DOT_TAPS.format(
+        dot=DOT_TAPS,
+        lanes=lanes,
+        half=lanes // 2,
+        twice=2 * lanes,
+        intrinsic=_intrinsic(DOT_S16, lanes // 2),
+        lows=halves(0),
+        highs=halves(UNPACKED // 2),
+        firsts=order(range(lanes)),
+        seconds=order(range(lanes, 2 * lanes)),
+    )
+    sch.annotate(outside, "pragma_import_llvm", text)
 
 
 def import_round(sch: Schedule, outside: LoopRV, lanes: int, beside: str = "") -> None:

@@ -77,9 +77,10 @@ MATRICES = {
     "mmla": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "mmla_strided": "conv2d-n1-i66x27x27-o40x14x14-k3x3-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-bf16",
 }
-# Of integers: by pairs, also of Winograd's tiles, and where it has VNNI by quads.
+# Of integers: by pairs, also of taps and of Winograd's tiles, and where it has VNNI by quads.
 INTEGERS = {
     "integers": "conv2d-n1-i64x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-u8s8u8-zx3-bias-scale-q_0.1_3",
+    "integers_taps": "conv2d-n1-i32x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-u8s8u8-zx3-bias-scale-q_0.1_3",
     "integers_tiles": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-zx3-bias-scale-q_0.1_3",
 }
 QUADS = {

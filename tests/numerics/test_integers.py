@@ -51,6 +51,12 @@ PROBLEMS = [
     "conv2d-n1-i12x9x9-o12x9x9-k5x5-s1x1-d1x1-p2x2_2x2-g12-NCX-OIX-u8s16u8-zx128-bias-scale-clip_0_6-q_0.05_0",
     f"conv2d-n1-i64x9x13-o64x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-u8s8s8-zx9-{Q}",
     "conv2d-n1-i1x28x28-o20x24x24-k5x5-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8u8-bias-scale-q_before_reciprocal_0.1_7",
+    # Taps by pairs, the last vector shifted, of an even and an odd number of rows; more taps than are unrolled; along one axis; transposed.
+    "conv2d-n2-i40x9x11-o40x9x6-k5x5-s1x2-d1x1-p2x2_2x2-g40-NXC-OIX-s8u8s8-zx-128-zw255-bias-scale-clip_-3_4-q_0.3_-100",
+    "conv2d-n1-i32x13x13-o32x12x13-k4x3-s1x1-d1x2-p1x2_1x2-g32-NXC-XIO-u8s16u8-zx255-bias-scale-relu-q_0.25_7",
+    "conv2d-n1-i16x12x12-o16x12x12-k9x9-s1x1-d1x1-p4x4_4x4-g16-NXC-XIO-u8s8s32-zx3",
+    "conv1d-n2-i48x30-o48x30-k5-s1-d1-p2_2-g48-NXC-XIO-u8s8f32-zx4-bias_f32-scale",
+    f"backprop2d-n1-i17x5x6-o17x9x11-k3x3-s2x2-d1x1-p1x1_1x1-g17-NXC-OIX-u8s8u8-zx128-{Q}",
     # Data without zero points.
     "conv2d-n1-i64x9x9-o40x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-relu-q_0.1_3",
     "conv2d-n1-i2048x2x2-o64x2x2-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8s32-bias",
@@ -112,6 +118,23 @@ def test_every_algorithm_is_exact(signature: str, try_kernels: Callable[..., Non
         decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketches[number]))
         choices.append((Choice(name, number, decisions), True))
     try_kernels([Case(problem, HOST, 0, tuple(choices))])
+
+
+@pytest.mark.parametrize(
+    "steps", ["scale-q_0.1_-100", "scale-relu-q_0.1_5", "scale-clip_0_6-q_3e-05_5", "scale-q_reciprocal_1e+25_3"]
+)
+def test_scales_of_any_kind_give_the_reference(steps: str, tmp_path: Path) -> None:
+    """A scale that is no number makes all the zero point, and an infinite one of a sum that is not 0 a bound."""
+    problem = parse_signature(f"conv2d-n1-i16x3x3-o16x3x3-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-s8s8s8-bias-{steps}")
+    arrays = exact_case(problem)[0]
+    given = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, -0.0, 0.1, -0.3, 1e25, -1e25, 102.4, 102.5, -102.5, 1e4, 5e-5]
+    bias = np.tile(np.array([0, 2**31 - 1, -(2**31), 7], np.int32), 4)
+    arrays = replace(arrays, data=arrays.data * 0, bias=bias, scale=np.array(given, np.float32))
+    for given_bias in (bias, np.roll(bias, 1), np.roll(bias, 2), np.roll(bias, 3)):
+        each = replace(arrays, bias=given_bias)
+        with np.errstate(all="ignore"):
+            expected = reference.compute(problem, each.data, each.filter, each.bias, scale=each.scale)
+        np.testing.assert_array_equal(compile_and_call(problem, HOST, tmp_path, each), expected)
 
 
 def drawn(seed: int) -> Problem:

@@ -7,7 +7,7 @@ plain arithmetic; lowering (lowering/common/activations.py) puts arithmetic in i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from tvm import te, tirx
@@ -40,6 +40,10 @@ _STEPS = {name: register_operator(name) for name in NUMBERS if name != "add"}
 _SHORT = {name: register_operator(f"{name}_short") for name in SHORT}
 _NAMES = {operator.name: name for steps in (_STEPS, _SHORT) for name, operator in steps.items()}
 _NARROW = register_operator("narrow")
+
+
+# Steps of a quantizer beyond which a scale of integers makes each of them, but 0, more than any type has; times a sum, f32 has all smaller bounds.
+STEPS_OF_SCALE, MOST_SCALE = 1024, 2.0**64
 
 
 class Epilogue:
@@ -105,7 +109,7 @@ class Epilogue:
             return total
         if problem.is_quantized:
             total = total.astype("float32")
-        steps = problem.epilogue
+        steps, bound = problem.epilogue, self._scale_bound
         if late and (not steps or steps[0].name != "scale"):
             total = total + of_channel("bias")
         for number, step in enumerate(steps, 1):
@@ -113,13 +117,32 @@ class Epilogue:
                 total = total + self._value("residual", offset)
             else:
                 if step.name in QUANTIZERS:
-                    return round_to_integer(step, total, problem.types.output)
+                    return round_to_integer(step, total, problem.types.output, bound is not None)
                 operands = [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
+                if bound is not None and step.name == "scale":
+                    operands = [_bounded(operands[0], bound)]
                 short = number == len(steps) and DTYPE_BYTES[problem.types.output] == 2
                 total = apply_operator(step, total, *operands, short=short)
             if late and number == 1 and step.name == "scale":
                 total = total + of_channel("bias")
         return (rounding or self._rounding)(total)
+
+    @property
+    def _scale_bound(self) -> float | None:
+        """Largest scale of a channel that differs from greater ones, where these alone could make a sum no number; None: others could.
+
+        Integers by a scale that is a number are numbers, and by a large one at a bound, as by any larger. A scale that is none makes all the
+        zero point, as 0 does.
+        """
+        steps, first = self._problem.epilogue, self._problem.epilogue[:1]
+        keeps = all(
+            step.name == "relu" or (step.name == "clip" and step.numbers[0] <= 0 <= step.numbers[1])
+            for step in steps[1:-1]
+        )
+        if self._problem.bias_dtype == "f32" or not first or first[0].name != "scale" or not keeps:
+            return None
+        bound = STEPS_OF_SCALE * steps[-1].numbers[0] if steps[-1].name in QUANTIZERS else inf
+        return bound if bound < MOST_SCALE else None
 
     def _value(self, name: str, index: Any) -> Any:
         """Return an element of an array as steps take it: integers, a bias to their sums, as they are."""
@@ -137,10 +160,18 @@ def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) 
     return Call(operator or _STEPS[step.name], [value, *numbers, *operands], ret_ty=PrimType("float32"))
 
 
-def round_to_integer(step: Step, value: Any, dtype: str) -> Any:
-    """Return an f32 value as a step rounds it to a type of integers."""
+def _bounded(scale: Any, bound: float) -> Any:
+    """Return a scale within a bound; 0 for what is not a number, which no comparison holds of."""
+    most, half, zero = (tirx.const(each, "float32") for each in (bound, bound / 2, 0))
+    large = tirx.Select(scale > half, most, tirx.Select(scale < -half, -most, zero))
+    return tirx.Select(scale < most, tirx.Select(scale > -most, scale, large), large)
+
+
+def round_to_integer(step: Step, value: Any, dtype: str, is_number: bool = False) -> Any:
+    """Return an f32 value as a step rounds it to a type of integers; `is_number` as `Epilogue` bounds scales."""
     bounds = [tirx.const(bound, "int32") for bound in ROWS[dtype].range or ()]
     numbers = [tirx.const(number, "float32") for number in step.numbers]
+    bounds.append(tirx.const(is_number, "int32"))
     whole = Call(_STEPS[step.name], [value, *numbers, *bounds], ret_ty=PrimType("int32"))
     return whole.astype(KERNEL_DTYPES[dtype])
 

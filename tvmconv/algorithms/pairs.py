@@ -23,10 +23,12 @@ from .types import sum_type
 DOT = "tvmconv_dot_bf16"
 DOT_S16 = "tvmconv_dot_s16"
 DOT_U8S8 = "tvmconv_dot_u8s8"
+# Of two elements of 16 bits and a pair of weights.
+DOT_TAPS = "tvmconv_dot_taps"
 # Written before the instruction where AVX-VNNI alone has it.
 VEX = "{vex} "
 # The types of their sums.
-DOT_SUMS = {DOT: "float32", DOT_S16: "int32", DOT_U8S8: "int32"}
+DOT_SUMS = {DOT: "float32", DOT_S16: "int32", DOT_U8S8: "int32", DOT_TAPS: "int32"}
 ROUND = "tvmconv_round_bf16"
 # Call of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
 MATRIX = "tvmconv_matrix_bf16"
@@ -154,6 +156,11 @@ def rounding_text(lanes: int) -> str:
 def multiply_pairs(a: Any, b: Any, dot: str = DOT) -> Any:
     """Return the sum of the products of all channels of two pairs or quads, as a call that lowering makes an instruction."""
     return tirx.call_pure_extern(DOT_SUMS[dot], dot, a, b)
+
+
+def multiply_taps(first: Any, second: Any, weights: Any) -> Any:
+    """Return the sum of the products of two elements of 16 bits with a pair of weights, as a call that lowering makes an instruction."""
+    return tirx.call_pure_extern(DOT_SUMS[DOT_TAPS], DOT_TAPS, first, second, weights)
 
 
 def multiply_of(problem: Problem, count: int) -> Callable[[Any, Any], Any]:

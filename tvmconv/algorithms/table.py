@@ -30,6 +30,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("amx", 3, "exact", "amx"),
     Algorithm("amx_halves", 1, "transform", "amx", {"product_order": 1}),
     Algorithm("amx_exact", 1, "exact", "amx", {"product_order": 2}),
+    Algorithm("tap_pairs", 1, "exact", "tap_pairs", integers=True),
     Algorithm("grouped", 1, "exact", "direct", {"across": True}, schedules="grouped", integers=True),
     Algorithm("direct", 1, "exact", "direct", integers=True),
     Algorithm("phased", 1, "exact", "phased", schedules="direct", integers=True),

@@ -121,6 +121,8 @@ class Isa:
         Vector registers that a tile's sums leave to the filter's vectors and data.
     fused
         Whether its CPUs have a multiply-add that rounds once.
+    saturates
+        Whether they have instructions that round vectors to integers, and that narrow these with saturation.
     steps_together
         Channels of a direct sum that stand unrolled in a step, at most.
     dot
@@ -197,6 +199,7 @@ class Isa:
     assembly: str
     native: Path
     fused: bool = True
+    saturates: bool = False
     steps_together: int = 4
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     c_flags: tuple[str, ...] = ()

@@ -33,6 +33,7 @@ ISA = Isa(
     # Operands in memory need one each, too. With 4, LLVM spilled sums: 61 % of a Neoverse N1's multiply-adds by llvm-mca in a
     # pointwise layer's loop, 98 % with 8 (benchmarks/static_analysis.py).
     working_registers=8,
+    saturates=True,
     dot="bf16",
     dot_intrinsic="llvm.aarch64.neon.bfdot.v{lanes}f32.v{halves}bf16",
     dots_by_element=True,

@@ -98,6 +98,7 @@ ISA = Isa(
     least="has no AVX2, FMA and F16C, which every kernel needs; the least is x86-64-v3",
     vectors={"avx512f": (512, 32), "avx2": (256, 16)},
     working_registers=4,
+    saturates=True,
     dot="avx512_bf16",
     dot_intrinsic="llvm.x86.avx512bf16.dpbf16ps.{bits}",
     dots_by_element=False,

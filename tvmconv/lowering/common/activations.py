@@ -18,7 +18,7 @@ from ...algorithms.annotations import FIXED
 from ...algorithms.epilogue import is_short, step_of, value_of_narrow
 from ...algorithms.types import narrow
 from ...errors import RewriteError
-from ...isa import ISAS
+from ...isa import ISAS, native
 from .elementary_arithmetic import OPERATORS, compute_call, is_elementary
 from .rewrites import IF_THEN_ELSE, find_all, map_nodes, sequence
 from .short_arithmetic import ShortVector
@@ -30,7 +30,11 @@ def expand_steps() -> tvm.transform.Pass:
 
     def expand(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         # Most functions have none; the tuner compiles many of them.
-        return func.with_body(expand_operators(func.body, _is_fused(func))) if _operators(func.body) else func
+        return (
+            func.with_body(expand_operators(func.body, _is_fused(func), _saturates(func)))
+            if _operators(func.body)
+            else func
+        )
 
     return tirx.transform.prim_func_pass(expand, opt_level=0, name="ExpandSteps")
 
@@ -41,15 +45,22 @@ def _is_fused(func: tirx.PrimFunc) -> bool:
     return FIXED in func.attrs or all(isa.fused for isa in ISAS if isa.triple == triple)
 
 
-def expand_operators(body: Any, fused: bool = True) -> Any:
-    """Return the statement with what epilogues' operators compute before each store whose value has some; `fused` as a Vector.
+def _saturates(func: tirx.PrimFunc) -> bool:
+    """Return whether the function's instruction set narrows with saturation."""
+    own = native()
+    triple = func.attrs["target"].attrs.get("mtriple", own and own.triple)
+    return any(isa.saturates for isa in ISAS if isa.triple == triple)
+
+
+def expand_operators(body: Any, fused: bool = True, saturates: bool = False) -> Any:
+    """Return the statement with what epilogues' operators compute before each store whose value has some; `fused`, `saturates` as a Vector.
 
     Raises
     ------
     RewriteError
         If an operator stands elsewhere.
     """
-    body = map_nodes(body, tirx.BufferStore, partial(_expand, fused=fused))
+    body = map_nodes(body, tirx.BufferStore, partial(_expand, fused=fused, saturates=saturates))
     for call in _operators(body):
         raise RewriteError(f"a step of an epilogue is no part of what is stored: {call}")
     return body
@@ -64,7 +75,7 @@ def _is_ours(call: Call) -> bool:
     return bool(step_of(call)) or value_of_narrow(call) is not None or is_elementary(call)
 
 
-def _expand(store: Any, fused: bool) -> Any:
+def _expand(store: Any, fused: bool, saturates: bool) -> Any:
     statements: list[Any] = []
     known: list[tuple[Call, Any]] = []  # what several operators read is fused into each
 
@@ -81,7 +92,7 @@ def _expand(store: Any, fused: bool) -> Any:
         if step is None:
             return call
         vector_of = ShortVector if is_short(call) else Vector
-        return vector_of(call.args[0], statements, fused).step(step, *call.args[len(step.numbers) + 1 :])
+        return vector_of(call.args[0], statements, fused, saturates).step(step, *call.args[len(step.numbers) + 1 :])
 
     value = map_nodes(map_nodes(map_nodes(store.value, Call, _of_mish), Call, _guard), Call, answer)
     return sequence([*statements, tirx.BufferStore(store.buffer, value, store.indices)])

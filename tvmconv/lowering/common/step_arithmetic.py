@@ -56,12 +56,14 @@ class Vector:
         Where the stores go.
     fused
         Whether a product and a sum may be one operation, rounded once: else that takes a function for each lane.
+    saturates
+        Whether vectors are rounded to integers, and these narrowed with saturation, by instructions.
     """
 
-    def __init__(self, value: Any, statements: list[Any], fused: bool = True) -> None:
+    def __init__(self, value: Any, statements: list[Any], fused: bool = True, saturates: bool = False) -> None:
         self._lanes = value.ty.dtype.lanes
         self._statements = statements
-        self._fused = fused
+        self._fused, self._saturates = fused, saturates
         self.x = self._named(value)
 
     def step(self, step: Step, *array: Any) -> Any:
@@ -95,23 +97,45 @@ class Vector:
             return self._quantized(step, *array)
         return self._gelu() if name == "gelu" else self._gelu_tanh()
 
-    def _quantized(self, step: Step, least: Any, greatest: Any) -> Any:
-        """Return x by a scale as a whole number, ties to even, and the zero point, within bounds; of what is not a number that alone."""
+    def _quantized(self, step: Step, least: Any, greatest: Any, is_number: Any) -> Any:
+        """Return x by a scale as a whole number, ties to even, and the zero point, within bounds; of what is not a number that alone.
+
+        With `is_number` x is a number, and no larger than what `Epilogue` bounds a scale to makes of it.
+        """
         scale, zero_point = step.numbers
         low, high = (int(bound.value) - int(zero_point) for bound in (least, greatest))
+        known = bool(int(is_number.value))
         products = reciprocal_of(scale, low, high) if step.name == "q" and self._fused else None
         before = zero_point if "before" in step.name else 0
         if products is not None:
-            x = self._clip(self.x, low * scale, high * scale)
-            quotient = self._number_or_zero(self._fma(x, self._const(products[0]), x * self._const(products[1])))
+            # An integer is the least of all where it would be less, or more: that is what the lower bound makes it, too.
+            x = self._clip(self.x, -inf if known and self._saturates else low * scale, high * scale)
+            first, second = map(self._const, products)
+            quotient = self._fma(x, first, x * second) if products[1] else x * first
+            quotient = quotient if known else self._number_or_zero(quotient)
         else:
             factor = self._const(float(np.float32(1) / np.float32(scale)))
-            divided = self.x * factor if "reciprocal" in step.name else self.x / self._const(scale)
-            quotient = self._clip(self._number_or_zero(fence(divided)), low, high)
+            divided = fence(self.x * factor if "reciprocal" in step.name else self.x / self._const(scale))
+            quotient = self._clip(divided if known else self._number_or_zero(divided), low, high)
         added = fence(quotient + self._const(before)) if before else quotient
+        if self._saturates:
+            return self._narrowed(added, int(zero_point - before), int(least.value), int(greatest.value))
         # The last bits of so large a sum are a whole number.
         whole = self._bits(added + self._const(ROUND))
         return whole + self._integer(int(zero_point - before) - int(np.float32(ROUND).view(np.int32)))
+
+    def _narrowed(self, x: Any, zero_point: int, least: int, greatest: int) -> Any:
+        """Return x rounded, and the zero point, by operations that saturate: each cast with its bounds is one instruction."""
+        whole = tirx.call_llvm_pure_intrin(self._type("int32"), "llvm.lrint", x)
+        short = self._bounded(whole, "int32", -(2**15), 2**15 - 1).astype(self._type("int16"))
+        if zero_point:
+            zero = tirx.const(zero_point, self._type("int16"))
+            short = tirx.call_llvm_pure_intrin(self._type("int16"), "llvm.sadd.sat", short, zero)
+        return self._bounded(self._named(short), "int16", least, greatest)
+
+    def _bounded(self, x: Any, element: str, least: int, greatest: int) -> Any:
+        low, high = (tirx.const(bound, self._type(element)) for bound in (least, greatest))
+        return tirx.min(tirx.max(x, low), high)
 
     def _number_or_zero(self, x: Any) -> Any:
         """Return x, and 0 for what is not a number."""

@@ -100,7 +100,7 @@ def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
     """``sums[v, lane] = sums[v, lane] + DOT(data, weights[v, lane])`` of all vectors v, which read the same pair of data."""
     if loop.kind != tirx.ForKind.UNROLLED or not 1 < int(loop.extent) <= _MOST_TOGETHER or not _sums(loop.body):
         return loop
-    _, data, weight = loop.body.body.value.b.args
+    _, data, *_, weight = loop.body.body.value.b.args
     same = not uses(data, loop.loop_var) and not uses(data, loop.body.loop_var)
     if not same or not isinstance(data, TensorLoad) or not uses(weight, loop.loop_var):
         return loop
@@ -113,23 +113,22 @@ def _sum_products(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any
     if not _sums(loop):
         return loop
     store, data = loop.body, loop.body.value.b.args[1]
-    total, datas, weights = _operands(loop)
+    total, *factors = _operands(loop)
     alone = not any(loop.loop_var.same_as(each) for each in shared)
-    if alone and isinstance(datas, tirx.Broadcast) and isinstance(data, TensorLoad):
-        return dots(dot_of(store.value.b), data, [(total, weights)])
+    if alone and isinstance(factors[0], tirx.Broadcast) and isinstance(data, TensorLoad):
+        return dots(dot_of(store.value.b), data, [(total, factors[-1])])
     lanes, dot = int(loop.extent), dot_of(store.value.b)
-    added = tirx.call_pure_extern(f"{DOT_SUMS[dot]}x{lanes}", f"{dot}_{lanes}", total, datas, weights)
+    added = tirx.call_pure_extern(f"{DOT_SUMS[dot]}x{lanes}", f"{dot}_{lanes}", total, *factors)
     return tirx.BufferStore(store.buffer, added, total.indices)
 
 
-def _operands(loop: Any) -> tuple[Any, Any, Any]:
-    """Return the vectors of the sum, of the data and of the filter that a loop over lanes reads."""
+def _operands(loop: Any) -> list[Any]:
+    """Return the vectors of the sum, of the data and of the filter, last, that a loop over lanes reads."""
     value = loop.body.value
-    _, data, weight = value.b.args
-    total, datas, weights = (lanes_of(each, loop) for each in (value.a, data, weight))
-    if total is None or datas is None or weights is None:
+    found = [lanes_of(each, loop) for each in (value.a, *value.b.args[1:])]
+    if any(each is None for each in found):
         raise RewriteError(f"sums, data or filter of a dot product do not lie together: {loop.body}")
-    return total, datas, weights
+    return found
 
 
 def _dots(unrolled: list[Any], functions: dict[str, str], text: Text, dot: str, data: Any, vectors: list[Any]) -> Any:

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any
 
 from tvm import sym, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call, TensorLoad
 
 from ....algorithms.annotations import SHUFFLE
 from ....algorithms.pairs import dot_of
 from ...common.rewrites import (
+    IF_THEN_ELSE,
     asks_for,
     find_all,
     map_nodes,
@@ -30,9 +31,21 @@ from .padding import uses
 
 def by_shuffles(body: Any) -> Any:
     """Return the statement with sums by vectors where SHUFFLE asks for it; of calls only the orders are made known."""
+    body = rewrite_loops(body, SHUFFLE, _copied)
     while loop := _ordering(body):
         body = map_nodes(body, tirx.For, partial(_instead, loop, _unroll(loop)))
     return rewrite_loops(body, SHUFFLE, _by_vector)
+
+
+def _copied(loop: Any) -> Any:
+    """``copy[lane] = data[order of lane]``, with what is computed of it; sums stay."""
+    store = loop.body
+    if not isinstance(store, tirx.BufferStore) or isinstance(store.value, tirx.Add):
+        return loop
+    value, place = (lanes_of(each, loop) for each in (store.value, tirx.BufferLoad(store.buffer, store.indices)))
+    if value is None or place is None:
+        refuse(loop, SHUFFLE, f"the order of lanes depends on loops that are not unrolled: {store}")
+    return tirx.BufferStore(store.buffer, value, place.indices)
 
 
 def _unroll(loop: Any) -> Any:
@@ -57,6 +70,10 @@ def lanes_of(value: Any, loop: Any) -> Any:
     if isinstance(value, tirx.Cast):
         inner = lanes_of(value.value, loop)
         return None if inner is None else tirx.Cast(f"{value.ty.dtype}x{count}", inner)
+    if isinstance(value, Call) and value.op.same_as(IF_THEN_ELSE) and not uses(value.args[0], lane):
+        condition, *both = value.args
+        vectors = [lanes_of(each, loop) for each in both]
+        return None if any(each is None for each in vectors) else tirx.if_then_else(condition, *vectors)
     if not isinstance(value, TensorLoad):
         a, b = (lanes_of(each, loop) for each in (value.a, value.b))
         return None if a is None or b is None else type(value)(a, b)

@@ -1,0 +1,66 @@
+"""Search space of depthwise convolutions of integers by pairs of taps, on CPUs.
+
+A task is some rows of some channels. Of a vector of channels at a time it copies its rows in 16 bits, which L1 then keeps, and walks over
+tiles of a row. All pairs of taps of a tile's pixels are unrolled, so that neighbouring pixels, which share pairs of data, make them once.
+
+By ports, of 16 outputs with 3x3 taps in tiles of 7 pixels: 10 vpmaddwd (two a cycle on a Zen 3), 10 vpaddd and 6 unpackings, where f32 has 18
+multiply-adds; rounding to 8 bits takes 17 instructions more. Least times of one core's own (thread_time), in turns with f32's kernel of the
+same layer, on a Zen 3 beside other programs, as ratios to it; `grouped` in brackets: 3x3 32 channels at 112x112 1.53 (2.13), 144 at 56x56 1.42
+(1.71), 480 at 14x14 1.36 (1.70), 960 at 7x7 1.68 (1.93), stride 2, 240 at 28x28, 1.23 (1.38); 5x5 120 at 28x28 1.23 (1.38), 672 at
+14x14 1.08 (1.38), stride 2 0.96 (1.18).
+"""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+
+from tvmconv.algorithms.annotations import SHUFFLE
+from tvmconv.algorithms.cpu.tap_pairs import TapPairsWindow
+from tvmconv.algorithms.cpu.windows.plan import GroupedPlan
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.dots import import_taps
+from tvmconv.targets.target import CpuTarget
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return one schedule for each plan of the windows, the default first."""
+    return steps.schedule_plans(sch, definition, target, _schedule)
+
+
+def _schedule(sch: Schedule, window: TapPairsWindow, plan: GroupedPlan, target: CpuTarget) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+
+    acc = sch.get_sblock(stage_name(ACC, i))
+    sch.set_scope(acc, 0, "local")
+    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
+    phases, spatial = loops[:rank], loops[rank:]
+    *taps, t = sch.get_loops(acc)[3 + 2 * rank :]
+
+    chunk, block, lane = sch.split(o, [steps.choose(sch, *plan.chunks), None, lanes])
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, *plan.tiles)])
+    step, unrolled = sch.split(t, [None, plan.taps_unrolled])
+    if rank > 1:
+        band, row = sch.split(spatial[-2], [None, steps.choose(sch, *plan.rows)])
+        shared, within = [*spatial[:-2], band], [*phases, row, tile]
+    else:
+        shared, within = [], [*phases, tile]
+    outer = [n, g, *steps.task_loops(shared, chunk, plan.rows_first)]
+    sch.reorder(*outer, block, *within, *taps, step, unrolled, x, lane)
+    task = sch.fuse(*outer)
+    sch.parallel(task)
+
+    steps.stage_filter(sch, window)
+    copy = sch.get_sblock(stage_name(DATA_PAD, i))
+    sch.compute_at(copy, block, preserve_unit_loops=True)
+    _, copied = sch.split(sch.get_loops(copy)[-1], [None, lanes])
+    sch.vectorize(copied)
+    sch.annotate(copied, SHUFFLE, 1)
+    steps.store(sch, window, within[-1], 1)
+    sch.vectorize(lane)
+    for loop in (unrolled, x):
+        sch.unroll(loop)
+    sch.decompose_reduction(acc, [*taps, step][0])
+    import_taps(sch, task, lanes)
+    steps.offer_outermost(sch, [block, *within])

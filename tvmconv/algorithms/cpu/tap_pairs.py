@@ -1,0 +1,259 @@
+"""Depthwise convolution of integers by pairs of taps: two taps' data of a channel, 16 bits each, and both weights are multiplied at once.
+
+Lanes run along channels. Data less its zero point is copied in 16 bits, padded; of two pixels' vectors unpacking makes the pairs of all
+channels, which an instruction (vpmaddwd) multiplies by pairs of the filter and adds. Taps of two rows are pairs, which neighbouring outputs
+share, and of a last row alone those of two columns. Stages:
+
+    data_pad     data less the zero point in 16 bits, zero-padded
+    filter_pack  pairs of weights, [group, block, phases, outer taps, pair, 1, 1, lane]
+    acc          the sums, s32
+    tile, out    as of other windows (windows/express.py)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from ...checks import within_reach
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..data_dependence import covers_data
+from ..definition import Definition, assemble, requests_of
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..pairs import filter_bits, multiply_taps, pair
+from ..shapes import divisors
+from ..stage_names import ACC, DATA_PAD, FILTER_PACK, stage_name
+from ..subconvolution import Axis, Expr
+from ..types import zero_outside
+from .grouped_plan import MAX_UNROLLED, MAX_UNROLLED_ROW
+from .model.cost import Counts, lines, multiply_add, total
+from .model.counts import copied_again, copy_extent, outputs, stored_lines
+from .model.tasks import rows_first, task_cycles
+from .windows.express import finish
+from .windows.plan import GroupedPlan
+from .windows.window import Window, windows_of
+
+COPY = "int16"
+# Lanes of 16 bits within which unpacking takes the first or the last half of each vector.
+UNPACKED = 8
+# Multiply-adds of a pair, in tiles of two pixels at least.
+LEAST_UNROLLED = 4
+
+
+@dataclass(frozen=True)
+class TapPairsWindow(Window):
+    """A window whose products are of pairs of taps."""
+
+    @property
+    def stages_data(self) -> bool:
+        """Return True: data is copied in 16 bits."""
+        return True
+
+    @property
+    def rows(self) -> int:
+        """Taps along the axis before the last; 1 where there is none."""
+        return self.axes[-2].taps if len(self.axes) > 1 else 1
+
+    @property
+    def mixed(self) -> bool:
+        """Return whether the taps of an odd last row are pairs of neighbours, so that all pairs, which differ, are unrolled."""
+        columns = self.axes[-1].taps
+        return self.rows % 2 > 0 and (self.rows // 2 * columns + -(-columns // 2)) * LEAST_UNROLLED <= MAX_UNROLLED
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of the taps of the last two axes."""
+        columns = self.axes[-1].taps
+        return self.rows // 2 * columns + -(-columns // 2) if self.mixed else -(-self.rows // 2) * columns
+
+    @property
+    def unrolled(self) -> int:
+        """Pairs in a loop's body: all, or of a row's columns as many as divide them."""
+        return self.pairs if self.mixed else divisors(self.axes[-1].taps, MAX_UNROLLED // LEAST_UNROLLED)[-1]
+
+    def taps_of(self, number: Expr) -> tuple[list[list[Expr]], list[Expr]]:
+        """Return both taps of a pair along the last two axes, or the last one, and of each whether it is no other pair's.
+
+        Pairs of two rows come first. Of an odd last row, those of neighbours, of which the last may begin with a tap that the one before
+        has; or each tap is one, twice.
+        """
+        columns, rows = self.axes[-1].taps, self.rows
+        row, at = number // columns * 2, number % columns
+        of_rows = number < rows // 2 * columns
+        first = tirx.min(at * 2, max(columns - 2, 0))
+        found = []
+        for which in (0, 1):
+            column = tirx.Select(of_rows, at, tirx.min(first + which, columns - 1)) if self.mixed else at
+            found.append([tirx.min(row + which, rows - 1), column][-len(self.axes) :])
+        if self.mixed:
+            return found, [tirx.any(of_rows, at * 2 + 1 < columns), tirx.const(True, "bool")]
+        return found, [tirx.const(True, "bool"), row + 1 < rows]
+
+
+def covers(problem: Problem, target: CpuTarget) -> str | None:
+    """Return None if the algorithm computes the problem on the target, else why not."""
+    problem = flatten(problem)
+    if not problem.is_quantized:
+        return f"it multiplies integers, not {problem.dtype}"
+    if problem.groups == 1 or not problem.in_channels == problem.out_channels == problem.groups:
+        return "channels are not each convolved by itself"
+    if problem.data_format != "NXC":
+        return f"channels lie apart in {problem.data_format}"
+    if target.isa.pairs.get(target.vector_bits) not in target.features:
+        return f"{target.name} has no instruction for pairs of 16-bit integers"
+    if problem.out_channels < (lanes := _lanes(target)):
+        return f"{problem.out_channels} channels fill no vector of {lanes}"
+    return covers_data(problem, target)
+
+
+def define(problem: Problem, target: CpuTarget) -> Definition:
+    """Define `problem` by windows whose taps are multiplied by pairs."""
+    windows = _windows(problem, target)
+    return assemble(problem, flatten(problem), windows, express_pairs, asks=requests_of(problem, windows))
+
+
+def _lanes(target: CpuTarget) -> int:
+    return target.vector_bits // 16
+
+
+def _windows(problem: Problem, target: CpuTarget) -> list[TapPairsWindow]:
+    flat, lanes = flatten(problem), _lanes(target)
+    made = [each.as_kind(TapPairsWindow, lanes=lanes, spread=True) for each in windows_of(flat, target, across=True)]
+    return [_planned(each, target) for each in made]
+
+
+def _planned(window: TapPairsWindow, target: CpuTarget) -> TapPairsWindow:
+    """Return the window with tasks, and tiles that cost least: their last one is shifted to end with the row."""
+    outputs = window.row
+    most = min(outputs, target.vector_registers // 2, MAX_UNROLLED_ROW // (2 * window.unrolled))
+    widths = range(1, max(1, most) + 1)
+    tile = min(widths, key=lambda width: _tile_cycles(window, width, target) * -(-outputs // width))
+    window = window.as_kind(TapPairsWindow, row=-(-outputs // tile) * tile, tile=tile)
+    blocks = window.padded_outputs // window.lanes
+    height = window.axes[-2].outputs if len(window.axes) > 1 else 1
+    chunks, rows = [1] if window.shifted else divisors(blocks, blocks), divisors(height, 64)
+    best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tile, target))
+    plan = GroupedPlan(
+        vectors=1,
+        tiles=([tile], tile),
+        chunks=(chunks, best[0]),
+        rows=(rows, best[1]),
+        rows_first=rows_first(window, target),
+        taps_unrolled=window.unrolled,
+        taps_together=0,
+        channels_first=False,
+    )
+    return window.as_kind(TapPairsWindow, plans=(plan,))
+
+
+def _tile_cycles(window: TapPairsWindow, width: int, target: CpuTarget) -> float:
+    """Multiply-adds of whole vectors that a tile of so many pixels takes: its products, loads, and the pairs that it makes."""
+    *outer, row = window.axes
+    above, load = prod(axis.taps for axis in outer[:-1]), target.costs.lanes.load
+    columns = (width - 1) * row.stride + row.span
+    products = 2 * above * window.pairs
+    unpacked = 2 * above * columns * -(-window.rows // 2)
+    loads = products + above * window.rows * columns + unpacked
+    return width * products * 2 / target.product_rate(integers=True) + loads * load
+
+
+def express_pairs(window: TapPairsWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    rank, number, axes = len(window.axes), window.index, window.axes
+    at, weight = _data(window, data), _filter(window, weights)
+    outer = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(axes[:-2])]
+    t = te.reduce_axis((0, window.pairs), name="t")
+
+    def sum_pairs(*indices: Expr) -> Expr:
+        n, g, o = indices[0], indices[1], indices[-1]
+        p, y = indices[2 : 2 + rank], [*indices[2 + rank : -2], window.column(indices[-2])]
+        both, _ = window.taps_of(t)
+        first, second = (at(n, *window.coordinates(p, y, [*outer, *taps]), o) for taps in both)
+        return te.sum(multiply_taps(first, second, weight(g, p, [*outer, t], o)), axis=[*outer, t])
+
+    phases = [axis.phases for axis in axes]
+    shape = (window.problem.batch, 1, *phases, *(axis.outputs for axis in axes[:-1]), window.row, window.padded_outputs)
+    return finish(window, te.compute(shape, sum_pairs, name=stage_name(ACC, number)), epilogue)
+
+
+def _data(window: TapPairsWindow, data: te.Tensor) -> Any:
+    """Return ``at(n, *x, o)``: data of the channel of lane `o`, from a copy whose order unpacking undoes."""
+    axes, problem, lanes = window.axes, window.problem, window.lanes
+    lowest, extents = [axis.lowest for axis in axes], [axis.extent for axis in axes]
+    gaps = [axis.gap for axis in axes]
+
+    def padded(n: Expr, *indices: Expr) -> Expr:
+        x = [index * gap + low for index, gap, low in zip(indices[:-1], gaps, lowest, strict=True)]
+        place = indices[-1]
+        channel = window.output(place // lanes * lanes + unpacked(place % lanes, lanes))
+        value = data(n, *x, channel).astype(COPY) - tirx.const(problem.zero_point, COPY)
+        bounds = [bound for each in map(Axis.inside, axes, x, lowest, extents) for bound in each]
+        return zero_outside(bounds, value, COPY)
+
+    held = [-(-extent // gap) for extent, gap in zip(extents, gaps, strict=True)]
+    shape = within_reach((problem.batch, *held, window.padded_outputs), "the copy of data")
+    pad = te.compute(shape, padded, name=stage_name(DATA_PAD, window.index))
+
+    def at(n: Expr, *indices: Expr) -> Expr:
+        return pad(n, *((x - low) // gap for x, low, gap in zip(indices[:-1], lowest, gaps, strict=True)), indices[-1])
+
+    return at
+
+
+def unpacked(lane: Expr, lanes: int) -> Expr:
+    """Return which channel a lane of the copy has: unpacked, first halves of 128 bits and then second ones are channels in order."""
+    half, parts = UNPACKED // 2, lanes // UNPACKED
+    return lane % UNPACKED // half * (lanes // 2) + lane // UNPACKED * half + lane % half if parts > 1 else lane
+
+
+def _filter(window: TapPairsWindow, weights: te.Tensor) -> Any:
+    """Return ``weight(g, phases, taps, o)``: a pair of weights of lane `o`, of `taps` of the axes before the last two and the pair's number."""
+    axes, problem, lanes = window.axes, window.problem, window.lanes
+    rank = len(axes)
+
+    def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
+        p, outer, t, lane = indices[:rank], indices[rank:-4], indices[-4], indices[-1]
+        both, own = window.taps_of(t)
+        o = window.output(block * lanes + lane)
+
+        def bits(which: int) -> Expr:
+            value = weights(*window.filter_indices(g, p, [*outer, *both[which]], 0, o))
+            value = filter_bits(value, problem, 2)
+            return tirx.if_then_else(own[which], value, tirx.const(0, "uint16"))
+
+        return pair(bits, 0, 2)
+
+    taps = [*(axis.taps for axis in axes[:-2]), window.pairs]
+    shape = (1, window.padded_outputs // lanes, *(axis.phases for axis in axes), *taps, 1, 1, lanes)
+    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
+    return lambda g, p, taps, o: pack(g, o // lanes, *p, *taps, 0, 0, o % lanes)
+
+
+def estimate(problem: Problem, target: CpuTarget) -> Counts:
+    """Count the events of a problem, its filter prepacked."""
+    flat, windows = flatten(problem), _windows(problem, target)
+    return total(*(_window_estimate(window, target) for window in windows), stored_lines(flat, 1, target))
+
+
+def _window_estimate(window: TapPairsWindow, target: CpuTarget) -> Counts:
+    plan = window.plans[0]
+    assert isinstance(plan, GroupedPlan)
+    blocks = window.padded_outputs // window.lanes
+    tiles = outputs(window) / window.axes[-1].outputs * (window.row // window.tile) * blocks
+    pixels = window.problem.batch * prod(map(copy_extent, window.axes)) * copied_again(window, plan.rows[1])
+    return {
+        "lanes.scale": tiles * _tile_cycles(window, window.tile, target) * multiply_add(window.lanes // 2, target),
+        "start": tiles,
+        "lines.copy": lines(2 * pixels * window.padded_outputs),
+    }
