@@ -25,7 +25,7 @@ ALLOWED = {
     # What AMX's tiles cost, a field of a CPU's row.
     "targets/costs.py", "targets/cost_rows.py",
     # Windows and Android's emulators are on it, and have no tiles.
-    "platforms/windows/__init__.py", "platforms/android/__init__.py",
+    "platforms/windows/__init__.py", "platforms/windows_msvc/__init__.py", "platforms/android/__init__.py",
     # Libraries for C ask the CPU themselves.
     "exporting/header.py", "exporting/native/cpu_x86.c", "exporting/native/pool_pthreads.c", "exporting/native/runtime.c",
 }  # fmt: skip

@@ -86,7 +86,7 @@ def check_tools(isa: Isa) -> None:
 
 
 def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path) -> None:
-    """Write ``libNAME.a``, and the shared library if it is asked for, into `folder`.
+    """Write the archive, and the shared library if it is asked for, into `folder`.
 
     Parameters
     ----------
@@ -105,7 +105,8 @@ def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda member: _make(plan, member, work), members))
     objects = [f"{member.name}.o" for member in members]
-    run_tool("ar", ("rcsD", str(folder / f"lib{plan.name}.a"), *objects), work, plan.isa)
+    archive = packaging_of(plan.isa).archive.format(name=plan.name)
+    run_tool("ar", ("rcsD", str(folder / archive), *objects), work, plan.isa)
     if options.shared:
         _link_shared(plan, options, objects, work, folder)
 

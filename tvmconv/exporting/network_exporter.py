@@ -148,10 +148,11 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     public = {f"{name}_{each}" for each in _PUBLIC}
     keep = (f"--keep-global-symbol={each}" for each in sorted(public))
     run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", f"{name}.o"), work, isa)
-    run_tool("ar", ("rcsD", str(folder / f"lib{name}.a"), f"{name}.o"), work, isa)
+    run_tool("ar", ("rcsD", str(folder / how.archive.format(name=name)), f"{name}.o"), work, isa)
     # Threads of the pool wait in its code.
     flags = (*how.thread_flags, *how.staying, "-lm")
-    link_shared(name, [f"{name}.o"], public.__contains__, flags, work, folder, isa)
+    if how.shared:
+        link_shared(name, [f"{name}.o"], public.__contains__, flags, work, folder, isa)
 
 
 def _fill_name(text: str, name: str) -> str:

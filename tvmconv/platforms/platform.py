@@ -97,7 +97,7 @@ class Packaged:
     weights
         Assembly of a network's weights, of some ``{bytes}``.
     shared
-        File of a shared library, of a ``{name}``.
+        File of a shared library, of a ``{name}``; empty: there are none.
     beside
         Other files that its linker writes for programs.
     link_flags
@@ -116,6 +116,10 @@ class Packaged:
         Makes those symbols of an object file visible which the function wants: a compiler has hidden them.
     services
         C files of `tvmconv/lowering/native` and of `Platform.native` that they have beside those of all platforms.
+    archive
+        File of an archive, of a ``{name}``.
+    mathematics
+        The library of mathematical functions; empty: they are in the C library.
     """
 
     c_flags: tuple[str, ...]
@@ -132,6 +136,8 @@ class Packaged:
     imports_data: bool
     publish: Callable[[Path, Callable[[str], bool]], None]
     services: tuple[str, ...] = ()
+    archive: str = "lib{name}.a"
+    mathematics: str = "m"
 
 
 def _list_nothing(names: Sequence[str], objects: Sequence[Path]) -> str:

@@ -54,7 +54,8 @@ static void* new_variable(const Variable* variable) {
   return variable->initial ? memcpy(place, variable->initial, variable->bytes) : memset(place, 0, variable->bytes);
 }
 
-__attribute__((visibility("hidden"))) void* __emutls_get_address(Variable* variable) {
+__attribute__((visibility("hidden"))) void* __emutls_get_address(void* of) {
+  Variable* variable = of;
   const uintptr_t number = number_of(variable);
   Thread* thread = key_value(threads);
   if (thread == NULL) {
