@@ -109,6 +109,16 @@ def test_a_cpu_on_another_system_is_another_target() -> None:
     assert Target.parse("windows:znver4-no-gfni").name == "windows:znver4-no-gfni"
 
 
+def test_a_system_may_have_several_instruction_sets() -> None:
+    for name in ("android", "aarch64-android", "aarch64-linux-android24:cortex-a53"):
+        assert Target.parse(name).name == "android:cortex-a53"
+    for name in ("x86_64-android", "x86_64-android:x86-64-v3", "android:x86-64-v3"):
+        assert Target.parse(name).name == "android:x86-64-v3"
+    assert isa_of(Target.parse("android:znver4").features) is not isa_of(Target.parse("android").features)
+    with pytest.raises(TargetError, match="LLVM does not know for x86-64 on Android"):
+        Target.parse("x86_64-android:cortex-a53")
+
+
 def test_a_missing_cross_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     foreign = next(isa for isa in ISAS if isa is not native() and isa.cross_compilers)

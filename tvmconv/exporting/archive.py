@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..isa import Isa
-from ..support.toolchain import find_compiler, find_tool, prepare_object, run_compiler, run_tool
+from ..support.toolchain import find_compiler, find_tool, prepare_object, run_compiler, run_tool, supply_libraries
 from .families import family_source
 from .network_part import PARALLEL
 from .plan import Function, FunctionVariant, Plan, packaging_of
@@ -86,7 +86,7 @@ def check_tools(isa: Isa) -> None:
 
 
 def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path) -> None:
-    """Write ``libNAME.a``, and the shared library if it is asked for, into `folder`.
+    """Write the archive, and the shared library if it is asked for, into `folder`.
 
     Parameters
     ----------
@@ -99,14 +99,21 @@ def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path)
         If the compiler or a tool fails.
     """
     write_sources(plan, (each for each in NATIVE.iterdir() if not each.name.startswith("smoke")), work)
+    write_sources(plan, service_files(plan.isa), work)
     (work / "tvmconv-targets.h").write_text(fill_name(plan, targets_header(plan)))
     members = _members(plan, options)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda member: _make(plan, member, work), members))
     objects = [f"{member.name}.o" for member in members]
-    run_tool("ar", ("rcsD", str(folder / f"lib{plan.name}.a"), *objects), work, plan.isa)
+    archive = packaging_of(plan.isa).archive.format(name=plan.name)
+    run_tool("ar", ("rcsD", str(folder / archive), *objects), work, plan.isa)
     if options.shared:
         _link_shared(plan, options, objects, work, folder)
+
+
+def service_files(isa: Isa, names: Iterable[str] = ()) -> list[Path]:
+    """Return the C files that libraries of a platform have beside all others', and services of some names."""
+    return [isa.platform.service(each, PARALLEL.parent) for each in (*names, *packaging_of(isa).services)]
 
 
 def write_sources(plan: Plan, sources: Iterable[Path], work: Path) -> None:
@@ -141,6 +148,7 @@ def _members(plan: Plan, options: ArchiveOptions) -> list[_Member]:
         c_file("runtime"),
         c_file(plan.isa.c_file),
         c_file(f"pool_{options.threads}", *openmp),
+        *map(c_file, packaging_of(plan.isa).services),
         text("tables-kernels", table_source(plan)),
         *map(kernel, plan.functions),
         *map(kernel, plan.families),
@@ -239,7 +247,7 @@ def link_shared(
     (work / isa.platform.exports_file).write_text(exports)
     made = [each.format(name=name) for each in (how.shared, *how.beside)]
     link = (each.format(name=name) for each in how.link_flags)
-    run_compiler((*link, *objects, *flags, "-o", made[0]), work, isa)
+    run_compiler((*link, *objects, *flags, *supply_libraries(work, isa), "-o", made[0]), work, isa)
     for each in made:
         shutil.copyfile(work / each, folder / each)
 

@@ -87,6 +87,8 @@ def export_c(
     planned = plan(source, name, targets)
     if threads == "openmp" and not packaging_of(planned.isa).has_openmp:
         raise InputError(f"threads is {threads!r}; allowed for {planned.isa.name}: none, pthreads")
+    if shared and not packaging_of(planned.isa).shared:
+        raise InputError(f"there are no shared libraries for {planned.isa.name}: leave out --shared (shared=True)")
     check_tools(planned.isa)
     check_header(name, planned.isa)
     with replacing(path) as folder:

@@ -20,12 +20,12 @@ from ..support.toolchain import ffi_includes, prepare_object, run_compiler, run_
 from ..version import __version__
 from . import network_header
 from .archive import NATIVE as RUNTIME
-from .archive import c_flags, check_header, check_tools, link_shared
+from .archive import c_flags, check_header, check_tools, link_shared, service_files
 from .cpp_header import network_cpp_header
 from .exporter import DESCRIPTION, check_replaceable, replacing
 from .header import with_imports
 from .names import check_name, library_name
-from .network_part import LACKING, NATIVE, PARALLEL, SHARED, NetworkPart
+from .network_part import LACKING, NATIVE, SHARED, NetworkPart
 from .packaging import network_packaging
 from .plan import packaging_of
 
@@ -135,7 +135,8 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
         RUNTIME / "tvmconv-runtime.h",
         RUNTIME / f"{isa.c_file}.c",
     ]
-    sources += [isa.platform.service(each, PARALLEL.parent) for each in _POOL]
+    services = service_files(isa, _POOL)
+    sources += services
     for source in sources:
         (work / source.name).write_text(_fill_name(source.read_text(), name))
     (work / "tables.c").write_text(network_header.tables(part, name))
@@ -146,7 +147,7 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
             file.seek(offset)
             file.write(array.tobytes())
     (work / "weights.s").write_text(how.weights.format(bytes=network_header.weight_bytes(part)))
-    files = ["api.c", "tables.c", *LACKING, f"{isa.c_file}.c", *(f"{each}.c" for each in _POOL)]
+    files = ["api.c", "tables.c", *LACKING, f"{isa.c_file}.c", *(each.name for each in services)]
     flags = (*c_flags(isa), "-Wno-sign-compare", *ffi_includes())
     for each in files:
         run_compiler((*flags, "-c", each, "-o", f"{each}.o"), work, isa)
@@ -157,10 +158,11 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     public = {f"{name}_{each}" for each in (*_PUBLIC, *(_FREE if network_header.extents_in(part) else ()))}
     keep = (f"--keep-global-symbol={each}" for each in sorted(public))
     run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", f"{name}.o"), work, isa)
-    run_tool("ar", ("rcsD", str(folder / f"lib{name}.a"), f"{name}.o"), work, isa)
+    run_tool("ar", ("rcsD", str(folder / how.archive.format(name=name)), f"{name}.o"), work, isa)
     # Threads of the pool wait in its code.
     flags = (*how.thread_flags, *how.staying, "-lm")
-    link_shared(name, [f"{name}.o"], public.__contains__, flags, work, folder, isa)
+    if how.shared:
+        link_shared(name, [f"{name}.o"], public.__contains__, flags, work, folder, isa)
 
 
 def _fill_name(text: str, name: str) -> str:

@@ -14,7 +14,7 @@ if(TARGET @NAME@::@NAME@)
 endif()
 @FIND@add_library(@NAME@::@NAME@ STATIC IMPORTED)
 set_target_properties(@NAME@::@NAME@ PROPERTIES
-  IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/lib@NAME@.a"
+  IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/@ARCHIVE@"
   INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}"
   INTERFACE_LINK_LIBRARIES "@LIBRARIES@")
 @SHARED@"""
@@ -48,7 +48,7 @@ enable_testing()
 find_package(@NAME@ CONFIG REQUIRED PATHS "${CMAKE_CURRENT_LIST_DIR}" NO_DEFAULT_PATH)
 add_executable(@NAME@_smoke smoke.c)
 set_target_properties(@NAME@_smoke PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
-target_link_libraries(@NAME@_smoke PRIVATE @NAME@::@NAME@ m)
+target_link_libraries(@NAME@_smoke PRIVATE @NAME@::@NAME@ @MATHEMATICS@)
 add_test(NAME @NAME@_smoke COMMAND @NAME@_smoke@ARGUMENTS@)
 set_tests_properties(@NAME@_smoke PROPERTIES SKIP_RETURN_CODE 77)
 """
@@ -83,10 +83,10 @@ def network_packaging(name: str, isa: Isa, tested: bool) -> dict[str, str]:
     how = packaging_of(isa)
     parts = {
         "@FIND@": how.cmake_finds,
-        "@LIBRARIES@": f"{how.cmake_threads};m",
-        "@LINK@": " ".join(("-lm", *how.thread_flags)),
-        "@SHARED@": _SHARED,
-        "@SHARED_DOC@": " @NAME@::shared: the shared library.",
+        "@LIBRARIES@": ";".join(filter(None, (how.cmake_threads, how.mathematics))),
+        "@LINK@": " ".join((*[f"-l{how.mathematics}"] * bool(how.mathematics), *how.thread_flags)),
+        "@SHARED@": _SHARED if how.shared else "",
+        "@SHARED_DOC@": " @NAME@::shared: the shared library." if how.shared else "",
         "@ARGUMENTS@": ' "${CMAKE_CURRENT_LIST_DIR}/smoke.bin"',
     }
     files = _files(name, isa, "A network", parts)
@@ -96,6 +96,7 @@ def network_packaging(name: str, isa: Isa, tested: bool) -> dict[str, str]:
 def _files(name: str, isa: Isa, what: str, parts: dict[str, str]) -> dict[str, str]:
     how = packaging_of(isa)
     more = {"@SHARED_FILE@": how.shared, "@SHARED_AS@": how.cmake_shared, "@WHAT@": what, "@VERSION@": __version__}
+    more |= {"@ARCHIVE@": how.archive, "@MATHEMATICS@": how.mathematics}
 
     def filled(text: str) -> str:
         for place, content in (parts | more).items():

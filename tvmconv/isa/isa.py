@@ -294,7 +294,7 @@ def port_isa(platform: Platform, port: Port) -> Isa:
         name=f"{isa.name} on {platform.name}",
         machine=port.machine,
         triple=port.triple,
-        used=isa.used - port.lacking,
+        used=isa.used.difference(port.lacking),
         without=(*isa.without, *sorted(port.lacking)),
         cross_compilers=port.cross_compilers,
         install=port.install,

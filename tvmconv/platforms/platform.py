@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -56,7 +56,7 @@ class Port:
     triple: str
     machine: str
     default: str
-    lacking: frozenset[str] = frozenset()
+    lacking: Collection[str] = ()
     cross_compilers: tuple[str, ...] = ()
     tools: str = ""
     install: str = ""
@@ -97,7 +97,7 @@ class Packaged:
     weights
         Assembly of a network's weights, of some ``{bytes}``.
     shared
-        File of a shared library, of a ``{name}``.
+        File of a shared library, of a ``{name}``; empty: there are none.
     beside
         Other files that its linker writes for programs.
     link_flags
@@ -114,6 +114,12 @@ class Packaged:
         Whether Microsoft's compiler has to be told which data is a shared library's.
     publish
         Makes those symbols of an object file visible which the function wants: a compiler has hidden them.
+    services
+        C files of `tvmconv/lowering/native` and of `Platform.native` that they have beside those of all platforms.
+    archive
+        File of an archive, of a ``{name}``.
+    mathematics
+        The library of mathematical functions; empty: they are in the C library.
     """
 
     c_flags: tuple[str, ...]
@@ -129,6 +135,9 @@ class Packaged:
     has_openmp: bool
     imports_data: bool
     publish: Callable[[Path, Callable[[str], bool]], None]
+    services: tuple[str, ...] = ()
+    archive: str = "lib{name}.a"
+    mathematics: str = "m"
 
 
 def _list_nothing(names: Sequence[str], objects: Sequence[Path]) -> str:
@@ -176,6 +185,8 @@ class Platform:
         Those that link objects into one.
     libraries
         Flags for the system's libraries that every library needs.
+    supplied
+        The system's libraries, each with its functions in assembly, that its linker is given where the system's own are not to be had.
     prefix
         What names of its targets begin with, before a colon and the CPU; its code needs that as if it were a feature of the CPU.
         Empty: the CPU tells.
@@ -205,6 +216,7 @@ class Platform:
     exports_file: str = "exports.map"
     relocatable_flags: tuple[str, ...] = ("-r", "-nostdlib")
     libraries: tuple[str, ...] = ()
+    supplied: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
     ports: tuple[Port, ...] = ()
     trials: tuple[SystemTrial, ...] = ()

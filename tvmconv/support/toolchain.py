@@ -133,6 +133,21 @@ def prepare_object(path: Path, isa: Isa) -> None:
         path.write_bytes(prepare(path.read_bytes()))
 
 
+def supply_libraries(folder: Path, isa: Isa) -> tuple[str, ...]:
+    """Write the libraries that the linker of a platform is given into `folder`; return their names.
+
+    Raises
+    ------
+    ToolchainError
+        If the compiler fails.
+    """
+    supplied = isa.platform.supplied
+    for name, text in supplied.items():
+        (folder / f"{name}.s").write_text(text)
+        run_compiler(("-shared", "-nostdlib", f"-Wl,-soname,{name}", f"{name}.s", "-o", name), folder, isa)
+    return tuple(supplied)
+
+
 def ffi_includes() -> tuple[str, ...]:
     """Return the C compiler's flags for tvm-ffi's headers."""
     from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path

@@ -5,14 +5,14 @@ from __future__ import annotations
 from ..isa import ISAS, Isa
 
 
-def ports_by_name() -> dict[str, tuple[Isa, str]]:
-    """Return instruction sets on other systems, each with its usual CPU, by all names that targets begin with."""
-    named: dict[str, tuple[Isa, str]] = {}
+def ports_by_name() -> dict[str, list[Isa]]:
+    """Return instruction sets on other systems by all names that targets begin with, the usual one first."""
+    named: dict[str, list[Isa]] = {}
     for isa in ISAS:
         if isa.port is not None:
             system, (machine, *_) = isa.platform.prefix, isa.triple.split("-")
-            for name in (system, f"{machine}-{system}", isa.triple):
-                named.setdefault(name, (isa, isa.port.default))
+            for name in dict.fromkeys((system, f"{machine}-{system}", isa.triple)):
+                named.setdefault(name, []).append(isa)
     return named
 
 

@@ -318,7 +318,9 @@ def _find_named(name: str) -> CpuTarget:
     # Begin with this machine's set: "generic" is in each.
     isas = sorted((isa for isa in ISAS if isa.port is None), key=lambda isa: isa is not native())
     if found := ports_by_name().get(system or named):
-        isas, named = [found[0]], named if system else found[1]
+        isas = found
+        if not system and found[0].port:
+            named = found[0].port.default
     elif system:
         isas = []
     cpu, *missing = named.split(_MISSING)

@@ -25,7 +25,7 @@ from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.cache import open_cache
 from ...support.files import whole_file
 from ...support.timing import stage
-from ...support.toolchain import ffi_includes, find_compiler, prepare_object, run_compiler, run_tool
+from ...support.toolchain import ffi_includes, find_compiler, prepare_object, run_compiler, run_tool, supply_libraries
 from ...targets.target import CpuTarget
 
 # Symbols that callers look up; others are hidden. TVM's runtime, when it is in the process, fills the launcher's
@@ -124,6 +124,8 @@ def link_objects(
         (work / "imports.def").write_text(platform.imports(objects))
         run_tool("dlltool", ("-d", "imports.def", "-l", "imports.a"), work, isa)
         arguments = (*arguments, "imports.a")
+    if platform.supplied and isa is not None:
+        arguments = (*arguments, *supply_libraries(work, isa))
     # Names relative to the folder: its own name must not reach the linker.
     linked = f"linked{platform.library_suffix}"
     run_compiler((*platform.link_flags, *arguments, *platform.libraries, "-o", linked), work, isa)

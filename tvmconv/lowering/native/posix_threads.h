@@ -1,4 +1,4 @@
-/* Threads of POSIX, of Linux and macOS. */
+/* Threads of POSIX, of Linux, Android and macOS. */
 #pragma once
 #include <pthread.h>
 #include <sched.h>
@@ -40,6 +40,12 @@ static inline void* new_lines(size_t bytes) {
   return posix_memalign(&place, 64, bytes) == 0 ? place : NULL;
 }
 static inline void free_lines(void* place) { free(place); }
+
+/* A pointer of each thread, which a function is called with when it ends; returns whether there is one. */
+typedef pthread_key_t Key;
+static inline int new_key(Key* key, void (*at_end)(void*)) { return pthread_key_create(key, at_end) == 0; }
+static inline void* key_value(Key key) { return pthread_getspecific(key); }
+static inline int set_key(Key key, void* value) { return pthread_setspecific(key, value) == 0; }
 
 /* Type and value of what a function for a thread returns. */
 #define THREAD_RESULT void*

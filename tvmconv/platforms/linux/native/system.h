@@ -1,4 +1,4 @@
-/* Memory of Linux, for launcher.c and executor.c. */
+/* Memory of Linux and Android, for launcher.c and executor.c. */
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,5 +10,8 @@
 static inline void advise_huge(void* place, uint64_t bytes) { madvise(place, bytes, MADV_HUGEPAGE); }
 
 /* Memory from a multiple on. */
-static inline void* new_aligned(uint64_t alignment, uint64_t bytes) { return aligned_alloc(alignment, bytes); }
+static inline void* new_aligned(uint64_t alignment, uint64_t bytes) {
+  void* place;
+  return posix_memalign(&place, alignment, bytes) == 0 ? place : NULL;
+}
 static inline void free_aligned(void* place) { free(place); }

@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <windows.h>
 
 /* Nanoseconds of a clock that only goes forward. */
@@ -48,9 +49,22 @@ static inline void free_lines(void* place) { _aligned_free(place); }
 /* Processors that this process may use, of its group of 64 at most. */
 static inline int usable_processors(void) {
   DWORD_PTR own = 0, all = 0;
-  const int count = GetProcessAffinityMask(GetCurrentProcess(), &own, &all) ? __builtin_popcountll(own) : 0;
+  int count = 0;
+  if (GetProcessAffinityMask(GetCurrentProcess(), &own, &all))
+    for (; own != 0; own &= own - 1) count++;
   return count > 0 ? count : (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS); /* 0: of several groups */
 }
+
+/* A pointer of each thread, which a function is called with when it ends, and for all threads before the code of that may go. */
+typedef DWORD Key;
+static Key last_key;
+static inline void free_last_key(void) { FlsFree(last_key); }
+static inline int new_key(Key* key, PFLS_CALLBACK_FUNCTION at_end) {
+  *key = last_key = FlsAlloc(at_end);
+  return *key != FLS_OUT_OF_INDEXES && atexit(free_last_key) == 0;
+}
+static inline void* key_value(Key key) { return FlsGetValue(key); }
+static inline int set_key(Key key, void* value) { return FlsSetValue(key, value); }
 
 /* Type and value of what a function for a thread returns. */
 #define THREAD_RESULT DWORD WINAPI

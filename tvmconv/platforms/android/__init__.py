@@ -1,0 +1,62 @@
+"""Android: ELF, linked by ziglang with what bionic, the C library there, is known to have. Nothing was ever run on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..linux import PLATFORM as LINUX
+from ..platform import Port, SystemTrial
+from .bionic import API, LIBRARIES
+
+# Bionic has no variables of threads before Android 10, so that the compiler has to call a function (emutls.c) for their addresses.
+_C_FLAGS = ("-femulated-tls", "-U_FORTIFY_SOURCE", "-fno-stack-protector")
+# Pages have 16 KiB on newer machines; Android before 6 read the older table of names, and lint asks for both.
+_LINK_FLAGS = ("-nostdlib", "-Wl,-z,max-page-size=16384", "-Wl,--hash-style=both", "-Wl,-z,defs")
+_PACKAGED = LINUX.packaged
+assert _PACKAGED is not None
+
+PLATFORM = replace(
+    LINUX,
+    name="Android",
+    compile_flags=(*LINUX.compile_flags, *_C_FLAGS),
+    link_flags=(*(each for each in LINUX.link_flags if not each.startswith("-Wl,--hash-style")), *_LINK_FLAGS),
+    services=("launcher", "shared", "pool", "no_openmp", "processors", "emutls"),
+    native=Path(__file__).with_name("native"),
+    trials=(
+        SystemTrial(
+            "aarch64, x86-64",
+            "compiled and linked, never run there",
+            "pytest -m '' -k test_android",
+            "2026-11-29",
+        ),
+    ),
+    packaged=replace(
+        _PACKAGED,
+        c_flags=(*_PACKAGED.c_flags, *_C_FLAGS),
+        services=("emutls",),
+        link_flags=(*_PACKAGED.link_flags, *_LINK_FLAGS),
+        thread_flags=(),  # they are in its C library
+        cmake_finds="",
+        cmake_threads="",
+        has_openmp=False,
+    ),
+    prefix="android",
+    supplied=LIBRARIES,
+    ports=tuple(
+        Port(
+            isa=isa,
+            triple=f"{machine}-linux-android{API}",
+            machine=f"{machine} on Android",
+            default=cpu,
+            lacking=lacking,
+            tools=f"{machine}-linux-gnu-",
+            install=f"apt install binutils-{machine.replace('_', '-')}-linux-gnu",
+            zig=f"{machine}-linux-musl",  # whose headers' types have bionic's sizes: threads.h
+        )
+        for isa, machine, cpu, lacking in (
+            ("aarch64", "aarch64", "cortex-a53", ()),
+            ("x86-64", "x86_64", "x86-64-v3", ("amx-tile", "amx-bf16")),
+        )
+    ),
+)

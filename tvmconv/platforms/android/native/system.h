@@ -1,0 +1,2 @@
+/* Memory of Android: as on Linux. */
+#include "../../linux/native/system.h"
