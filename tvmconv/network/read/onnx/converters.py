@@ -224,20 +224,29 @@ def _threshold(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> rela
 
 def _log_sum_exp(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
     """Return a ReduceLogSumExp by the greatest element that is finite, else 0."""
-    data, axes = inputs[0], given.get("axes")
-    if len(inputs) > 1 and inputs[1] is not None:
-        array = constant(inputs[1])
-        if array is None:
-            return None
-        axes = array.tolist()
-    if not axes and given.get("noop_with_empty_axes"):
+    data = inputs[0]
+    if _reduces_nothing(inputs, given):
         return data
-    axes = [int(axis) for axis in axes] if axes else None
+    fixed = constant(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else given.get("axes", ())
+    if fixed is None:
+        return None
+    axes = [int(axis) for axis in fixed] or None
     most = emit(relax.op.max(data, axes, True))
     taken = emit(relax.op.where(relax.op.isinf(most), relax.const(0, _dtype(data)), most))
     total = relax.op.sum(relax.op.exp(relax.op.subtract(data, taken)), axes, True)
     total = emit(relax.op.add(relax.op.log(total), taken))
     return total if given.get("keepdims", 1) else relax.op.squeeze(total, axes)
+
+
+def _reduces_nothing(inputs: Sequence[Any], given: dict[str, Any]) -> bool:
+    """Return whether a reduction without axes leaves each element by itself; without the attribute it reduces all of them."""
+    axes = constant(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else given.get("axes", ())
+    return axes is not None and len(axes) == 0 and bool(given.get("noop_with_empty_axes"))
+
+
+def _of_each(operator: Callable[[Any], Any]) -> Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]:
+    """Return the converter of a reduction that computes something of each element, also where it reduces nothing."""
+    return lambda emit, inputs, given: operator(inputs[0]) if _reduces_nothing(inputs, given) else None
 
 
 def _slice(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
@@ -293,7 +302,11 @@ _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Exp
     "Gather": gather,
     "IsInf": _infinite,
     "OneHot": _one_hot,
+    "ReduceL1": _of_each(relax.op.abs),
+    "ReduceL2": _of_each(relax.op.abs),
+    "ReduceLogSum": _of_each(relax.op.log),
     "ReduceLogSumExp": _log_sum_exp,
+    "ReduceSumSquare": _of_each(relax.op.square),
     "Reshape": _reshape,
     "Resize": resize,
     "Slice": _slice,
