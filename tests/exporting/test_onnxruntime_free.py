@@ -19,7 +19,10 @@ import tvmconv.onnxruntime
 from tvmconv import cli
 from tvmconv.accuracy import differing
 from tvmconv.errors import InputError, SourceError
+from tvmconv.family import Extent
 from tvmconv.measuring.timing import Timing
+from tvmconv.network.ir.extents import extents_of
+from tvmconv.network.read.onnx.partition import read_parts
 
 Feeds = dict[str, np.ndarray]
 SHAPES = ("--shape", "x=?x3x?%2[2:512]x?", "--shape", "z=?x5")
@@ -184,8 +187,8 @@ def test_refusals(more: list[str], why: str, file: str, tmp_path: Path, capsys: 
     assert why in capsys.readouterr().err
 
 
-def test_what_needs_no_lacking_operator_is_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers decide how much NonZero gives; what comes before it, or needs it not, is one node at every size."""
+def detector(folder: Path) -> str:
+    """Return a model of which numbers decide how much NonZero gives."""
     node = helper.make_node
     nodes = [
         node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
@@ -196,7 +199,19 @@ def test_what_needs_no_lacking_operator_is_a_network(tmp_path: Path, monkeypatch
     ]
     outputs = [value("y", None, TensorProto.INT64), value("m", None)]
     bound = onnx.numpy_helper.from_array(np.float32(2.5), "bound")
-    path = save(model(nodes, [value("x", ["n", 3, "h", "w"])], outputs, [fixed("w", 8, 3, 3, 3), bound]), tmp_path)
+    return save(model(nodes, [value("x", ["n", 3, "h", "w"])], outputs, [fixed("w", 8, 3, 3, 3), bound]), folder)
+
+
+def test_what_needs_no_lacking_operator_is_a_part(tmp_path: Path) -> None:
+    path, free = detector(tmp_path), tuple(Extent(name=name) for name in "nhw")
+    (part,) = read_parts(path, free={"x": (free[0], Extent.of(3), *free[1:])})
+    assert (part.inputs, part.outputs) == (("x",), ("b", "m"))
+    assert [each.name for each in extents_of(part.module)] == ["n", "h", "w"]
+
+
+@pytest.mark.slow
+def test_a_part_is_one_node_at_every_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = detector(tmp_path)
     times = iter([2.0, 0.5] * 5)
     monkeypatch.setattr("tvmconv.onnxruntime.racing.time_call", lambda *_: Timing(next(times), 1.0, 1))
     library = tmp_path / "p.so"
