@@ -89,7 +89,9 @@ def test_any_size_in_c(how: tuple[str, ...], file: str, library: Path, tmp_path:
     assert differing(answers, expected) == []
 
 
-@pytest.mark.parametrize(("compiler", "standard"), [("g++", "c++17"), ("clang++", "c++20")])
+@pytest.mark.parametrize(
+    ("compiler", "standard"), [("g++", "c++17"), pytest.param("clang++", "c++20", marks=pytest.mark.slow)]
+)
 def test_any_size_in_cpp(compiler: str, standard: str, library: Path, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")

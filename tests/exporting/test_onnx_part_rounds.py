@@ -24,7 +24,7 @@ def test_many_operators_are_refused_in_few_rounds(by_name: bool, tmp_path: Path,
     path = save(model(nodes, [value("x", (3, 8))], [value(f"t{count}", (3, 8))], [fixed("w", 8, 8)]), tmp_path)
     read, rounds = [], []
 
-    def as_relax(made: onnx.ModelProto, source: str) -> Any:
+    def as_relax(made: onnx.ModelProto, source: str, free: Any) -> Any:
         read.append([each.op_type for each in made.graph.node])
         if "Elu" in read[-1]:
             raise LackingOperatorsError("Elu", ["Elu"]) if by_name else SourceError("unreadable")
@@ -63,7 +63,7 @@ def test_a_reason_that_names_no_operator_refuses_that_part_alone(tmp_path: Path,
         tmp_path,
     )
 
-    def as_relax(made: onnx.ModelProto, source: str) -> Any:
+    def as_relax(made: onnx.ModelProto, source: str, free: Any) -> Any:
         kinds = {each.op_type for each in made.graph.node}
         if {"Gemm", "Tanh"} <= kinds:
             raise SourceError("unreadable")

@@ -19,7 +19,10 @@ import tvmconv.onnxruntime
 from tvmconv import cli
 from tvmconv.accuracy import differing
 from tvmconv.errors import InputError, SourceError
+from tvmconv.family import Extent
 from tvmconv.measuring.timing import Timing
+from tvmconv.network.ir.extents import extents_of
+from tvmconv.network.read.onnx.partition import read_parts
 
 Feeds = dict[str, np.ndarray]
 SHAPES = ("--shape", "x=?x3x?%2[2:512]x?", "--shape", "z=?x5")
@@ -184,12 +187,55 @@ def test_refusals(more: list[str], why: str, file: str, tmp_path: Path, capsys: 
     assert why in capsys.readouterr().err
 
 
+def detector(folder: Path) -> str:
+    """Return a model of which numbers decide how much NonZero gives."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["c"], ["r"]),
+        node("Greater", ["r", "bound"], ["b"]),
+        node("NonZero", ["b"], ["y"]),
+        node("GlobalAveragePool", ["r"], ["m"]),
+    ]
+    outputs = [value("y", None, TensorProto.INT64), value("m", None)]
+    bound = onnx.numpy_helper.from_array(np.float32(2.5), "bound")
+    return save(model(nodes, [value("x", ["n", 3, "h", "w"])], outputs, [fixed("w", 8, 3, 3, 3), bound]), folder)
+
+
+def test_what_needs_no_lacking_operator_is_a_part(tmp_path: Path) -> None:
+    path, free = detector(tmp_path), tuple(Extent(name=name) for name in "nhw")
+    (part,) = read_parts(path, free={"x": (free[0], Extent.of(3), *free[1:])})
+    assert (part.inputs, part.outputs) == (("x",), ("b", "m"))
+    assert [each.name for each in extents_of(part.module)] == ["n", "h", "w"]
+
+
+@pytest.mark.slow
+def test_a_part_is_one_node_at_every_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = detector(tmp_path)
+    times = iter([2.0, 0.5] * 5)
+    monkeypatch.setattr("tvmconv.onnxruntime.racing.time_call", lambda *_: Timing(next(times), 1.0, 1))
+    library = tmp_path / "p.so"
+    assert cli.main(["export-onnxruntime", path, "--shape", "?x3x?x?", "-o", str(library)]) == 0
+    session = tvmconv.onnxruntime.session(path, library, options=options(tmp_path))
+    alone = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for shape in ((1, 3, 1, 1), (2, 3, 33, 64), (1, 3, 64, 65)):
+        feeds = {"x": np.random.default_rng(0).integers(-2, 3, shape).astype(np.float32)}
+        for found, expected in zip(session.run(None, feeds), alone.run(None, feeds), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5)  # tolerance: a mean's; the rest are integers
+    assert {each[:7] for each in providers_of(session)} == {"tvmconv", "CPUExec"}
+
+
 def test_what_no_network_of_free_extents_has_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("NonZero", ["c"], ["y"])]
-    made = model(nodes, [value("x", [1, 3, "h", "w"])], [value("y", None, TensorProto.INT64)], [fixed("w", 8, 3, 3, 3)])
+    node = helper.make_node
+    nodes = [
+        node("NonZero", ["x"], ["i"]),
+        node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        node("MatMul", ["w", "f"], ["y"]),
+    ]
+    made = model(nodes, [value("x", [1, 3, "h", "w"])], [value("y", None)], [fixed("w", 5, 4)])
     command = ["export-onnxruntime", save(made, tmp_path), "--shape", "1x3x?x?", "-o", str(tmp_path / "p.so")]
     assert cli.main(command) == 2
     said = capsys.readouterr().err
     assert "no network: " in said
-    assert "NonZero" in said
+    assert "networks lack NonZero" in said
     assert "no network, so there is nothing to export" in said

@@ -346,7 +346,7 @@ def test_what_the_frontend_cannot_read_is_left_out(error: SourceError, tmp_path:
     path = save(model(nodes, [value("x", ("n", 8))], [value("y", ("n", 4))], [W, V]), tmp_path)
     from tvmconv.network.read.onnx import partition as onnx_parts
 
-    def as_relax(made: onnx.ModelProto, source: str) -> Any:
+    def as_relax(made: onnx.ModelProto, source: str, free: Any) -> Any:
         if any(each.op_type == "Tanh" for each in made.graph.node):
             raise error
         return object()

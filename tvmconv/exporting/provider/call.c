@@ -14,7 +14,7 @@ ort_status *read_input(ort_context *context, size_t number, int rank, const int6
   if (status == NULL && right && rank > 0) status = ort.dims(shape, found, found_rank);
   if (shape != NULL) ort.release_shape(shape);
   for (int i = 0; status == NULL && right && i < rank; ++i) right = dims[i] < 0 || found[i] == dims[i];
-  if (given != NULL) memcpy(given, found, (size_t)rank * sizeof *given);
+  if (status == NULL && right && given != NULL) memcpy(given, found, (size_t)rank * sizeof *given);
   if (status == NULL && !right)
     status = fail(ORT_INVALID_ARGUMENT, "the data of %s has another shape than the model declares for it", what);
   return status != NULL ? status : ort.tensor_data((ort_value *)(uintptr_t)value, data);

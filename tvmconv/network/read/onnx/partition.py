@@ -13,7 +13,7 @@ from onnx import TensorProto
 from ....errors import LackingOperatorsError, SourceError, last_line
 from ....frontends.onnx.graph import Value, used_names_of, values_of
 from ....frontends.onnx.session import open_session
-from ....frontends.shapes import Bucket
+from ....frontends.shapes import Bucket, Dims
 from .expand_functions import types_of
 from .free import Free
 from .reader import MICROSOFT, as_relax, fix_shapes, is_foreign, simplify
@@ -65,23 +65,21 @@ def read_parts(source: str, bucket: Bucket | None = None, free: Free | None = No
     source, bucket
         As for :func:`tvmconv.network.read.onnx.reader.read_onnx`, and so are the errors. It is a SourceError, too, if there is no such part.
     free
-        The extents of inputs that have free ones, as :func:`tvmconv.network.read.onnx.free.free_dims` returns them: of such a model
-        there is one network, or none.
+        The extents of inputs that have free ones, as :func:`tvmconv.network.read.onnx.free.free_dims` returns them. What needs lacking
+        operators is then no part, for a network's extents are those of inputs.
     """
-    if free:
-        return [ModelPart(as_relax(fix_shapes(source, bucket, inline=False, free=free), source, free))]
-    simple = simplify(fix_shapes(source, bucket, inline=False), source)
+    simple = simplify(fix_shapes(source, bucket, inline=False, free=free), source)
     lacking: list[str] = sorted(_DECIDING.intersection(node.op_type for node in simple.graph.node))
     if not lacking:
         try:
             whole: ModelProto = type(simple)()
             whole.CopyFrom(simple)
-            return [ModelPart(as_relax(whole, source))]
+            return [ModelPart(as_relax(whole, source, free))]
         except LackingOperatorsError as error:
             lacking = sorted(error.names)
         except SourceError as error:
             refusal = error
-    cut = _Cut(simple, source)
+    cut = _Cut(simple, source, free or {})
     found = cut.parts()
     if found:
         return found
@@ -93,8 +91,8 @@ def read_parts(source: str, bucket: Bucket | None = None, free: Free | None = No
 class _Cut:
     """A model between nodes that no network has."""
 
-    def __init__(self, model: ModelProto, source: str) -> None:
-        self._model, self._source = model, source
+    def __init__(self, model: ModelProto, source: str, free: Free) -> None:
+        self._model, self._source, self._free = model, source, free
         self._nodes: Sequence[NodeProto] = list(model.graph.node)
         self._values: Mapping[str, Value] = _values(model, source)
         self._constants = {each.name: each for each in model.graph.initializer}
@@ -125,7 +123,7 @@ class _Cut:
             # It may name what the frontend, or ONNX's definitions, write a node as, and no node of the model.
             names = error.names if isinstance(error, LackingOperatorsError) else ()
         named = {number for number, node in enumerate(self._nodes) if node.op_type in names} - self._lacking
-        if refused := named or {number for number in nodes if not self._is_readable(number)}:
+        if refused := named or {number for number in nodes if not self._free and not self._is_readable(number)}:
             return [], refused
         components = self._components(nodes)
         if len(components) == 1:
@@ -139,7 +137,7 @@ class _Cut:
             node.op_type not in _DECIDING
             and not is_foreign(node)
             and not any(each.HasField("g") or each.graphs for each in node.attribute)
-            and all(name in self._values and _is_plain_value(self._values[name]) for name in names)
+            and all(name in self._values and self._is_plain_value(self._values[name]) for name in names)
         )
 
     def _groups(self) -> Iterator[tuple[int, ...]]:
@@ -153,7 +151,7 @@ class _Cut:
             before = {self._writers[name] for name in used_names_of(node) if name in self._writers}
             rises = number not in self._lacking
             levels.append(max((levels[each] + (rises and each in self._lacking) for each in before), default=0))
-        for level in sorted(set(levels)):
+        for level in [0] if self._free else sorted(set(levels)):
             nodes = [each for each, its in enumerate(levels) if its == level and each not in self._lacking]
             worth = [
                 each
@@ -217,11 +215,22 @@ class _Cut:
             nodes,
             self._model.graph.name,
             [_declare(name, self._values[name]) for name in inputs],
-            [_declare(name, self._values[name]) for name in outputs],
+            [_declare(name, Value(self._values[name].elem_type, self._shape(name))) for name in outputs],
             [self._constants[name] for name in read if name in self._constants],
         )
         model = onnx.helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
-        return ModelPart(as_relax(model, self._source), tuple(inputs), tuple(outputs))
+        free = {name: self._free[name] for name in inputs if name in self._free}
+        return ModelPart(as_relax(model, self._source, free), tuple(inputs), tuple(outputs))
+
+    def _shape(self, name: str) -> Dims | None:
+        """Return what is declared of an output: of free extents nothing, for the reader decides them."""
+        return None if self._free else self._values[name].shape
+
+    def _is_plain_value(self, value: Value) -> bool:
+        return value.elem_type in _TYPES.values() and (
+            bool(self._free)
+            or (value.shape is not None and all(isinstance(size, int) and size > 0 for size in value.shape))
+        )
 
 
 def _values(model: ModelProto, source: str) -> dict[str, Value]:
@@ -239,17 +248,10 @@ def _values(model: ModelProto, source: str) -> dict[str, Value]:
     values = {name: its for name, its in values_of(model.graph).items() if name in {each.name for each in ends}}
     ranked = {name for name, each in types_of(model).items() if each.tensor_type.HasField("shape")}
     for each in session.get_outputs():
-        if each.shape or each.name in ranked:  # it has no shape of scalars, nor of what is unknown
-            values[each.name] = Value(_TYPES.get(each.type, 0), tuple(each.shape))
+        # It has no shape of scalars, nor of what is unknown.
+        shape = tuple(each.shape) if each.shape or each.name in ranked else None
+        values[each.name] = Value(_TYPES.get(each.type, 0), shape)
     return values
-
-
-def _is_plain_value(value: Value) -> bool:
-    return (
-        value.elem_type in _TYPES.values()
-        and value.shape is not None
-        and all(isinstance(size, int) and size > 0 for size in value.shape)
-    )
 
 
 def _declare(name: str, value: Value) -> onnx.ValueInfoProto:
