@@ -77,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.bench and (arguments.against or arguments.concurrency > 1):
         raise InputError("--against and --concurrency are for --bench: give it, too")
+    if arguments.against and arguments.concurrency > 1:
+        raise InputError("--against races one caller each; leave out --concurrency")
     if arguments.bench and arguments.output:
         raise InputError("--bench gives times, and --output is for answers; leave one of them out")
     if arguments.output:
