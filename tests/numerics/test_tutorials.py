@@ -45,7 +45,7 @@ def test_tutorial(page: Path, tmp_path: Path) -> None:
 
 
 def test_every_tutorial_shows_what_its_commands_print() -> None:
-    assert len(PAGES) == 4
+    assert len(PAGES) == 5
     for page in PAGES:
         languages = [language for language, title, _ in BLOCK.findall(page.read_text()) if not title]
         assert set(languages) == {"sh", "text"} and languages[-1] == "text"

@@ -175,6 +175,13 @@ def test_commands_refuse_what_they_cannot_take(tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["run", str(tmp_path / "a bundle")]) == 2
     assert "is a bundle, of convolutions alone" in capsys.readouterr().err
     (tmp_path / "text.so").write_text("no library")
+    assert cli.main(["list", str(tmp_path / "text.so")]) == 2
+    assert f"tvmconv run {tmp_path / 'text.so'} --bench gives the times" in capsys.readouterr().err
+    (tmp_path / "model.pt2").touch()
+    assert cli.main(["bench", str(tmp_path / "model.pt2")]) == 2
+    assert f"make one with: tvmconv build {tmp_path / 'model.pt2'} -o" in capsys.readouterr().err
+    assert cli.main(["run", "m.so", "--bench", "--against", "m.onnx", "--concurrency", "2"]) == 2
+    assert "leave out --concurrency" in capsys.readouterr().err
     assert cli.main(["run", str(tmp_path / "text.so")]) == 2
     assert "is no network that tvmconv compile wrote" in capsys.readouterr().err
 

@@ -26,10 +26,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "bench",
-        "Time every kernel of a bundle; where it packs its filter, also with the filter prepacked (packed us, "
-        "the median). GFLOP/s counts the multiplications and additions of the formula, so a transform "
-        "(Winograd) may pass the peak: the multiply-adds that this machine was measured to do, of bf16 where the kernel "
-        "is in bf16 and the CPU has its dot product, else of f32; without a C compiler to measure it with, that is unknown.",
+        "Time every kernel of a bundle, and those that pack their filter with a prepacked one, too (packed us, the median). GFLOP/s "
+        "counts the formula's multiplications and additions, so Winograd may exceed the peak: the multiply-adds measured on this "
+        "machine, in bf16 for bf16 kernels if the CPU has its dot product, else in f32. Without a C compiler the peak is unknown.",
         EXAMPLE,
         run,
     )

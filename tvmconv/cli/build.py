@@ -48,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--any-size",
         action="store_true",
-        help="one kernel for every batch, spatial extents and pads of each convolution, instead of kernels for these",
+        help="one kernel for any batch, spatial extents and pads of each convolution, instead of a kernel for each size",
     )
     parser.add_argument("-o", "--output", required=True, metavar="BUNDLE", help="the bundle's folder")
     parser.add_argument(
@@ -65,13 +65,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--transfer",
         action="store_true",
-        help="what was never tuned takes over the schedule of the nearest tuned problem, and the bundle says so",
+        help="problems without a record take the schedule of the nearest tuned problem; the bundle says which",
     )
     parser.add_argument(
         "--with-filters",
         action="store_true",
-        help="put the filters and biases of models into the bundle, packed, with normalizations that follow folded into"
-        " them, and what their epilogues take: load(BUNDLE).node(NAME)(data)",
+        help="store the models' filters and biases in the bundle, packed, with following normalizations folded in, and the operands"
+        " of epilogues: load(BUNDLE).node(NAME)(data)",
     )
     parser.add_argument(
         "--no-fallback",
@@ -79,7 +79,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_false",
         help="fail, and write nothing, if the first kernel for a problem does not compile or is wrong, instead of taking the next",
     )
-    parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one per core)")
 
 
 def run(arguments: argparse.Namespace) -> int:

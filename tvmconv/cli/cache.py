@@ -28,9 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "cache",
-        "List the compiled code that earlier builds left, which build, compile, optimize and export-onnxruntime take where all that"
-        f" decides it is the same. It lies in ${VARIABLE}, or tvmconv in the user's folder of caches; {VARIABLE}= keeps"
-        " none.",
+        "List the cache of compiled code, which build, compile, optimize and export-onnxruntime reuse where nothing that decides it"
+        f" has changed. It is in ${VARIABLE}, by default tvmconv in the user's cache folder; {VARIABLE}= disables it.",
         EXAMPLE,
         run,
     )

@@ -20,12 +20,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "calibrate",
-        "Time some kernels on one core of this machine, which should do nothing else for three minutes, and keep what they say "
-        "of its CPU beside the tuning records: `tvmconv build` for host then chooses among algorithms by it.",
+        "Measure this machine's CPU by timing kernels on one core, which takes three minutes and needs an idle machine, and keep the "
+        "result with the tuning records: `tvmconv build` for host then chooses algorithms by it.",
         EXAMPLE,
         run,
     )
-    parser.add_argument("--remove", action="store_true", help="forget what was kept; the nearest CPU's is then used")
+    parser.add_argument("--remove", action="store_true", help="delete the measurement; the nearest CPU's is then used")
     add_json(parser)
 
 

@@ -48,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="inputs by name, each in its shape, or with one more axis in front, of so many calls; others are random",
+        help="inputs by name, each in its shape, or with one more axis in front, over calls; those not given are random",
     )
     add_json(parser)
 

@@ -46,8 +46,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "compile",
-        "Compile a whole model into one library: its convolutions, and what follows them, by the kernels that tvmconv"
-        " build would give them, what lies between as few loops as possible.",
+        "Compile a whole model into one library: convolutions and what follows them as the kernels of tvmconv build, other operators"
+        " fused.",
         EXAMPLE,
         run,
     )
@@ -96,17 +96,17 @@ def add_parser(subparsers: Subparsers) -> None:
         "--format",
         choices=FORMATS,
         default=FORMATS[0],
-        help="plan (default): a library that needs tvm-ffi alone; c: a folder with a header, an archive and a shared library for C,"
-        " which need libc alone; web: a folder with a module of WebAssembly and the JavaScript that calls it",
+        help="plan (default): a library that needs only tvm-ffi; c: a folder with a header, an archive and a shared library for C,"
+        " which need only libc; web: a folder with a WebAssembly module and the JavaScript that calls it",
     )
     parser.add_argument(
-        "--name", help="what a library for C and its functions are called (default: as the folder); with --format c"
+        "--name", help="with --format c: prefix of the library and its functions (default: the folder's name)"
     )
     parser.add_argument(
         "--memory",
         choices=MEMORIES,
         default="default",
-        help="small: no transforms, as with --math strict, and no joined filters that are larger than what they are of"
+        help="small: no transforms, as with --math strict, and no joined filters that are larger than those they replace"
         " (default: %(default)s)",
     )
     parser.add_argument(

@@ -46,11 +46,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "signature", metavar="SIGNATURE|NETWORK.so", help="see: tvmconv sig --help; or what tvmconv compile wrote"
     )
     parser.add_argument("bundles", nargs="*", metavar="BUNDLE", help="the folders of one or several bundles")
-    parser.add_argument(
-        "--split-batch", action="store_true", help="as bundles are that are loaded with split_batch=True"
-    )
+    parser.add_argument("--split-batch", action="store_true", help="as load(split_batch=True) does")
     parser.add_argument("--algorithms", action="store_true", help="compare the algorithms; takes no bundle")
-    parser.add_argument("--target", metavar="TARGET", help="with --algorithms: as of tvmconv build (default: host)")
+    parser.add_argument("--target", metavar="TARGET", help="with --algorithms: as for tvmconv build (default: host)")
     add_math(parser)
     add_records(parser)
     add_json(parser)

@@ -31,8 +31,8 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write")
-    parser.add_argument("--name", help="what the library and its functions are called (default: as the bundle)")
-    parser.add_argument("--shared", action="store_true", help="make a shared library, too")
+    parser.add_argument("--name", help="prefix of the library and its functions (default: the bundle's name)")
+    parser.add_argument("--shared", action="store_true", help="build a shared library, too")
     parser.add_argument(
         "--target",
         action="append",
@@ -43,7 +43,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--threads",
         choices=THREADS,
         default="none",
-        help="threads of the library's own, for programs that give none (default: %(default)s)",
+        help="the library's own threads, for programs that pass none (default: %(default)s)",
     )
 
 

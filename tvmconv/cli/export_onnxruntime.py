@@ -42,9 +42,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "export-onnxruntime",
-        "Write kernels for the convolutions of ONNX models as a library that onnxruntime (1.23 or later) loads and runs them by: "
+        "Write an execution provider for onnxruntime (1.23 or later) with networks or kernels for ONNX models, loaded by "
         "onnxruntime.register_execution_provider_library(NAME, os.path.abspath('provider.so')). Each model is timed without it, with its "
-        "convolutions claimed, and as one network; the library claims what was the fastest. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
+        "convolutions claimed, and as one network; the library claims the fastest of these. If the one SOURCE is a bundle, its kernels are taken, untimed.",
         EXAMPLE,
         run,
     )
@@ -60,7 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add_no_cache(parser)
     add_math(parser)
     add_records(parser)
-    parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one per core)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -33,8 +33,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "inspect",
-        "Print one stage of the kernel that `tvmconv build` makes of a signature: by a tuning record if there is one, else "
-        "by the default schedule of the algorithm of least cost; or the graph of an ONNX model after a pass of tvmconv compile. "
+        "Print one stage of the kernel that `tvmconv build` makes of a signature: with its tuned schedule if there is a record, else "
+        "the default one of the algorithm with the lowest estimate; or the graph of an ONNX model after a pass of tvmconv compile. "
         "Nothing is run, so the target may be another machine.",
         EXAMPLE,
         run,
@@ -44,11 +44,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--stage", required=True, metavar="STAGE", help=f"{stages}; or a pass, by its name: what it leaves"
     )
-    parser.add_argument("--target", default="host", metavar="TARGET", help="as of tvmconv build (default: %(default)s)")
+    parser.add_argument(
+        "--target", default="host", metavar="TARGET", help="as for tvmconv build (default: %(default)s)"
+    )
     parser.add_argument(
         "--algorithm",
         metavar="NAME",
-        help="this one's default schedule; which there are: tvmconv explain SIGNATURE --algorithms",
+        help="the default schedule of this algorithm; tvmconv explain SIGNATURE --algorithms lists them",
     )
     parser.add_argument(
         "--sketch", type=unsigned, metavar="N", help="another of the algorithm's sketches, with its default choices"

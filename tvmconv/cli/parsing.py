@@ -55,7 +55,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
         type=positive_seconds,
         default=0.2,
         metavar="S",
-        help="to spend on each kernel and way (default 0.2)",
+        help="time for each measurement (default 0.2)",
     )
 
 
@@ -77,7 +77,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_no_cache(parser: argparse.ArgumentParser) -> None:
     """Add ``--no-cache``."""
     parser.add_argument(
-        "--no-cache", action="store_true", help="build every kernel, also those that the cache has (see: tvmconv cache)"
+        "--no-cache", action="store_true", help="build every kernel anew, without the cache (see: tvmconv cache)"
     )
 
 
@@ -86,7 +86,7 @@ def add_timing_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timing",
         action="store_true",
-        help=f"say at last where the time went, on stderr; as {TIMING}=1 does for any program",
+        help=f"print where the time went on stderr at the end; {TIMING}=1 does so for any program",
     )
 
 
@@ -96,7 +96,7 @@ def add_math(parser: argparse.ArgumentParser) -> None:
         "--math",
         choices=MATHS,
         default="default",
-        help="strict: no algorithm that transforms its numbers, as Winograd does; tf32: on GPUs, f32 numbers may be"
+        help="strict: no transforms such as Winograd; tf32: on GPUs, f32 numbers may be"
         " rounded to TF32 before they are multiplied; reproducible: the same bits on every CPU (default: %(default)s)",
     )
 

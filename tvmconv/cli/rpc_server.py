@@ -32,9 +32,9 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
-    parser.add_argument("--tracker", required=True, metavar="HOST:PORT", help="the RPC tracker, which is TVM's")
+    parser.add_argument("--tracker", required=True, metavar="HOST:PORT", help="TVM's RPC tracker")
     parser.add_argument(
-        "--key", required=True, metavar="KEY", help="what tuners ask the tracker for; one for each kind of machine"
+        "--key", required=True, metavar="KEY", help="name of this kind of machine, by which tuners ask for it"
     )
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="of kernels (default: all processors, or OMP_NUM_THREADS)"

@@ -37,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "run",
-        "Call a network that tvmconv compile wrote, and print what it gives; or time it, whole and by operator.",
+        "Run a network that tvmconv compile wrote, and print its outputs; or time it, whole and by operator.",
         EXAMPLE,
         run,
     )
@@ -48,12 +48,16 @@ def add_parser(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="inputs by name, or NAME=NUMBER for one that is that number everywhere; others are random",
+        help="inputs by name, or NAME=NUMBER to fill one with a number; those not given are random",
     )
     parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name")
     parser.add_argument("--bench", action="store_true", help="time it instead, whole and by operator")
     parser.add_argument(
-        "--seconds", type=positive_seconds, default=1.0, metavar="S", help="to spend on each with --bench (default 1)"
+        "--seconds",
+        type=positive_seconds,
+        default=1.0,
+        metavar="S",
+        help="with --bench: time for each measurement (default 1)",
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
     parser.add_argument(
@@ -73,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.bench and (arguments.against or arguments.concurrency > 1):
         raise InputError("--against and --concurrency are for --bench: give it, too")
+    if arguments.against and arguments.concurrency > 1:
+        raise InputError("--against races one caller each; leave out --concurrency")
     if arguments.bench and arguments.output:
         raise InputError("--bench gives times, and --output is for answers; leave one of them out")
     if arguments.output:

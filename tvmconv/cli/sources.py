@@ -71,22 +71,22 @@ def add_source_options(parser: argparse.ArgumentParser, free: bool = False) -> N
         "--shapes",
         choices=SHAPES_BY,
         default="auto",
-        help="infer: shapes inside a model are those that inference finds; run: those seen in running it once; auto"
-        " (default): it is run where inference ends",
+        help="where shapes inside a model come from. infer: ONNX's inference; run: running it once; auto (default): running it"
+        " where inference fails",
     )
     parser.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="what the model is run on: arrays by name, or NAME=NUMBER for an input that is that number everywhere;"
-        " others are random (integers are ones)",
+        help="inputs for that run: arrays by name, or NAME=NUMBER to fill one with a number; those not given are random"
+        " (integers are ones)",
     )
     parser.add_argument(
         "--no-skip",
         dest="skip",
         action="store_false",
-        help="it is an error if a convolution of a model has to be skipped",
+        help="fail if a convolution of a model has to be skipped",
     )
     parser.add_argument(
         "--no-fuse",

@@ -70,13 +70,13 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="HOST:PORT",
         help="measure on the servers of this RPC tracker (tvmconv rpc-server), not on this machine",
     )
-    parser.add_argument("--key", metavar="KEY", help="those servers that are registered under it")
+    parser.add_argument("--key", metavar="KEY", help="only servers that are registered under this key")
     parser.add_argument("--devices", type=positive, metavar="N", help="maximum number of servers (default: all)")
     parser.add_argument(
         "--scheduler",
         choices=("gradient", "round-robin"),
         default="gradient",
-        help="of MetaSchedule, which says what problem is next. gradient (default): where most is likely to be gained,"
+        help="of MetaSchedule, which says which problem is next. gradient (default): where most is likely to be gained,"
         " weighted by how often a model has the problem; round-robin: each in its turn",
     )
     parser.add_argument("--seed", type=unsigned, default=0, metavar="N", help="of the random choices (default: 0)")

@@ -28,8 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "verify",
         "Check every kernel of a bundle against the reference, with inputs for which there is one right answer, "
-        "and write into the bundle which are right. "
-        "Exits with 1 if one is wrong. Of a network's file, compare every byte with the digest that tvmconv compile took.",
+        "and record in the bundle which are right. "
+        "Exits with 1 if one is wrong. For a network's file, compare its bytes with the checksum that tvmconv compile took.",
         EXAMPLE,
         run,
     )

@@ -157,10 +157,10 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
     try:
         document = json.loads(_content(manifest))
     except NotADirectoryError as error:
-        raise BundleError(
-            f"{folder} is not a bundle, which is a folder that tvmconv build makes; of a network's file, tvmconv run {folder} --bench"
-            f" gives the times, and tvmconv explain {folder} the kernels"
-        ) from error
+        advice = f"of a network's file, tvmconv run {folder} --bench gives the times, and tvmconv explain {folder} the kernels"
+        if folder.suffix != ".so":
+            advice = f"of a model, make one with: tvmconv build {folder} -o BUNDLE"
+        raise BundleError(f"{folder} is not a bundle, which is a folder that tvmconv build makes; {advice}") from error
     except OSError as error:
         raise BundleError(
             f"{folder} is not a bundle: cannot read {manifest} ({error.strerror}); make one with: tvmconv build SOURCE -o BUNDLE"
