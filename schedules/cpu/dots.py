@@ -1,7 +1,7 @@
 """Dot products of pairs: each lane adds the products of both numbers of a pair to a sum.
 
 Of bf16 AVX512-BF16's and BFDOT; of 16-bit integers vpmaddwd, which adds two products exactly, and an addition: never vpmaddubsw,
-which saturates. Of quads of bytes vpdpbusd.
+which saturates. Of quads of bytes vpdpbusd, or what else an instruction set has (`Isa.quads`).
 
 TVM's code generation has no bf16, so the instruction comes as LLVM IR text: a function around LLVM's
 intrinsic that is inlined wherever it is called. A broadcast pair of data meets a vector of filter pairs.
@@ -25,7 +25,8 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.cpu.tap_pairs import UNPACKED
 from tvmconv.algorithms.cpu.windows.window import Window
-from tvmconv.algorithms.pairs import DOT, DOT_S16, DOT_TAPS, DOT_U8S8, rounding_text
+from tvmconv.algorithms.pairs import DOT, DOT_QUADS, DOT_S16, DOT_TAPS, rounding_text
+from tvmconv.algorithms.quads import products_of
 from tvmconv.targets.target import CpuTarget
 
 _DOT = """
@@ -50,13 +51,13 @@ define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i32> %a, 
   ret <{lanes} x i32> %r
 }}
 """
-# Data's bytes have no sign, the filter's have one. It is exact: vpdpbusds saturates.
-_DOT_U8S8 = """
-declare <{lanes} x i32> @llvm.x86.{intrinsic}(<{lanes} x i32>, <{quarters} x i8>, <{quarters} x i8>)
+# Exact: vpdpbusds saturates.
+_DOT_QUADS = """
+declare <{lanes} x i32> @llvm.{intrinsic}(<{lanes} x i32>, <{quarters} x i8>, <{quarters} x i8>)
 define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i32> %a, <{lanes} x i32> %b) alwaysinline nounwind {{
   %x = bitcast <{lanes} x i32> %a to <{quarters} x i8>
   %y = bitcast <{lanes} x i32> %b to <{quarters} x i8>
-  %r = call <{lanes} x i32> @llvm.x86.{intrinsic}(<{lanes} x i32> %sum, <{quarters} x i8> %x, <{quarters} x i8> %y)
+  %r = call <{lanes} x i32> @llvm.{intrinsic}(<{lanes} x i32> %sum, <{quarters} x i8> {first}, <{quarters} x i8> {second})
   ret <{lanes} x i32> %r
 }}
 """
@@ -78,21 +79,35 @@ define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i16> %a, 
 """
 
 
-def _intrinsic(dot: str, lanes: int) -> str:
-    """Return the end of the name of LLVM's intrinsic for integers."""
-    if dot == DOT_U8S8:
-        return f"avx512.vpdpbusd.{32 * lanes}"
+def _of_pairs(lanes: int) -> str:
+    """Return the end of the name of LLVM's intrinsic for pairs of integers."""
     return {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd"}.get(lanes, "avx512.pmaddw.d.512")
+
+
+def _of_quads(mnemonic: str, lanes: int) -> tuple[str, str, str]:
+    """Return the name of LLVM's intrinsic for quads of integers, and which of data and filter it takes first and second."""
+    if mnemonic.startswith("v"):
+        feature = "avx512" if mnemonic == "vpdpbusd" else "avx2"
+        return f"x86.{feature}.{mnemonic}.{32 * lanes}", "%x", "%y"
+    # Of numbers without and with a sign ARM has one, whose data may be either.
+    operands = ("%y", "%x") if mnemonic == "sudot" else ("%x", "%y")
+    name = "usdot" if mnemonic == "sudot" else mnemonic
+    return f"aarch64.neon.{name}.v{lanes}i32.v{4 * lanes}i8", *operands
 
 
 def import_dot(sch: Schedule, outside: LoopRV, window: Window, lanes: int, target: CpuTarget) -> None:
     """Define the functions of so many lanes at the loop `outside`, within which a window's products call them."""
+    if window.quads is not None:
+        types = window.quads.types
+        intrinsic, first, second = _of_quads(products_of(target)[types], lanes)
+        operands = {"intrinsic": intrinsic, "first": first, "second": second}
+        text = _DOT_QUADS.format(dot=DOT_QUADS[types], lanes=lanes, quarters=4 * lanes, **operands)
+        sch.annotate(outside, "pragma_import_llvm", text)
+        return
     if window.problem.is_quantized:
-        dot, text = (DOT_U8S8, _DOT_U8S8) if window.vnni_factor == 4 else (DOT_S16, _DOT_S16)
-        intrinsic = _intrinsic(dot, lanes)
-        given = text.format(dot=dot, lanes=lanes, halves=2 * lanes, quarters=4 * lanes, intrinsic=intrinsic)
+        text = _DOT_S16.format(dot=DOT_S16, lanes=lanes, halves=2 * lanes, intrinsic=_of_pairs(lanes))
         if window.vnni_factor > 1:
-            sch.annotate(outside, "pragma_import_llvm", given)
+            sch.annotate(outside, "pragma_import_llvm", text)
         return
     intrinsic = target.isa.dot_intrinsic.format(lanes=lanes, halves=2 * lanes, bits=32 * lanes)
     import_round(sch, outside, lanes, _DOT.format(dot=DOT, lanes=lanes, halves=2 * lanes, intrinsic=intrinsic))
@@ -113,7 +128,7 @@ def import_taps(sch: Schedule, outside: LoopRV, lanes: int) -> None:
         lanes=lanes,
         half=lanes // 2,
         twice=2 * lanes,
-        intrinsic=_intrinsic(DOT_S16, lanes // 2),
+        intrinsic=_of_pairs(lanes // 2),
         lows=halves(0),
         highs=halves(UNPACKED // 2),
         firsts=order(range(lanes)),

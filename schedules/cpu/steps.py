@@ -33,7 +33,7 @@ from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.pairs import adds_products, filter_in_pairs
 from tvmconv.algorithms.shapes import divisors
-from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TILE, stage_name
+from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, FILTER_SUMS, OUT, TILE, stage_name
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
@@ -138,6 +138,8 @@ def fill(sch: Schedule) -> None:
 
 def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> None:
     """Pack the filter once, in parallel over groups and blocks of channels, or what each iteration of `part` uses."""
+    if window.sums_filter:
+        _sum_filter(sch, window)
     if not window.stages_filter:
         return
     if window.packs_parts and part is not None:
@@ -199,6 +201,20 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
         sch.reorder(*taps, c, channels, *row, vector, lane)
     sch.vectorize(lane)
     transpose_filter(sch, window, c)
+
+
+def _sum_filter(sch: Schedule, window: Window) -> None:
+    """Sum the filter once, by vectors of output channels."""
+    block = sch.get_sblock(stage_name(FILTER_SUMS, window.index))
+    rank = len(window.axes)
+    *outer, o = sch.get_loops(block)[: 2 + rank]
+    taps = sch.get_loops(block)[2 + rank :]
+    vector, lane = sch.split(o, [None, window.lanes])
+    sch.reorder(*outer, vector, *taps, lane)
+    sch.parallel(sch.fuse(*outer, vector))
+    sch.vectorize(lane)
+    sch.decompose_reduction(block, taps[0])
+    sch.annotate(lane, PACK, 1)
 
 
 def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:

@@ -12,6 +12,7 @@ from campaign.build import compile_all, lowered
 from emulated import N1, V1, cpu_of, emulator_of, needs_emulator
 from emulated_kernels import SECONDS, check_all, choices, plain
 from test_compiler import SPACES
+from test_integers import OF_QUADS, drawn
 from toys import small_problem
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
@@ -63,6 +64,16 @@ def test_products_of_bf16_are_exact(step: int, tmp_path: Path) -> None:
     of_bf16 = {"dot", "grouped_dot", "kn2row_dot", "phased_dot", "mmla"}
     tried = [(each, *choice) for each in problems for choice in choices(each, target) if choice[0].algorithm in of_bf16]
     assert {choice.algorithm for _, choice, _ in tried} == of_bf16
+    check_all(tried, target, emulator_of(target.name), tmp_path, quick=True)
+
+
+@pytest.mark.parametrize("name", (N1, V1))
+@pytest.mark.parametrize("seeds", (0, pytest.param(300, marks=pytest.mark.slow)))
+def test_bits_of_integers_are_the_references(name: str, seeds: int, tmp_path: Path) -> None:
+    """By SDOT and UDOT, and USDOT and SUDOT: of fixed problems, and by all algorithms of drawn ones, as on x86 (test_integers.py)."""
+    target, drawn_ones = cpu_of(name), [each for each in map(drawn, range(seeds)) if each.types.output != "bf16"]
+    tried = [(parse_signature(each), Choice("quads"), number % 2 > 0) for number, each in enumerate(OF_QUADS)]
+    tried += [(each, *choice) for each in drawn_ones for choice in choices(each, target)]
     check_all(tried, target, emulator_of(target.name), tmp_path, quick=True)
 
 

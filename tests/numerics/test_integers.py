@@ -204,14 +204,21 @@ def test_a_bundle_computes_what_its_signature_says(tmp_path: Path) -> None:
         algorithms.applicable(problem, Target.parse("cuda:sm_90"))
 
 
-# AVX-VNNI without what else CPUs with it have and others lack: the compiled code is that of these CPUs.
-VNNI = "alderlake-no-gfni"
+# AVX-VNNI, and AVX-VNNI-INT8, without what else CPUs with it have and others lack: the compiled code is that of these CPUs.
+VNNI, VNNI_INT8 = "alderlake-no-gfni", "sierraforest-no-gfni"
 OF_QUADS = [
     "conv2d-n1-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-q_0.1_3",
     "conv2d-n1-i3x12x12-o24x6x6-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-u8s8s32",
     "conv2d-n1-i128x5x5-o40x5x5-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-u8s8f32-bias_f32-scale-relu",
     "conv1d-n2-i22x30-o20x28-k3-s1-d1-p0_0-g2-NXC-XIO-u8s8s8-scale-q_before_0.1_-3",
     "backprop2d-n1-i20x5x6-o12x10x12-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-q_0.1_3",
+    # Zero points, and data and filters of other signs.
+    "conv2d-n2-i18x9x13-o24x9x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-u8s8u8-zx114-bias-scale-q_0.1_3",
+    "conv2d-n1-i64x9x9-o40x5x5-k3x3-s2x2-d1x1-p1x1_1x1-g2-NCX-OIX-s8s8s8-zx-7-scale-q_0.1_3",
+    "conv2d-n1-i3x14x14-o36x7x7-k7x7-s2x2-d1x1-p3x3_2x2-g1-NXC-XIO-s8u8s32-zw128-bias",
+    "conv2d-n1-i1024x2x2-o64x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-u8u8s32-zx255-zw128",
+    "backprop2d-n1-i20x5x6-o20x9x11-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-OIX-s8s8u8-bias-scale-q_0.1_3",
+    "conv1d-n1-i256x300-o72x300-k1-s1-d1-p0_0-g1-NXC-XIO-s8s8s32-zx5",
 ]
 EMULATED = """
 import sys
@@ -229,13 +236,15 @@ for signature in sys.argv[3:]:
 """
 
 
+@pytest.mark.parametrize("name", (VNNI, VNNI_INT8))
 @pytest.mark.parametrize("seeds", (0, pytest.param(300, marks=pytest.mark.slow)))
-def test_quads_are_exact_where_their_instruction_is_emulated(seeds: int, tmp_path: Path) -> None:
-    """All but vpdpbusd runs as it is; `vnni.c` computes that: of fixed problems, and of those that are covered among drawn ones."""
-    target, quads = Target.parse(VNNI), algorithms.get("quads")
-    signatures = [format_signature(each) for each in map(drawn, range(seeds)) if quads.covers(each, target) is None]
-    assert bool(signatures) == (seeds > 0)
-    if native() is not X86 or (lacking := missing_features([each for each in target.features if each != "avx_vnni"])):
+def test_quads_are_exact_where_their_instruction_is_emulated(name: str, seeds: int, tmp_path: Path) -> None:
+    """All but dot products of quads runs as it is; `vnni.c` computes those: of fixed problems, and of those that are covered among drawn ones."""
+    target, quads = Target.parse(name), algorithms.get("quads")
+    problems = map(drawn, range(seeds)) if seeds else map(parse_signature, OF_QUADS)
+    signatures = [format_signature(each) for each in problems if quads.covers(each, target) is None]
+    emulated = {"avx_vnni", "avx_vnni_int8"}
+    if native() is not X86 or (lacking := missing_features([each for each in target.features if each not in emulated])):
         pytest.skip(f"this CPU lacks {lacking}, which CPUs with AVX-VNNI have")
     run_compiler(
         ("-O3", "-mavx2", "-shared", "-fPIC", str(Path(__file__).with_name("vnni.c")), "-o", "vnni.so", "-ldl"),
@@ -243,7 +252,7 @@ def test_quads_are_exact_where_their_instruction_is_emulated(seeds: int, tmp_pat
     )
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-c", EMULATED, VNNI, str(tmp_path), *(signatures or OF_QUADS)],
+        [sys.executable, "-c", EMULATED, name, str(tmp_path), *signatures],
         env={**os.environ, "LD_PRELOAD": str(tmp_path / "vnni.so"), "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
@@ -251,11 +260,21 @@ def test_quads_are_exact_where_their_instruction_is_emulated(seeds: int, tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_quads_take_data_without_zero_points_alone() -> None:
+def test_quads_take_filters_whose_zero_points_are_none() -> None:
     problem, quads = parse_signature(OF_QUADS[0]), algorithms.get("quads")
-    assert quads.covers(problem, Target.parse("cascadelake")) is None
-    assert quads.covers(problem, Target.parse("x86-64-v3")) == "x86-64-v3 has no avx512_vnni or avx_vnni"
-    for other in (problem.with_(zero_point=1), problem.with_(dtype="s8s8u8"), problem.with_(filter_zero_point=2)):
-        reason = quads.covers(other, Target.parse("cascadelake"))
-        assert reason == "it multiplies data of u8 by filters of s8, both without a zero point"
-        assert algorithms.applicable(other, Target.parse("cascadelake"))[0].name == "dot"
+    for target in ("cascadelake", "neoverse-n1", "neoverse-v1"):
+        for each in (
+            problem,
+            problem.with_(zero_point=1),
+            problem.with_(dtype="s8s8u8"),
+            problem.with_(dtype="u8u8u8", filter_zero_point=128),
+        ):
+            assert quads.covers(each, Target.parse(target)) is None
+    assert (
+        quads.covers(problem, Target.parse("x86-64-v3")) == "x86-64-v3 has no avx512_vnni or avx_vnni or avx_vnni_int8"
+    )
+    assert quads.covers(problem.with_(dtype="u8u8u8"), Target.parse("cascadelake")) is not None
+    other = problem.with_(filter_zero_point=2)
+    reason = quads.covers(other, Target.parse("cascadelake"))
+    assert reason == "it multiplies u8s8, and data of the other sign, and no filter whose zero point is 2"
+    assert algorithms.applicable(other, Target.parse("cascadelake"))[0].name == "dot"

@@ -77,14 +77,14 @@ def test_arm_code_uses_no_instructions_that_a_machine_is_not_asked_for(name: str
     left = {str(each) for each in codegen.llvm_get_cpu_features(target.tvm())} - AARCH64.used
     # What has no instructions for numbers: privileged, cryptographic, tracing, and tuning.
     assert not {each for each in left if each.startswith(("sve", "sme", "fp8", "fp16", "sha3", "rcpc", "lse"))}
-    assert not left & {"dotprod", "i8mm", "rdm", "complxnum", "jsconv", "fptoint", "cssc", "mops", "faminmax", "lut"}
+    assert not left & {"rdm", "complxnum", "jsconv", "fptoint", "cssc", "mops", "faminmax", "lut"}
 
 
 def test_arm_features_by_linux_names() -> None:
     assert Target.parse("cortex-a53").features == ("asimd",)
-    assert Target.parse("neoverse-n1").features == ("asimd", "asimdhp")
-    assert Target.parse("neoverse-v1").features == ("asimd", "asimdhp", "bf16")
-    assert Target.parse("neoverse-v1-no-bf16").features == ("asimd", "asimdhp")
+    assert Target.parse("neoverse-n1").features == ("asimd", "asimddp", "asimdhp")
+    assert Target.parse("neoverse-v1").features == ("asimd", "asimddp", "asimdhp", "bf16", "i8mm")
+    assert Target.parse("neoverse-v1-no-bf16").features == ("asimd", "asimddp", "asimdhp", "i8mm")
     with pytest.raises(TargetError, match="cortex-a53 has no bf16: what can be left out is neon"):
         Target.parse("cortex-a53-no-bf16")
     with pytest.raises(TargetError, match="has no NEON"):

@@ -13,6 +13,7 @@ from ..problem import Problem
 from .annotations import BY_ELEMENT, CONSTANTS_LAST, FIXED, HOIST, ONE_THREAD, QUOTIENTS
 from .backprop import covers_output
 from .epilogue import Epilogue, calls_operators, narrow_once
+from .first_values import set_first_values
 from .pairs import element_type, filter_channels, filter_in_pairs, reads_pairs, stored_type
 from .quotients import check_quotients
 from .stage_names import FILL, FILTER
@@ -145,7 +146,8 @@ def fill_rest(
     if not windows or (flat.op == "convolution_backprop_data" and not covers_output(flat)):
         outs = [_fill(flat, epilogue), *outs]
         store_indices.insert(0, _in_order(flat))
-    return Definition(problem, te.create_prim_func([data, weights, *epilogue.inputs, *outs]), windows, store_indices)
+    func = set_first_values(te.create_prim_func([data, weights, *epilogue.inputs, *outs]))
+    return Definition(problem, func, windows, store_indices)
 
 
 def _placeholders(

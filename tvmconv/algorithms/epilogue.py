@@ -120,7 +120,7 @@ class Epilogue:
                     return round_to_integer(step, total, problem.types.output, bound is not None)
                 operands = [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
                 if bound is not None and step.name == "scale":
-                    operands = [_bounded(operands[0], bound)]
+                    operands = [_bound(operands[0], bound)]
                 short = number == len(steps) and DTYPE_BYTES[problem.types.output] == 2
                 total = apply_operator(step, total, *operands, short=short)
             if late and number == 1 and step.name == "scale":
@@ -160,7 +160,7 @@ def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) 
     return Call(operator or _STEPS[step.name], [value, *numbers, *operands], ret_ty=PrimType("float32"))
 
 
-def _bounded(scale: Any, bound: float) -> Any:
+def _bound(scale: Any, bound: float) -> Any:
     """Return a scale within a bound; 0 for what is not a number, which no comparison holds of."""
     most, half, zero = (tirx.const(each, "float32") for each in (bound, bound / 2, 0))
     large = tirx.Select(scale > half, most, tirx.Select(scale < -half, -most, zero))

@@ -1,13 +1,14 @@
 """Pairs of bf16: two neighbouring channels in one uint32, the first in its lowest bits, as AVX512-BF16 multiplies them.
 
 BFMMLA multiplies quads: four channels in one uint64. Integers are pairs of 16 bits, less their zero points, as vpmaddwd multiplies them;
-or quads of 8 bits, data without sign, as vpdpbusd does.
+or quads of 8 bits, as vpdpbusd does, or another instruction of other signs (quads.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from math import prod
 from operator import mul
 from typing import Any
@@ -22,13 +23,13 @@ from .types import sum_type
 # Call of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
 DOT_S16 = "tvmconv_dot_s16"
-DOT_U8S8 = "tvmconv_dot_u8s8"
-# Of two elements of 16 bits and a pair of weights.
+DOT_QUADS = {types: f"tvmconv_dot_{''.join(types)}" for types in product(("u8", "s8"), repeat=2)}
+# Products of two elements of 16 bits with a pair of weights.
 DOT_TAPS = "tvmconv_dot_taps"
 # Written before the instruction where AVX-VNNI alone has it.
 VEX = "{vex} "
 # The types of their sums.
-DOT_SUMS = {DOT: "float32", DOT_S16: "int32", DOT_U8S8: "int32", DOT_TAPS: "int32"}
+DOT_SUMS = {DOT: "float32", **dict.fromkeys((DOT_S16, *DOT_QUADS.values(), DOT_TAPS), "int32")}
 ROUND = "tvmconv_round_bf16"
 # Call of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
 MATRIX = "tvmconv_matrix_bf16"
@@ -163,9 +164,9 @@ def multiply_taps(first: Any, second: Any, weights: Any) -> Any:
     return tirx.call_pure_extern(DOT_SUMS[DOT_TAPS], DOT_TAPS, first, second, weights)
 
 
-def multiply_of(problem: Problem, count: int) -> Callable[[Any, Any], Any]:
-    """Return what multiplies elements of `count` channels of data and filter."""
-    integers = DOT_U8S8 if count == 4 else DOT_S16
+def multiply_of(problem: Problem, count: int, types: tuple[str, str] | None = None) -> Callable[[Any, Any], Any]:
+    """Return what multiplies elements of `count` channels of data and filter; quads of integers as those of `types`."""
+    integers = DOT_S16 if types is None else DOT_QUADS[types]
     return mul if count == 1 else partial(multiply_pairs, dot=integers if problem.is_quantized else DOT)
 
 

@@ -10,6 +10,7 @@ FILL = "fill"  # the output where no window writes it; of no window
 DATA_PAD = "data_pad"
 DATA_PHASES = "data_phases"  # columns a stride apart, together
 FILTER_PACK = "filter_pack"
+FILTER_SUMS = "filter_sums"  # of what each output multiplies
 ACC = "acc"
 LANE_SUMS = "lane_sums"  # sums of which some lanes are added
 PARTIAL = "part"  # sums of a tap, or of a part of the depth

@@ -134,7 +134,7 @@ class Isa:
     pairs
         Linux's names of the features that multiply pairs of 16-bit integers, whose products they add (vpmaddwd), by the bits of a vector.
     quads
-        Linux's names of features, each of which has dot products of quads of 8-bit integers, data without sign (vpdpbusd).
+        By Linux's names of features, the dot products of quads of 8-bit integers that each has: mnemonics by the types of data and filter.
     quads_by_evex
         That of them whose instruction is encoded for all vectors and registers; others are written with a prefix.
     matrices
@@ -208,7 +208,7 @@ class Isa:
     aliases: frozenset[str] = frozenset()
     options: Mapping[str, int] = field(default_factory=dict)
     pairs: Mapping[int, str] = field(default_factory=dict)
-    quads: frozenset[str] = frozenset()
+    quads: Mapping[str, Mapping[tuple[str, str], str]] = field(default_factory=dict)
     quads_by_evex: str = ""
     matrices: Matrices | None = None
     tiles: Tiles | None = None

@@ -19,6 +19,7 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble, requests_of
 from ..flatten import flatten
 from ..pairs import filter_in_pairs
+from ..quads import products_of, quad_types
 from ..shapes import accumulators, shuffles
 from .direct_plan import plan_windows
 from .grouped_plan import evicted_share, grouped_cycles
@@ -100,10 +101,11 @@ def _no_quads(problem: Problem, target: CpuTarget) -> str | None:
     """Return why products cannot be by dot products of quads of integers, or None if they can."""
     if not problem.is_quantized:
         return f"it multiplies integers, not {problem.dtype}"
-    if target.isa.quads.isdisjoint(target.features):
+    if not products_of(target):
         return f"{target.name} has no {' or '.join(sorted(target.isa.quads)) or 'dot products of quads of integers'}"
-    if problem.types[:2] != ("u8", "s8") or problem.zero_point or problem.filter_zero_point:
-        return "it multiplies data of u8 by filters of s8, both without a zero point"
+    if quad_types(problem, target) is None:
+        products = ", ".join(sorted("".join(types) for types in products_of(target)))
+        return f"it multiplies {products}, and data of the other sign, and no filter whose zero point is {problem.filter_zero_point}"
     if problem.in_channels // problem.groups < LEAST_OF_QUADS and not pairs_taps(problem):
         return "there are no channels to fill a quad"
     return None
@@ -126,7 +128,8 @@ def define(
         windows = [_by_parts(window, target) for window in windows]
     by_element = vnni_factor == 2 and target.isa.dots_by_element
     planned = plan_windows(windows, target)
-    vex = [BY_VEX] if vnni_factor == 4 and target.isa.quads_by_evex not in target.features else []
+    by_element |= vnni_factor == 4 and target.isa.dots_by_element
+    vex = [BY_VEX] if vnni_factor == 4 and not by_element and target.isa.quads_by_evex not in target.features else []
     asks = [*requests_of(problem, planned), *vex]
     return assemble(problem, flatten(problem), planned, express, vnni_factor, asks, by_element, ordered=ordered)
 
@@ -172,7 +175,10 @@ def _direct_windows(
     made = windows_of(flatten(problem) if arrange else problem, target, across)
     if ordered:
         made = [replace(window, ordered=True, rounds_groups=False) for window in made]
-    windows = [replace(each, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled) for each in made]
+    quads = quad_types(problem, target) if vnni_factor == 4 else None
+    windows = [
+        replace(each, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled, quads=quads) for each in made
+    ]
     # The windows of a transposed convolution share the vectors of a tile.
     rounds = wider if len(windows) == 1 else rounded_up
     order = _arrange_pixels if arrange else lambda window, rounds, target: rounds(window, target)
@@ -270,7 +276,7 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     and 14.9; 4096 to 4096, one pixel, 29.5 and 3.9; from L3, 1024 to 1000, 16 pixels 0.33 and 0.44, and with OIX 768 to 3072, 16 pixels,
     0.92 and 0.86. Two cores of a Zen 5, pairs of bf16, one pixel, us: 384 to 96 channels 7.3 and 4.1, 960 to 240 11.1 and 8.3.
     """
-    if window.ordered or window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
+    if window.one_sum or window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
         return window
     in_place = replace(window, packs_parts=False, rows_in_place=whole_rows(window, target))
     copied, rows = in_place.stages_filter, in_place.rows_in_place is not None and not in_place.stages_filter

@@ -124,10 +124,10 @@ def _lanes(target: CpuTarget) -> int:
 def _windows(problem: Problem, target: CpuTarget) -> list[TapPairsWindow]:
     flat, lanes = flatten(problem), _lanes(target)
     made = [each.as_kind(TapPairsWindow, lanes=lanes, spread=True) for each in windows_of(flat, target, across=True)]
-    return [_planned(each, target) for each in made]
+    return [_plan_tasks(each, target) for each in made]
 
 
-def _planned(window: TapPairsWindow, target: CpuTarget) -> TapPairsWindow:
+def _plan_tasks(window: TapPairsWindow, target: CpuTarget) -> TapPairsWindow:
     """Return the window with tasks, and tiles that cost least: their last one is shifted to end with the row."""
     outputs = window.row
     most = min(outputs, target.vector_registers // 2, MAX_UNROLLED_ROW // (2 * window.unrolled))
@@ -196,7 +196,7 @@ def _data(window: TapPairsWindow, data: te.Tensor) -> Any:
     def padded(n: Expr, *indices: Expr) -> Expr:
         x = [index * gap + low for index, gap, low in zip(indices[:-1], gaps, lowest, strict=True)]
         place = indices[-1]
-        channel = window.output(place // lanes * lanes + unpacked(place % lanes, lanes))
+        channel = window.output(place // lanes * lanes + unpack_lane(place % lanes, lanes))
         value = data(n, *x, channel).astype(COPY) - tirx.const(problem.zero_point, COPY)
         bounds = [bound for each in map(Axis.inside, axes, x, lowest, extents) for bound in each]
         return zero_outside(bounds, value, COPY)
@@ -211,7 +211,7 @@ def _data(window: TapPairsWindow, data: te.Tensor) -> Any:
     return at
 
 
-def unpacked(lane: Expr, lanes: int) -> Expr:
+def unpack_lane(lane: Expr, lanes: int) -> Expr:
     """Return which channel a lane of the copy has: unpacked, first halves of 128 bits and then second ones are channels in order."""
     half, parts = UNPACKED // 2, lanes // UNPACKED
     return lane % UNPACKED // half * (lanes // 2) + lane // UNPACKED * half + lane % half if parts > 1 else lane

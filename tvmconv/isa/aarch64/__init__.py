@@ -1,4 +1,4 @@
-"""64-bit ARM: NEON's 32 registers of 128 bits, BFDOT and BFMMLA where there are. Scalable vectors are not used."""
+"""64-bit ARM: NEON's 32 registers of 128 bits, BFDOT, BFMMLA and dot products of integers where there are. Scalable vectors are not used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from ..isa import Isa, Matrices
 from .hwcap import c_features, features
 
-_LINUX_NAMES = {"neon": "asimd", "fullfp16": "asimdhp"}
+_LINUX_NAMES = {"neon": "asimd", "fullfp16": "asimdhp", "dotprod": "asimddp"}
 # Features that LLVM may put into any code if a CPU's name implies them, which then needs them: other widths, three-way
-# logic (sha3), dot products of integers, complex products, comparisons, copies and atomics of later versions.
+# logic (sha3), complex products, comparisons, copies and atomics of later versions.
 _WITHOUT = (
     *("sve", "sve2", "sve-bitperm", "sve-aes", "sve-sha3", "sve-sm4", "sve-b16b16", "sme", "sme2"),
-    *("sha3", "sm4", "dotprod", "i8mm", "rdm", "complxnum", "jsconv", "fp16fml", "fptoint", "crc"),
+    *("sha3", "sm4", "rdm", "complxnum", "jsconv", "fp16fml", "fptoint", "crc"),
     *("flagm", "altnzcv", "cssc", "mops", "hbc", "faminmax", "lut", "fp8", "fp8fma", "fp8dot2", "fp8dot4"),
     *("lse", "lse2", "rcpc", "rcpc-immo", "rcpc3", "pauth", "ls64", "wfxt"),
 )
@@ -22,7 +22,7 @@ ISA = Isa(
     machine="aarch64",
     triple="aarch64-linux-gnu",
     linux_names=_LINUX_NAMES,
-    used=frozenset({"neon", "fullfp16", "bf16"}),
+    used=frozenset({"neon", "fullfp16", "bf16", "dotprod", "i8mm"}),
     without=_WITHOUT,
     # Sums then begin with a product, and not with a zero, which takes the time of one: the sign of a zero may be another. Depthwise
     # sums of nine taps by llvm-mca: 75 cycles instead of 82 on a Neoverse N1, 36.6 instead of 39.1 on a V1.
@@ -37,6 +37,10 @@ ISA = Isa(
     dot="bf16",
     dot_intrinsic="llvm.aarch64.neon.bfdot.v{lanes}f32.v{halves}bf16",
     dots_by_element=True,
+    quads={
+        "asimddp": {("s8", "s8"): "sdot", ("u8", "u8"): "udot"},
+        "i8mm": {("u8", "s8"): "usdot", ("s8", "u8"): "sudot"},
+    },
     # FEAT_BF16 has both.
     matrices=Matrices("bf16", "llvm.aarch64.neon.bfmmla", rows=2, columns=2, depth=4),
     # Linux names no maker.
@@ -54,8 +58,8 @@ ISA = Isa(
     emulators=("qemu-aarch64-static", "qemu-aarch64"),
     emulated_cpus=(
         ("cortex-a53", frozenset({"asimd"})),
-        ("neoverse-n1", frozenset({"asimd", "asimdhp"})),
-        ("max", frozenset({"asimd", "asimdhp", "bf16"})),
+        ("neoverse-n1", frozenset({"asimd", "asimdhp", "asimddp"})),
+        ("max", frozenset({"asimd", "asimdhp", "asimddp", "bf16", "i8mm"})),
     ),
     aliases=frozenset({"apple-m1", "apple-m2", "apple-m3"}),
 )

@@ -20,6 +20,7 @@ _LINUX_NAMES = {
     "avx512vnni": "avx512_vnni",
     "avx512vpopcntdq": "avx512_vpopcntdq",
     "avxvnni": "avx_vnni",
+    "avxvnniint8": "avx_vnni_int8",
     "bmi": "bmi1",
     "lzcnt": "abm",
     "sse3": "pni",
@@ -61,6 +62,7 @@ _USED = frozenset(
         "amx-tile",
         "amx-bf16",
         "avxvnni",
+        "avxvnniint8",
         "gfni",
     ]
 )
@@ -70,7 +72,6 @@ _USED = frozenset(
 _WITHOUT = (
     *("sse4a", "fma4", "xop", "tbm"),
     *(
-        "avxvnniint8",
         "avxvnniint16",
         "avxifma",
         "avxneconvert",
@@ -103,7 +104,11 @@ ISA = Isa(
     dot_intrinsic="llvm.x86.avx512bf16.dpbf16ps.{bits}",
     dots_by_element=False,
     pairs={256: "avx2", 512: "avx512bw"},
-    quads=frozenset({"avx512_vnni", "avx_vnni"}),
+    quads={
+        "avx512_vnni": {("u8", "s8"): "vpdpbusd"},
+        "avx_vnni": {("u8", "s8"): "vpdpbusd"},
+        "avx_vnni_int8": {("s8", "s8"): "vpdpbssd", ("u8", "u8"): "vpdpbuud", ("s8", "u8"): "vpdpbsud"},
+    },
     quads_by_evex="avx512_vnni",
     tiles=TILES,
     known_cpus=_KNOWN_CPUS,

@@ -39,6 +39,7 @@ CPUID = {
     "avx512_fp16": (7, 0, _EDX, 23, _ZMM),
     "amx_tile": (7, 0, _EDX, 24, _TILES),
     "avx_vnni": (7, 1, _EAX, 4, _YMM),
+    "avx_vnni_int8": (7, 1, _EDX, 4, _YMM),
     "avx512_bf16": (7, 1, _EAX, 5, _ZMM),
 }
 

@@ -119,21 +119,21 @@ class Vector:
             quotient = self._clip(divided if known else self._number_or_zero(divided), low, high)
         added = fence(quotient + self._const(before)) if before else quotient
         if self._saturates:
-            return self._narrowed(added, int(zero_point - before), int(least.value), int(greatest.value))
+            return self._narrow(added, int(zero_point - before), int(least.value), int(greatest.value))
         # The last bits of so large a sum are a whole number.
         whole = self._bits(added + self._const(ROUND))
         return whole + self._integer(int(zero_point - before) - int(np.float32(ROUND).view(np.int32)))
 
-    def _narrowed(self, x: Any, zero_point: int, least: int, greatest: int) -> Any:
+    def _narrow(self, x: Any, zero_point: int, least: int, greatest: int) -> Any:
         """Return x rounded, and the zero point, by operations that saturate: each cast with its bounds is one instruction."""
         whole = tirx.call_llvm_pure_intrin(self._type("int32"), "llvm.lrint", x)
-        short = self._bounded(whole, "int32", -(2**15), 2**15 - 1).astype(self._type("int16"))
+        short = self._bound(whole, "int32", -(2**15), 2**15 - 1).astype(self._type("int16"))
         if zero_point:
             zero = tirx.const(zero_point, self._type("int16"))
             short = tirx.call_llvm_pure_intrin(self._type("int16"), "llvm.sadd.sat", short, zero)
-        return self._bounded(self._named(short), "int16", least, greatest)
+        return self._bound(self._named(short), "int16", least, greatest)
 
-    def _bounded(self, x: Any, element: str, least: int, greatest: int) -> Any:
+    def _bound(self, x: Any, element: str, least: int, greatest: int) -> Any:
         low, high = (tirx.const(bound, self._type(element)) for bound in (least, greatest))
         return tirx.min(tirx.max(x, low), high)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from ....checks import within_reach
 from ...pairs import channel_bits, data_bits, pair, spread
+from ...quads import flip
 from ...stage_names import DATA_PAD, stage_name
 from ...subconvolution import Axis, Expr
 from ...types import load_data, zero_outside
@@ -32,6 +33,10 @@ def data_element(
                 paired = pairs if window.data_in_pairs else data_bits
                 many = window.vnni_factor > 1
                 value = paired(value, problem, window.vnni_factor) if many else load_data(value, problem)
+            if window.quads is not None:
+                value = flip(value, window.quads.flips_data)
+                if bounds := window.data_bounds(at):
+                    return tirx.if_then_else(tirx.all(*bounds), value, window.quads.padding_byte)
             return zero_outside(window.data_bounds(at), value, str(value.ty.dtype))
 
         if window.vnni_factor == 1:
@@ -106,6 +111,8 @@ def data_reader(window: Window, data: te.Tensor, pairs: Callable[..., Any] = spr
         if window.expands and window.stored < window.padded_outputs:
             bounds.append(rest[1] < window.outputs)
         value = element(n, x, source)
+        if window.quads is not None and bounds:
+            return tirx.if_then_else(tirx.all(*bounds), value, window.quads.padding)
         return zero_outside(bounds, value, window.element_type)
 
     last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)

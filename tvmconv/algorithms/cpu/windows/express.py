@@ -14,11 +14,12 @@ from __future__ import annotations
 from tvm import te
 
 from ...epilogue import Epilogue
+from ...first_values import begin_with
 from ...pairs import multiply_of, round_pair
 from ...stage_names import ACC, OUT, TILE, stage_name
 from ...subconvolution import Expr
 from .data import staged_data
-from .filter import staged_filter
+from .filter import staged_filter, sums_of_filter
 from .window import Window
 
 
@@ -35,14 +36,16 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilo
     read_filter = staged_filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     c = te.reduce_axis((0, window.channels), name="c")
-    multiply = multiply_of(window.problem, window.vnni_factor)
+    multiply = multiply_of(window.problem, window.vnni_factor, window.quads.types if window.quads else None)
+    first = sums_of_filter(window, weights) if window.sums_filter else None
     phases = tuple(axis.phases for axis in window.axes)
     spatial = (*(axis.outputs for axis in window.axes[:-1]), window.row)
 
     def total(*indices: Expr) -> Expr:
         n, g, o = indices[0], indices[1], indices[-1]
         p, y = indices[2 : 2 + rank], [*indices[2 + rank : -2], window.column(indices[-2])]
-        return te.sum(multiply(read_data(n, g, p, y, taps, c, o), read_filter(g, p, taps, c, o)), axis=[*taps, c])
+        product = multiply(read_data(n, g, p, y, taps, c, o), read_filter(g, p, taps, c, o))
+        return te.sum(product if first is None else begin_with(first(g, p, o), product), axis=[*taps, c])
 
     shape = (window.problem.batch, window.groups, *phases, *spatial, window.padded_outputs)
     acc = te.compute(shape, total, name=stage_name(ACC, number))

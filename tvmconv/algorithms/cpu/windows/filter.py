@@ -9,7 +9,8 @@ from tvm import te, tirx
 
 from ....checks import within_reach
 from ...pairs import channel_bits, filter_bits, filter_channels, pair
-from ...stage_names import FILTER_PACK, stage_name
+from ...quads import flip
+from ...stage_names import FILTER_PACK, FILTER_SUMS, stage_name
 from ...subconvolution import Expr
 from ...types import load_filter
 from .plan import DirectPlan
@@ -34,7 +35,8 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
             return weights(*indices)
 
         def bits(which: int) -> Any:
-            return filter_bits(load(g, p, k, count * c + which, o), problem, count)
+            value = filter_bits(load(g, p, k, count * c + which, o), problem, count)
+            return flip(value, window.quads is not None and window.quads.flips_filter)
 
         return pair(bits, count * c, channels, count, channel_bits(problem, count))
 
@@ -61,6 +63,24 @@ def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     shape = (window.groups, blocks, *phases, *taps, window.channels, together, lanes)
     pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
     return lambda g, p, k, c, o: pack(g, o // lanes // together, *p, *k, c, o // lanes % together, o % lanes)
+
+
+def sums_of_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return ``first(g, phases, o)``: less data's zero point times the sum of an output's filter, from a stage of the filter's."""
+    problem, axes, quads = window.problem, window.axes, window.quads
+    assert quads is not None
+    channels = problem.in_channels // problem.groups
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(axes)]
+    c = te.reduce_axis((0, channels), name="c")
+
+    def total(g: Expr, *indices: Expr) -> Expr:
+        p, o = indices[:-1], tirx.min(window.output(indices[-1]), window.outputs - 1)
+        weight = weights(*window.filter_indices(g, p, taps, c, o)).astype("int32")
+        return te.sum((weight - problem.filter_zero_point).astype("uint32"), axis=[*taps, c])
+
+    shape = (window.groups, *(axis.phases for axis in axes), window.padded_outputs)
+    sums = te.compute(shape, total, name=stage_name(FILTER_SUMS, window.index))
+    return lambda g, p, o: sums(g, *p, o).astype("int32") * -quads.zero_point
 
 
 def vectors_together(window: Window) -> int:

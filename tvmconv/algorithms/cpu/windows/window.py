@@ -16,6 +16,7 @@ from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...axes import axes_of
 from ...pairs import element_type, lies_ready, reads_pairs
+from ...quads import QuadTypes
 from ...shapes import LEAST_SKIPPED, lane_count, rotate
 from ...subconvolution import Expr, SubConvolution, shift_last, store_index
 from .plan import DirectPlan, GroupedPlan, WholeRows, WinogradPlan
@@ -85,6 +86,8 @@ class Window(SubConvolution):
         Whether each task copies its data and the filter is packed, for neighbouring pixels share few sets of L1 in place.
     ordered
         Whether each sum takes its products one by one, taps and then channels, whatever the CPU.
+    quads
+        As which types quads of integers are multiplied; None: it has none.
     plans
         How it may be cut into tasks and tiles, the best first; empty: that is not decided (direct_plan.py).
     """
@@ -109,6 +112,7 @@ class Window(SubConvolution):
     rows_in_place: WholeRows | None = None
     spread: bool = False
     ordered: bool = False
+    quads: QuadTypes | None = None
     plans: tuple[DirectPlan | GroupedPlan | WinogradPlan, ...] = ()
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
@@ -253,6 +257,7 @@ class Window(SubConvolution):
             or (self.problem.data_format == "NCX" and not self.reads_planes)
             or self.expands
             or self.spread
+            or (self.quads is not None and self.quads.flips_data)
         )
 
     @property
@@ -284,8 +289,20 @@ class Window(SubConvolution):
     @property
     def _may_skip(self) -> bool:
         """Return whether sums over a copy may ask for padding: with lanes across groups, if it is in most products."""
+        if self.sums_filter:
+            return False
         mostly = 2 * prod(axis.met for axis in self.axes) <= 1
         return not self.across or self.spread or (mostly and not (self.shuffles or self.expands))
+
+    @property
+    def sums_filter(self) -> bool:
+        """Return whether sums have the zero point times the sum of the filter too much: data is multiplied as it is."""
+        return self.quads is not None and self.quads.zero_point != 0
+
+    @property
+    def one_sum(self) -> bool:
+        """Return whether a sum is no sum of partial ones: it has an order, or begins with another value than 0."""
+        return self.ordered or self.sums_filter
 
     @property
     def stores_apart(self) -> bool:

@@ -23,7 +23,7 @@ from tvm import sym, tirx
 from tvm.ir import Call, Range, StringImm, TensorLoad
 
 from ....algorithms.annotations import ROUND_STORES
-from ....algorithms.pairs import DOT, DOT_S16, DOT_SUMS, ROUND, VEX, calls, dot_of, rounding_text
+from ....algorithms.pairs import DOT, DOT_QUADS, DOT_S16, DOT_SUMS, ROUND, VEX, calls, dot_of, rounding_text
 from ....errors import RewriteError
 from ...common.rewrites import IMPORT, element_at, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 from .padding import uses
@@ -33,6 +33,13 @@ _ROUND_ONE = f"{ROUND}_1"
 # Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
 _MOST_TOGETHER = 8
 _PAIR_BYTES = 4
+# ARM's instruction, whose vector is the filter's and whose element data's.
+_BY_ELEMENT = {
+    DOT_QUADS["s8", "s8"]: "sdot",
+    DOT_QUADS["u8", "u8"]: "udot",
+    DOT_QUADS["u8", "s8"]: "sudot",
+    DOT_QUADS["s8", "u8"]: "usdot",
+}
 # Function from a function's name, the dot product, its vectors and their lanes to LLVM IR.
 Text = Callable[[str, str, int, int], str]
 _LLVM = {"float32": "float", "int32": "i32"}
@@ -182,7 +189,7 @@ def _text(name: str, dot: str, count: int, lanes: int, prefix: str = "") -> str:
         if dot == DOT:
             code.append(f"vdpbf16ps {pair}, ${given + 3 + each}, ${each}")
         elif dot != DOT_S16:
-            code.append(f"{prefix}vpdpbusd ${given + 3 + each}, {pair}, ${each}")
+            code.append(f"{_quads_of(dot, prefix)} ${given + 3 + each}, {pair}, ${each}")
         else:
             products = f"${given - 1}" if each < count - 1 else pair
             code += [f"vpmaddwd ${given + 3 + each}, {pair}, {products}", f"vpaddd {products}, ${each}, ${each}"]
@@ -196,6 +203,12 @@ def _text(name: str, dot: str, count: int, lanes: int, prefix: str = "") -> str:
     lines += [f"  %r{i} = extractvalue {returned} %r, {i}" for i in numbers if given > 1]
     lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4" for i in numbers]
     return "\n".join([*lines, "  ret void", "}", ""])
+
+
+def _quads_of(dot: str, prefix: str) -> str:
+    """Return x86's instruction of a dot product of quads: those of other types than vpdpbusd have one encoding, which takes no prefix."""
+    (types,) = (types for types, name in DOT_QUADS.items() if name == dot)
+    return f"{prefix}vpdpbusd" if types == ("u8", "s8") else f"vpdpb{types[0][0]}{types[1][0]}d"
 
 
 def _head(name: str, dot: str, count: int, lanes: int) -> list[str]:
@@ -214,12 +227,14 @@ def _head(name: str, dot: str, count: int, lanes: int) -> list[str]:
 
 
 def _text_by_element(name: str, dot: str, count: int, lanes: int) -> str:
-    """Return, in LLVM IR, the same as :func:`_text` by BFDOT with an element of a register that the pair alone is loaded to.
+    """Return, in LLVM IR, the same as :func:`_text` by BFDOT, or a dot product of integers, with an element of a register that the pair alone is loaded to.
 
     Of the intrinsic and a broadcast LLVM makes a load that broadcasts, which takes a multiplier's place for each pixel.
     """
-    vector, pairs = f"<{lanes} x float>", f"<{lanes} x i32>"
+    vector, pairs = f"<{lanes} x {_LLVM[DOT_SUMS[dot]]}>", f"<{lanes} x i32>"
     code = f"bfdot $0.{lanes}s, $2.{2 * lanes}h, $3.2h[0]"
+    if dot != DOT:
+        code = f"{_BY_ELEMENT[dot]} $0.{lanes}s, $2.{4 * lanes}b, $3.4b[0]"
     lines = _head(name, dot, count, lanes)
     lines += ["  %b = getelementptr i8, ptr %a, i64 %offset", "  %pair = load i32, ptr %b, align 4"]
     lines += ["  %x = insertelement <4 x i32> poison, i32 %pair, i64 0"]

@@ -31,13 +31,13 @@ from .padding import uses
 
 def by_shuffles(body: Any) -> Any:
     """Return the statement with sums by vectors where SHUFFLE asks for it; of calls only the orders are made known."""
-    body = rewrite_loops(body, SHUFFLE, _copied)
+    body = rewrite_loops(body, SHUFFLE, _reorder_copy)
     while loop := _ordering(body):
         body = map_nodes(body, tirx.For, partial(_instead, loop, _unroll(loop)))
     return rewrite_loops(body, SHUFFLE, _by_vector)
 
 
-def _copied(loop: Any) -> Any:
+def _reorder_copy(loop: Any) -> Any:
     """``copy[lane] = data[order of lane]``, with what is computed of it; sums stay."""
     store = loop.body
     if not isinstance(store, tirx.BufferStore) or isinstance(store.value, tirx.Add):
