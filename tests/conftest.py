@@ -16,12 +16,13 @@ from hypothesis import settings
 
 from tvmconv.errors import TvmconvError
 from tvmconv.isa.machine import HIDDEN, cpu_features, missing_features
+from tvmconv.runtime.processors import allowed_processors
 from tvmconv.support import workers
 
 # Several test processes share the cores, of which they may have fewer than they see: a thread that waits for another
 # must let it run, a thread for each of many cores would wait long, and NumPy's computes nothing large.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-os.environ.setdefault("OMP_NUM_THREADS", str(min(len(os.sched_getaffinity(0)), 4)))
+os.environ.setdefault("OMP_NUM_THREADS", str(min(len(allowed_processors()), 4)))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # A shell that starts this in the background lets it ignore Ctrl-C, and all that it starts.

@@ -5,17 +5,10 @@ Loading and calling bundles needs NumPy and tvm-ffi alone; nothing is imported b
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__
-
-if sys.platform != "linux":
-    raise ImportError(
-        f"tvmconv in Python is for Linux, and this is {sys.platform}; programs in C and C++ for Windows link what is built under Linux"
-        " (--target windows:x86-64-v3; docs/windows.md)"
-    )
 
 if TYPE_CHECKING:
     from . import errors as errors

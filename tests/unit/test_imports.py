@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
@@ -54,12 +52,6 @@ def test_no_circles(imports: dict[str, set[str]]) -> None:
 def test_few_levels(imports: dict[str, set[str]]) -> None:
     found = {package: level for package, level in levels(imports).items() if package != "tvmconv"}
     assert max(found.values()) <= MOST_LEVELS, sorted(found.items(), key=lambda each: each[1])
-
-
-def test_python_on_another_system_says_what_is_there() -> None:
-    script = "import sys; sys.platform = 'win32'; import tvmconv"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "tvmconv in Python is for Linux, and this is win32; programs in C" in done.stderr
 
 
 def test_circles_and_levels_are_found() -> None:

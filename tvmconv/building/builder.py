@@ -32,6 +32,7 @@ from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem, list_of
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
 from ..runtime.emulation import find_emulator
+from ..runtime.processors import allowed_processors
 from ..runtime.selection import obstacle
 from ..signature import format_signature
 from ..support.cache import open_cache
@@ -247,7 +248,7 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
     """Return what the jobs came to: as the cache has it, or run, each in one of `jobs` processes."""
     from .decision.slow import slow  # imports TVM, as whoever compiles does
 
-    cores = len(os.sched_getaffinity(0))
+    cores = len(allowed_processors())
     jobs = jobs or cores
     done: list[Outcome] = []
     known = open_cache()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import resource
 import sys
 import warnings
 from collections.abc import Sequence
@@ -115,11 +114,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _exit_code(error)
     except (MemoryError, ImportError, AttributeError, RuntimeError) as error:
         # What other libraries stumble over where a part of them could not be mapped.
-        if not isinstance(error, MemoryError) and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        if not isinstance(error, MemoryError) and not _is_limited():
             raise
         why = str(error).partition("\n")[0]
         print(f"tvmconv {arguments.command}: there may be too little memory (ulimit -v): {why}", file=sys.stderr)
         return CANNOT
+
+
+def _is_limited() -> bool:
+    """Return whether this process may have less memory than there is."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return False
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _drop_output() -> None:

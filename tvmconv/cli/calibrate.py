@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
+from ..runtime.processors import allowed_processors
 from .output import print_json, print_table, progress_bar
 from .parsing import add_command, add_json
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..tuning.calibrate import calibrate
     from ..tuning.evaluate import Evaluator
 
-    jobs = len(os.sched_getaffinity(0))
+    jobs = len(allowed_processors())
     with (
         Evaluator(jobs, threads=1) as evaluator,
         Evaluator(jobs, threads=1, cold_bytes=target.evicting) as cold,

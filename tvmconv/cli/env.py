@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _facts() -> dict[str, object]:
     from ..isa.machine import cpu_features, model_name
     from ..runtime.pages import setting
-    from ..runtime.processors import kernel_threads, nodes
+    from ..runtime.processors import allowed_processors, kernel_threads, nodes
 
     return {
         "tvmconv": __version__,
@@ -53,7 +53,7 @@ def _facts() -> dict[str, object]:
         "cpu": model_name(),
         "cpu features": sorted(cpu_features()),
         "logical cpus": os.cpu_count(),
-        "cpus this process may use": len(os.sched_getaffinity(0)),
+        "cpus this process may use": len(allowed_processors()),
         "processors of each node of memory": [str(len(each)) for each in nodes().values()] or "not known",
         "threads of a kernel by default": kernel_threads(),
         "huge pages": setting(),

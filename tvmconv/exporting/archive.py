@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,7 +12,17 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..isa import Isa
-from ..support.toolchain import find_compiler, find_tool, prepare_object, run_compiler, run_tool, supply_libraries
+from ..runtime.processors import allowed_processors
+from ..support.toolchain import (
+    find_compiler,
+    find_tool,
+    has_selection,
+    prepare_object,
+    run_compiler,
+    run_tool,
+    select_symbols,
+    supply_libraries,
+)
 from .families import family_source
 from .network_part import PARALLEL
 from .plan import Function, FunctionVariant, Plan, packaging_of
@@ -81,8 +90,9 @@ def check_tools(isa: Isa) -> None:
     """
     packaging_of(isa)
     find_compiler(isa)
-    for tool in ("objcopy", "ar"):
-        find_tool(tool, isa)
+    if not has_selection(isa):
+        find_tool("objcopy", isa)
+    find_tool("ar", isa)
 
 
 def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path) -> None:
@@ -102,18 +112,24 @@ def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path)
     write_sources(plan, service_files(plan.isa), work)
     (work / "tvmconv-targets.h").write_text(fill_name(plan, targets_header(plan)))
     members = _members(plan, options)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(len(allowed_processors())) as pool:
         list(pool.map(lambda member: _make(plan, member, work), members))
     objects = [f"{member.name}.o" for member in members]
-    archive = packaging_of(plan.isa).archive.format(name=plan.name)
-    run_tool("ar", ("rcsD", str(folder / archive), *objects), work, plan.isa)
+    write_archive(plan.name, objects, work, folder, plan.isa)
     if options.shared:
         _link_shared(plan, options, objects, work, folder)
 
 
+def write_archive(name: str, objects: Sequence[str], work: Path, folder: Path, isa: Isa) -> None:
+    """Write objects in the folder `work` as an archive into `folder`."""
+    how = packaging_of(isa)
+    run_tool("ar", (*how.archive_flags, str(folder / how.archive.format(name=name)), *objects), work, isa)
+
+
 def service_files(isa: Isa, names: Iterable[str] = ()) -> list[Path]:
-    """Return the C files that libraries of a platform have beside all others', and services of some names."""
-    return [isa.platform.service(each, PARALLEL.parent) for each in (*names, *packaging_of(isa).services)]
+    """Return the C files that libraries of a platform have in the place of others', or beside them, and services of some names."""
+    services = [isa.platform.service(each, PARALLEL.parent) for each in (*names, *packaging_of(isa).services)]
+    return [isa.platform.service(isa.c_file, NATIVE), *services]
 
 
 def write_sources(plan: Plan, sources: Iterable[Path], work: Path) -> None:
@@ -163,8 +179,7 @@ def _make(plan: Plan, member: _Member, work: Path) -> None:
         member.make(work, output)
         return
     member.make(work, f"{member.name}.all.o")
-    keep = [f"--keep-global-symbol={symbol}" for symbol in member.visible]
-    run_tool("objcopy", ("--wildcard", "--strip-unneeded", *keep, f"{member.name}.all.o", output), work, plan.isa)
+    select_symbols(f"{member.name}.all.o", output, member.visible, work, plan.isa, stripped="--strip-unneeded")
 
 
 def _compile(plan: Plan, source: str, output: str, work: Path, flags: Sequence[str]) -> None:
@@ -193,18 +208,8 @@ def _link_kernel(
         (work / f"{stem}.{number}.in.o").write_bytes(variant.object.content)
         entry_points = object_symbols(number)
         renamed = {**entry_points, **{name: fill_name(plan, ours) for name, ours in _CALLED.items()}}
-        run_tool(
-            "objcopy",
-            (
-                "--wildcard",
-                *(f"--redefine-sym={old}={new}" for old, new in renamed.items()),
-                *(f"--keep-global-symbol={symbol}" for symbol in (*entry_points, *entry_points.values(), f"{_SLOT}*")),
-                f"{stem}.{number}.in.o",
-                part,
-            ),
-            work,
-            plan.isa,
-        )
+        keep = (*entry_points, *entry_points.values(), f"{_SLOT}*")
+        select_symbols(f"{stem}.{number}.in.o", part, keep, work, plan.isa, renamed)
         parts.append(part)
     run_compiler((*plan.isa.platform.relocatable_flags, *parts, "-o", output), work, plan.isa)
     prepare_object(work / output, plan.isa)

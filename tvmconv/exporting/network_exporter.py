@@ -16,11 +16,11 @@ from ..isa import Isa
 from ..runtime.bundle import check_name as check_path
 from ..runtime.networks.extents import FreeExtents
 from ..runtime.networks.tensors import tensors_of
-from ..support.toolchain import ffi_includes, prepare_object, run_compiler, run_tool
+from ..support.toolchain import ffi_includes, prepare_object, run_compiler, select_symbols
 from ..version import __version__
 from . import network_header
 from .archive import NATIVE as RUNTIME
-from .archive import c_flags, check_header, check_tools, link_shared, service_files
+from .archive import c_flags, check_header, check_tools, link_shared, service_files, write_archive
 from .cpp_header import network_cpp_header
 from .exporter import DESCRIPTION, check_replaceable, replacing
 from .header import with_imports
@@ -133,7 +133,6 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
         NATIVE / "api.c",
         *SHARED,
         RUNTIME / "tvmconv-runtime.h",
-        RUNTIME / f"{isa.c_file}.c",
     ]
     services = service_files(isa, _POOL)
     sources += services
@@ -147,7 +146,7 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
             file.seek(offset)
             file.write(array.tobytes())
     (work / "weights.s").write_text(how.weights.format(bytes=network_header.weight_bytes(part)))
-    files = ["api.c", "tables.c", *LACKING, f"{isa.c_file}.c", *(each.name for each in services)]
+    files = ["api.c", "tables.c", *LACKING, *(each.name for each in services)]
     flags = (*c_flags(isa), "-Wno-sign-compare", *ffi_includes())
     for each in files:
         run_compiler((*flags, "-c", each, "-o", f"{each}.o"), work, isa)
@@ -156,9 +155,8 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     run_compiler((*isa.platform.relocatable_flags, *objects, "-o", "all.o"), work, isa)
     prepare_object(work / "all.o", isa)
     public = {f"{name}_{each}" for each in (*_PUBLIC, *(_FREE if network_header.extents_in(part) else ()))}
-    keep = (f"--keep-global-symbol={each}" for each in sorted(public))
-    run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", f"{name}.o"), work, isa)
-    run_tool("ar", ("rcsD", str(folder / how.archive.format(name=name)), f"{name}.o"), work, isa)
+    select_symbols("all.o", f"{name}.o", sorted(public), work, isa, stripped="--strip-unneeded")
+    write_archive(name, [f"{name}.o"], work, folder, isa)
     # Threads of the pool wait in its code.
     flags = (*how.thread_flags, *how.staying, "-lm")
     if how.shared:

@@ -289,6 +289,11 @@ class Isa:
 def port_isa(platform: Platform, port: Port) -> Isa:
     """Return an instruction set on a platform that its folder does not name."""
     isa = isa_named(port.isa)
+
+    def detect() -> frozenset[str]:
+        found: frozenset[str] = import_module(port.detect).features() if port.detect else isa.detect()
+        return found.union(platform.marks)
+
     return replace(
         isa,
         name=f"{isa.name} on {platform.name}",
@@ -300,6 +305,7 @@ def port_isa(platform: Platform, port: Port) -> Isa:
         install=port.install,
         emulators=port.emulators,
         emulated_cpus=(),
+        detect=detect,
         platform=platform,
         port=port,
     )

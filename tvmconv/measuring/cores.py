@@ -7,11 +7,11 @@ cores that share no cache. Nothing that the system counts shows it, and kernels 
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from typing import Literal
 
+from ..runtime.processors import allowed_processors
 from .peak import load_library, run_steps
 
 # A tenth of a millisecond of multiply-adds on a 3 GHz core, and some microseconds of round trips.
@@ -54,7 +54,7 @@ class Cores:
     """
 
     def __init__(self, threads: int, patience: float = PATIENCE) -> None:
-        self._threads = threads if threads <= len(os.sched_getaffinity(0)) else 1
+        self._threads = threads if threads <= len(allowed_processors()) else 1
         self._patience = patience
         self._best: ThreadPlace | None = None
 

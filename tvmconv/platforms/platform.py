@@ -50,6 +50,8 @@ class Port:
         Name by which `zig cc` knows it; empty: that has no C library for it.
     emulators
         Programs that run its code on other machines.
+    detect
+        Module whose ``features`` returns Linux's names of what a machine with it has; empty: that of the instruction set's folder.
     """
 
     isa: str
@@ -62,6 +64,7 @@ class Port:
     install: str = ""
     zig: str = ""
     emulators: tuple[str, ...] = ()
+    detect: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,8 @@ class Packaged:
         C files of `tvmconv/lowering/native` and of `Platform.native` that they have beside those of all platforms.
     archive
         File of an archive, of a ``{name}``.
+    archive_flags
+        Flags by which ``ar`` makes it.
     mathematics
         The library of mathematical functions; empty: they are in the C library.
     """
@@ -137,6 +142,7 @@ class Packaged:
     publish: Callable[[Path, Callable[[str], bool]], None]
     services: tuple[str, ...] = ()
     archive: str = "lib{name}.a"
+    archive_flags: tuple[str, ...] = ("rcsD",)
     mathematics: str = "m"
 
 
@@ -196,6 +202,8 @@ class Platform:
         Things that were done on it, for README's table.
     prepare
         Returns an object file of LLVM's as the linker takes it; None: as it is.
+    select
+        Returns an object file with other names, of which others see those of some patterns alone; None: ``objcopy`` does that.
     imports
         Returns the list of what object files want of tvm-ffi's library, for ``dlltool``; None: a library need not say.
     """
@@ -221,6 +229,7 @@ class Platform:
     ports: tuple[Port, ...] = ()
     trials: tuple[SystemTrial, ...] = ()
     prepare: Callable[[bytes], bytes] | None = None
+    select: Callable[[bytes, Mapping[str, str], Sequence[str]], bytes] | None = None
     imports: Callable[[Sequence[Path]], str] | None = None
 
     @property

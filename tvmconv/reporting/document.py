@@ -12,6 +12,7 @@ from importlib.resources import files
 
 from ..isa.machine import model_name
 from ..measuring.peak import Peak
+from ..runtime.processors import allowed_processors
 from ..version import __version__
 
 # The browser holds the page to what it promises.
@@ -80,7 +81,7 @@ def machine_facts(limits: Peak | None, threads: int, load: float, devices: Facts
     facts = [
         ("CPU", model_name()),
         ("system", f"{platform.system()} {platform.machine()}"),
-        ("processors", f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}"),
+        ("processors", f"{len(allowed_processors())} usable of {os.cpu_count()}"),
         ("threads", str(threads)),
         ("load before", f"{load:.1f} in the last minute"),
         *devices,

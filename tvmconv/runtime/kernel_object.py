@@ -21,6 +21,8 @@ SECTION = ".tvmconv.object"
 _VERSION = 1
 # Begin of a module of WebAssembly.
 MODULE = b"\0asm\1\0\0\0"
+# Begin of a 64-bit file of macOS (Mach-O), and its kind of command that is a segment.
+_MACHO, _SEGMENT = b"\xcf\xfa\xed\xfe", 0x19
 # ELF's header of 64-bit files: where the table of sections is, the size of a row, their number and that of their names'; and
 # of a row: its name, its offset in the file and its size.
 _HEADER = struct.Struct("<16x 2H 4x 8x 8x Q 4x 2H 2H 2H")
@@ -90,12 +92,14 @@ def read_object(bundle: Bundle, entry: Entry) -> KernelObject:
 
 
 def _section(path: Path, name: str) -> bytes | None:
-    """Return the content of a section of an ELF file, of a library of Windows, or of a module of WebAssembly; None: it has none of that name."""
+    """Return the content of a section of an ELF file, of a library of Windows or macOS, or of a module of WebAssembly; None: there is none."""
     content = path.read_bytes()
     if content.startswith(MODULE):
         return next((found for each, found in custom_sections(content) if each == name), None)
     if content.startswith(b"MZ"):
         return _section_of_windows(content, name)
+    if content.startswith(_MACHO):
+        return _section_of_macos(content)
     if not content.startswith(b"\x7fELF"):
         raise ValueError("it is no ELF file")
     _, _, table, _, _, _, size, number, names = _HEADER.unpack_from(content)
@@ -115,6 +119,19 @@ def _section_of_windows(content: bytes, name: str) -> bytes | None:
         named, length, offset = struct.unpack_from("<8s I 4x 4x I", content, start + 24 + size + 40 * at)
         if named.rstrip(b"\0") == name.encode()[:8]:
             return content[offset : offset + length]
+    return None
+
+
+def _section_of_macos(content: bytes) -> bytes | None:
+    """Return the content of the segment that a library of macOS has for it."""
+    (number,), at = struct.unpack_from("<16x I", content), 32
+    for _ in range(number):
+        kind, size = struct.unpack_from("<2I", content, at)
+        if kind == _SEGMENT and content.startswith(b"__TVMCONV\0", at + 8):
+            # Its first section, behind the segment's row: name and segment, address, length and offset.
+            length, offset = struct.unpack_from("<32x 8x Q I", content, at + 72)
+            return content[offset : offset + length]
+        at += size
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -21,8 +22,9 @@ _rests: list[np.ndarray] = []  # of slabs: as many as threads that asked at the 
 
 def huge_pages(size: int) -> np.ndarray:
     """Return so many bytes, all zero, that begin at a huge page, where the system has any (`setting`)."""
-    # Memory that forks would share, mmap's default, has none.
-    pages = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Memory that forks would share, mmap's default, has none; Windows has no forks.
+    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    pages = mmap.mmap(-1, size + _HUGE_PAGE, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a Linux that was built without them refuses; the memory is as good, only slower
             pages.madvise(mmap.MADV_HUGEPAGE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -10,9 +11,16 @@ _ROOT = Path("/")
 ALL_PROCESSORS = 8  # of which each has a thread: as in `processors.c`, which says why
 
 
+def allowed_processors() -> set[int]:
+    """Return the numbers of those that this process may run on; of systems that do not say, all."""
+    if sys.platform == "linux":
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
 def usable_processors() -> int:
     """Return those that this process may run on, or :func:`quota`, if it is less."""
-    allowed, given = len(os.sched_getaffinity(0)), quota()
+    allowed, given = len(allowed_processors()), quota()
     return allowed if given is None else min(allowed, given)
 
 
@@ -23,7 +31,7 @@ def kernel_threads() -> int:
     asked = int(text) if text.isascii() and text.isdigit() else 0
     if asked:
         return min(usable_processors(), asked)
-    allowed, given = cores(os.sched_getaffinity(0)), quota()
+    allowed, given = cores(allowed_processors()), quota()
     return allowed if given is None else min(allowed, given)
 
 

@@ -28,6 +28,7 @@ from .cuda.memory import DeviceArray
 from .emulation import find_emulator, kernel_here
 from .family_kernel import FamilyKernel
 from .kernel import Kernel
+from .processors import allowed_processors
 from .selection import BACKENDS, first_gpu, obstacle, runnable
 
 # A check that takes longer hangs; the reference computes so many operations in a second at least, in f64 by NumPy.
@@ -127,7 +128,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
         runnable(bundle)  # a bundle of which nothing can be checked is not right
     verdicts: list[Verdict] = []
     answers: dict[tuple[str, str], Entry] = {}
-    sandbox = Sandbox(check_kernel, threads=len(os.sched_getaffinity(0)))
+    sandbox = Sandbox(check_kernel, threads=len(allowed_processors()))
     try:
         for entry in bundle.all_entries:
             if progress is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -122,6 +123,8 @@ def open_cache() -> Cache | None:
     else:
         if not stat.S_ISDIR(status.st_mode):
             why = "is no folder"
+        elif sys.platform == "win32":  # a user's folders are the user's, and modes say nothing
+            return Cache(folder)
         elif status.st_uid not in (os.getuid(), 0):
             why = "belongs to another user, and what lies in it would be run"
         elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -100,7 +100,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def _like(part: Path, there: os.stat_result) -> None:
     """Give a file the owner, as far as this user may, and the mode of another."""
-    with suppress(PermissionError):
+    with suppress(PermissionError, AttributeError):  # Windows has other owners
         os.chown(part, there.st_uid, there.st_gid)
     part.chmod(there.st_mode & 0o777)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import glob
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from .locks import lock_folder
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -38,8 +40,7 @@ def staging(place: Path) -> Iterator[Path]:
     with lock(place.parent):
         _remove_left_over(place)
         folder = Path(tempfile.mkdtemp(prefix=_prefix(place, _BUILDING), dir=place.parent))
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # as long as this process lives: others leave the folder alone
+        descriptor = lock_folder(folder)  # as long as this process lives: others leave the folder alone
     try:
         # mkdtemp makes it for this user alone; a bundle is as readable as any other folder.
         folder.chmod(0o777 & ~_umask())
@@ -57,12 +58,12 @@ def _remove_left_over(place: Path) -> None:
         else:  # killed between two renames
             os.rename(folder, place)
     for folder in place.parent.glob(glob.escape(_prefix(place, _BUILDING)) + "*"):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            descriptor = lock_folder(folder, wait=False)
         except BlockingIOError:  # its builder lives
             continue
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(descriptor)
 
@@ -74,9 +75,8 @@ def _prefix(place: Path, what: str) -> str:
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on `folder` among the processes that ask for it here."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = lock_folder(folder)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
@@ -112,6 +112,8 @@ def link_or_copy(source: Path, copy: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> None:
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(other))
     renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
         number = ctypes.get_errno()

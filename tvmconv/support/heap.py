@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 
 # New containers between two collections of a process of ours alone: tens of MB, if all were garbage. Python's 700 would look through
 # TVM's modules again and again, for 5 % of a compilation.
@@ -26,6 +27,6 @@ def give_back() -> None:
 
 def trim() -> None:
     """Give the system the heap's free pages, where the C library can."""
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if malloc_trim is not None:
         malloc_trim(ctypes.c_size_t(0))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import current_thread, main_thread
 
+_BEGIN = time.perf_counter()
 VARIABLE = "TVMCONV_TIMING"
 TOTAL = "total"
 
@@ -99,7 +100,11 @@ def _sum(name: str) -> float:
 
 def _age() -> float:
     """Return the seconds since this process was started, to a hundredth."""
-    with open("/proc/self/stat") as file:
+    try:
+        file = open("/proc/self/stat")  # noqa: SIM115 (closed below)
+    except OSError:  # another system: since this was imported
+        return time.perf_counter() - _BEGIN
+    with file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -131,6 +132,47 @@ def prepare_object(path: Path, isa: Isa) -> None:
     prepare = isa.platform.prepare
     if prepare is not None:
         path.write_bytes(prepare(path.read_bytes()))
+
+
+def select_symbols(
+    source: str,
+    output: str,
+    keep: Iterable[str],
+    folder: Path,
+    isa: Isa | None = None,
+    renamed: Mapping[str, str] | None = None,
+    stripped: str = "",
+) -> None:
+    """Write an object file of which others see those symbols alone that are of the patterns `keep`.
+
+    Parameters
+    ----------
+    source, output
+        Files in `folder`.
+    isa
+        Its instruction set; None: this machine's.
+    renamed
+        Symbols that get other names first.
+    stripped
+        The flag of ``objcopy`` for other symbols, or what debuggers read, that may go.
+
+    Raises
+    ------
+    ToolchainError
+        If ``objcopy`` is needed and missing, or fails.
+    """
+    select = isa.platform.select if isa else None
+    if select is not None:
+        (folder / output).write_bytes(select((folder / source).read_bytes(), renamed or {}, tuple(keep)))
+        return
+    names = (f"--redefine-sym={old}={new}" for old, new in (renamed or {}).items())
+    kept = (f"--keep-global-symbol={each}" for each in keep)
+    run_tool("objcopy", ("--wildcard", *[stripped] * bool(stripped), *names, *kept, source, output), folder, isa)
+
+
+def has_selection(isa: Isa) -> bool:
+    """Return whether `select_symbols` works for an instruction set."""
+    return isa.platform.select is not None or has_tool("objcopy", isa)
 
 
 def supply_libraries(folder: Path, isa: Isa) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,7 +11,7 @@ from ..isa.machine import model_name
 from ..runtime.bundle import BundleTarget
 from ..runtime.cuda.driver import version_text
 from ..runtime.cuda.gpus import survey
-from ..runtime.processors import kernel_threads
+from ..runtime.processors import allowed_processors, kernel_threads
 from ..runtime.selection import BACKENDS, obstacle_on
 from ..targets.target import Target
 
@@ -72,7 +71,7 @@ def _gpu() -> TuningMachine:
     found = survey()
     gpu = found.gpus[0]
     label = f"{gpu.name} (sm_{gpu.architecture}, driver for CUDA {version_text(found.driver_version or 0)})"
-    return TuningMachine(label, len(os.sched_getaffinity(0)), measure)
+    return TuningMachine(label, len(allowed_processors()), measure)
 
 
 def _cpu() -> TuningMachine:

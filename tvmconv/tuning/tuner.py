@@ -13,6 +13,7 @@ from typing import Literal, get_args
 from ..algorithms.table import check_math
 from ..errors import TuningError, TvmconvError, TvmconvWarning
 from ..problem import Problem, list_of
+from ..runtime.processors import allowed_processors
 from ..targets.target import Target
 from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
@@ -100,7 +101,7 @@ def tune(
     if scheduler not in get_args(Scheduler):
         raise TuningError(f"scheduler is {scheduler!r}; it must be one of {', '.join(get_args(Scheduler))}")
     check_math(math)
-    jobs = len(os.sched_getaffinity(0))
+    jobs = len(allowed_processors())
     if servers is not None:
         target, label = servers.target, servers.machine
         evaluating = partial(Evaluator, jobs, 1, servers=servers)

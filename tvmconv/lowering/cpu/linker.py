@@ -25,7 +25,15 @@ from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.cache import open_cache
 from ...support.files import whole_file
 from ...support.timing import stage
-from ...support.toolchain import ffi_includes, find_compiler, prepare_object, run_compiler, run_tool, supply_libraries
+from ...support.toolchain import (
+    ffi_includes,
+    find_compiler,
+    prepare_object,
+    run_compiler,
+    run_tool,
+    select_symbols,
+    supply_libraries,
+)
 from ...targets.target import CpuTarget
 
 # Symbols that callers look up; others are hidden. TVM's runtime, when it is in the process, fills the launcher's
@@ -137,8 +145,7 @@ def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str],
     run_compiler((*_platform(isa).relocatable_flags, *objects, "-o", "all.o"), work, isa)
     if isa is not None:
         prepare_object(work / "all.o", isa)
-    keep = tuple(f"--keep-global-symbol={symbol}" for symbol in visible)
-    run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", "one.o"), work, isa)
+    select_symbols("all.o", "one.o", visible, work, isa, stripped="--strip-unneeded")
     return (work / "one.o").read_bytes()
 
 

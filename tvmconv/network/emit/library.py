@@ -38,7 +38,7 @@ from ...runtime.processors import usable_processors
 from ...support.cache import open_cache
 from ...support.files import whole_file
 from ...support.timing import stage
-from ...support.toolchain import has_tool, run_tool
+from ...support.toolchain import has_selection, select_symbols
 from ...targets.target import CpuTarget
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..operators.attention import FUNCTION as ATTENTION
@@ -148,7 +148,7 @@ def _objects(
     plan_object = compile_text(_table(plan, identity), _INCLUDE, name="plan.c", isa=target.isa)
     (work / "plan.o").write_bytes(plan_object)
     # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
-    renames = has_tool("objcopy", target.isa)
+    renames = has_selection(target.isa)
     if free := {name: each for name, each in functions.items() if is_family(each)}:
         text, kernels = family_source(free)
         (work / "families.o").write_bytes(compile_text(text, isa=target.isa))
@@ -192,11 +192,10 @@ def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> st
     """Write the code that a kernel was built to, and checked by, under another name; return that of the file."""
     file, symbol = f"{name}.o", f"__tvm_ffi_{name}"
     (work / file).write_bytes(function.attrs[CODE].numpy().tobytes())
-    renamed = f"--redefine-sym=__tvm_ffi_{function.attrs[SYMBOL_OF_CODE]}={symbol}"
+    renamed = {f"__tvm_ffi_{function.attrs[SYMBOL_OF_CODE]}": symbol}
     # The slots of launcher.c, and Windows' pointers to them.
-    kept = (symbol, "__TVMBackend*", ".refptr.__TVMBackend*")
-    visible = (f"--keep-global-symbol={each}" for each in kept)
-    run_tool("objcopy", ("--strip-debug", "--wildcard", renamed, *visible, file), work, isa)
+    visible = (symbol, "__TVMBackend*", ".refptr.__TVMBackend*")
+    select_symbols(file, file, visible, work, isa, renamed, "--strip-debug")
     return file
 
 

@@ -26,7 +26,7 @@ PLATFORM = replace(
     trials=(
         SystemTrial(
             "aarch64, x86-64",
-            "compiled and linked, never run there",
+            "kernels, networks, C: compiled and linked, never run there",
             "pytest -m '' -k test_android",
             "2026-11-29",
         ),

@@ -1,34 +1,78 @@
-"""macOS on 64-bit ARM: Mach-O, linked by ziglang. Bundles and networks are written; nothing of them was ever run."""
+"""macOS on 64-bit ARM: Mach-O, linked by ziglang. Nothing of it was ever run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ..platform import Platform, Port, SystemTrial
+from ..platform import Packaged, Platform, Port, SystemTrial
+from .macho import publish, select
+
+# Symbols of a library for C are visible until one object is made of several, which forgets those that are not.
+_C_FLAGS = ("-std=gnu11", "-O2", "-g0", "-Wall", "-Werror")
+# A segment of its own: all that a library has is loaded.
+_KEPT = """\
+.section __TVMCONV,__object,regular,no_dead_strip
+.incbin "{file}"
+"""
+_WEIGHTS = """\
+.section __TEXT,__const
+.p2align 12
+.globl _tvmconv_network_weights
+_tvmconv_network_weights:
+.incbin "weights.bin"
+"""
 
 PLATFORM = Platform(
     name="macOS",
     library_suffix=".dylib",
-    compile_flags=("-std=gnu11", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Werror"),
+    compile_flags=(*_C_FLAGS, "-fvisibility=hidden"),
     # What is wanted of tvm-ffi is found in the process.
     link_flags=("-dynamiclib", "-Wl,-undefined,dynamic_lookup"),
-    kept="",
+    kept=_KEPT,
     services=("launcher", "shared", "pool", "no_openmp", "processors"),
     threaded=None,
     zig_suffix="",
     native=Path(__file__).with_name("native"),
     has_parts=True,
-    trials=(SystemTrial("aarch64", "compiled and linked, never run", "pytest -m '' -k test_macos", "2026-11-29"),),
+    trials=(
+        SystemTrial(
+            "aarch64",
+            "kernels, networks, C: compiled and linked, never run",
+            "pytest -m '' -k test_macos",
+            "2026-11-29",
+        ),
+    ),
     runner="tvmconv.runtime.emulation.qemu",
+    packaged=Packaged(
+        c_flags=(*_C_FLAGS, "-Wextra"),
+        weights=_WEIGHTS,
+        services=("absent",),
+        archive_flags=("--format=darwin", "rcsD"),
+        shared="lib{name}.dylib",
+        beside=(),
+        link_flags=("-dynamiclib", "-Wl,-install_name,@rpath/lib{name}.dylib"),
+        staying=(),
+        thread_flags=(),
+        cmake_finds="",
+        cmake_threads="",
+        cmake_shared='IMPORTED_SONAME "@rpath/lib{name}.dylib"',
+        has_openmp=False,
+        imports_data=False,
+        publish=publish,
+    ),
+    relocatable_flags=("-r",),
+    select=select,
     prefix="macos",
     ports=(
         Port(
             isa="aarch64",
-            triple="arm64-apple-macos",
+            triple="arm64-apple-macos11",
             machine="arm64",
             default="apple-m1",
-            tools="arm64-apple-macos-",
-            zig="aarch64-macos",
+            tools="llvm-",
+            install="apt install llvm",
+            zig="aarch64-macos.11.0",
+            detect="tvmconv.isa.aarch64.sysctl",
         ),
     ),
 )

@@ -86,6 +86,7 @@ PLATFORM = Platform(
             tools="x86_64-w64-mingw32-",
             install="apt install mingw-w64",
             emulators=("wine", "wine64"),
+            detect="tvmconv.isa.x86.asked",
         ),
     ),
     prepare=prepare,

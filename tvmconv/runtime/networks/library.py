@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache, partial
@@ -95,13 +96,17 @@ class NativeLibrary:
         return kind(message)
 
 
+# File of tvm-ffi's library, by its wheels for other systems.
+_NAMES = {"win32": "tvm_ffi.dll", "darwin": "libtvm_ffi.dylib"}
+
+
 @cache
 def _ffi() -> ctypes.CDLL:
     """Return tvm-ffi's own library, which the names in kernels' libraries are found in."""
     package = find_spec("tvm_ffi")
     if package is None or package.origin is None:
         raise BundleError("tvm-ffi, which compiled networks need, is not installed: pip install apache-tvm-ffi")
-    path = Path(package.origin).parent / "lib" / "libtvm_ffi.so"
+    path = Path(package.origin).parent / "lib" / _NAMES.get(sys.platform, "libtvm_ffi.so")
     if not path.exists():  # not where its wheels have it; the package knows
         return import_module("tvm_ffi").LIB
     return ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)

@@ -1,0 +1,75 @@
+"""Object files of macOS (Mach-O): their names, of which a linker sees those that are wanted, and a section of a library."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+# The header: number of commands. Of a command: kind and size; of that with the symbols: where they are and their number, where names
+# are and their bytes. Of a symbol: where its name is, its kind, section, attributes and value.
+_HEADER, _COMMANDS = struct.Struct("<16x I 12x"), 32
+_COMMAND, _TABLE = struct.Struct("<2I"), struct.Struct("<8x 4I")
+_SYMBOL = struct.Struct("<I 2B H Q")
+_SYMBOLS = 2
+# Bits of a kind: others see it; others of the same library alone; what it is, and that it is in a section.
+_EXTERNAL, _PRIVATE, _WHERE, _DEFINED, _DEBUG = 1, 0x10, 0x0E, 0x0E, 0xE0
+
+
+def _commands(content: bytes | bytearray, wanted: int) -> Iterator[int]:
+    """Yield where the commands of a kind are."""
+    (number,) = _HEADER.unpack_from(content)
+    at = _COMMANDS
+    for _ in range(number):
+        kind, size = _COMMAND.unpack_from(content, at)
+        if kind == wanted:
+            yield at
+        at += size
+
+
+def _change(content: bytes, change: Callable[[str, bool], tuple[str, bool] | None]) -> bytes:
+    """Return an object file whose external symbols have other names and are visible or not.
+
+    `change` returns both of a name and whether the symbol is defined there; None: it stays.
+    """
+    changed = bytearray(content)
+    for at in _commands(content, _SYMBOLS):
+        start, number, names, size = _TABLE.unpack_from(content, at)
+        table = bytearray(content[names : names + size])
+        for place in range(start, start + number * _SYMBOL.size, _SYMBOL.size):
+            begin, kind, *rest = _SYMBOL.unpack_from(content, place)
+            if not kind & _EXTERNAL or kind & _DEBUG:
+                continue
+            name = table[begin : table.index(0, begin)].decode()
+            found = change(name.removeprefix("_"), kind & _WHERE == _DEFINED)
+            if found is None:
+                continue
+            new, visible = found
+            if f"_{new}" != name:
+                begin = len(table)
+                table += f"_{new}\0".encode()
+            _SYMBOL.pack_into(changed, place, begin, kind & ~_PRIVATE if visible else kind | _PRIVATE, *rest)
+        table += bytes(-len(table) % 8)
+        struct.pack_into("<2I", changed, at + 16, len(changed), len(table))  # behind all else
+        changed += table
+    return bytes(changed)
+
+
+def select(content: bytes, renamed: Mapping[str, str], keep: Sequence[str]) -> bytes:
+    """Return an object file in which names are others, and those that `keep` has no pattern of are the object's own."""
+    own = f".{zlib.crc32(content):08x}"  # the linker of several objects would take one for another's
+
+    def change(name: str, defined: bool) -> tuple[str, bool]:
+        name = renamed.get(name, name)
+        visible = not defined or any(fnmatchcase(name, each) for each in keep)
+        return (name, True) if visible else (name + own, False)
+
+    return _change(content, change)
+
+
+def publish(path: Path, wanted: Callable[[str], bool]) -> None:
+    """Hide the symbols of an object file from users of a library, but for those that are `wanted`."""
+    content = _change(path.read_bytes(), lambda name, defined: (name, wanted(name)) if defined else None)
+    path.write_bytes(content)
