@@ -12,6 +12,7 @@ from tvmconv.network.read.onnx.expand_functions import is_lacking
 from tvmconv.network.read.onnx.reader import MICROSOFT
 from tvmconv.network.read.onnx.repair import COUNTING
 from tvmconv.network.read.onnx.unroll_recurrent import GATES
+from tvmconv.network.read.openvino.translate import OPERATORS
 from tvmconv.network.read.torch.reader import CONVERTERS
 
 HEAD = """# Operators
@@ -43,6 +44,7 @@ def page() -> str:
     lists = {
         "ONNX": onnx_operators(),
         "com.microsoft": sorted(MICROSOFT),
+        "OpenVINO": sorted({*OPERATORS, "Constant", "Parameter", "Result"}),
         "PyTorch": torch_operators(),
     }
     return HEAD + "".join(f"\n## {title}\n\n{', '.join(names)}\n" for title, names in lists.items())

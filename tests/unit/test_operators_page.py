@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("onnx")
+pytest.importorskip("openvino")
 pytest.importorskip("torch")
 pytest.importorskip("tvm")
 DOCS = Path(__file__).parents[2] / "docs"

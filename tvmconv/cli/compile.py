@@ -34,6 +34,7 @@ EXAMPLE = """\
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
   tvmconv compile detector.onnx --shape x=1x3x?x? --output detector.so
   tvmconv compile resnet50.pt2 --output resnet50.so
+  tvmconv compile resnet50.xml --output resnet50.so
   tvmconv compile detector.onnx --cut boxes --cut scores --output detector.so
   tvmconv compile resnet50.onnx --batch 8 --target x86-64-v3 --output resnet50.so
   tvmconv compile resnet50.onnx --format c --target neoverse-n1 --output resnet50
@@ -52,7 +53,9 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument(
-        "model", metavar="MODEL", help="an ONNX file (.onnx), or a program that torch.export.save wrote (.pt2)"
+        "model",
+        metavar="MODEL",
+        help="an ONNX file (.onnx), OpenVINO IR (.xml), or a program that torch.export.save wrote (.pt2)",
     )
     parser.add_argument(
         "-o",
@@ -119,7 +122,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--require-comparison",
         action="store_true",
-        help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, or PyTorch's; with"
+        help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, OpenVINO's or PyTorch's; with"
         " --format c: if the test has none to compare with",
     )
     add_budget(parser)

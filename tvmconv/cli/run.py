@@ -65,8 +65,8 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--against",
-        metavar="MODEL.onnx",
-        help="with --bench: race onnxruntime with the model it was compiled from, in turns",
+        metavar="MODEL",
+        help="with --bench: race onnxruntime with the model it was compiled from (.onnx), or OpenVINO with its IR (.xml), in turns",
     )
     add_json(parser)
 
@@ -171,10 +171,11 @@ def _bench(network: Network, arrays: dict[str, ndarray], arguments: argparse.Nam
 
 def _race(arrays: dict[str, ndarray], arguments: argparse.Namespace) -> None:
     from ..errors import check_extra
-    from ..measuring.beside import race
+    from ..measuring.beside import peer_of, race
     from ..runtime.processors import kernel_threads
 
-    check_extra("onnx", "onnxruntime")
+    peer = peer_of(arguments.against)
+    check_extra("openvino" if peer == "openvino" else "onnx", peer)
     threads = kernel_threads()
     found = race(arguments.network, arguments.against, arrays, threads, arguments.seconds)
     if arguments.json:

@@ -1,4 +1,4 @@
-"""Race a compiled network and onnxruntime with its model, in turns, each in a process of its own."""
+"""Race a compiled network and the library that runs its model, in turns, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -83,13 +83,18 @@ class _Process:
         self._process.communicate()
 
 
+def peer_of(model: str) -> str:
+    """Return the library that runs a model: OpenVINO its IR (.xml), onnxruntime others."""
+    return "openvino" if Path(model).suffix.lower() == ".xml" else "onnxruntime"
+
+
 def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seconds: float) -> Contest:
-    """Race a network and onnxruntime.
+    """Race a network and the library that runs its model.
 
     Parameters
     ----------
     network, model
-        The files: of the network, and the ONNX model.
+        The files: of the network, and the ONNX model or IR.
     arrays
         Inputs of both, by name.
     threads
@@ -104,15 +109,16 @@ def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seco
     """
     import numpy as np
 
+    peer = peer_of(model)
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.npz"
         try:
             np.savez(inputs, allow_pickle=False, **arrays)
         except (TypeError, ValueError) as error:
-            raise InputError(f"onnxruntime takes no inputs of these types: {last_line(error)}") from error
+            raise InputError(f"{peer} takes no inputs of these types: {last_line(error)}") from error
         processes: list[_Process] = []
         try:
-            for name, file in (("tvmconv", network), ("onnxruntime", model)):
+            for name, file in (("tvmconv", network), (peer, model)):
                 processes.append(_Process(name, file, inputs, threads, Path(folder) / f"{name}.npz"))
             samples: list[list[float]] = [[], []]
             for _ in range(ROUNDS):
@@ -128,14 +134,14 @@ def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seco
         Contender(process.name, statistics.median(found), process.start, process.resident)
         for process, found in zip(processes, samples, strict=True)
     )
-    return Contest(tuple(contenders), max((_difference(ours[name], theirs[name]) for name in ours), default=0.0))
+    return Contest(tuple(contenders), max((_difference(ours[name], theirs[name], peer) for name in ours), default=0.0))
 
 
-def _difference(ours: Any, theirs: Any) -> float:
+def _difference(ours: Any, theirs: Any, peer: str) -> float:
     import numpy as np
 
     if ours.shape != theirs.shape:
-        raise InputError(f"an output has the shape {ours.shape}, and onnxruntime's {theirs.shape}: is it the model?")
+        raise InputError(f"an output has the shape {ours.shape}, and {peer}'s {theirs.shape}: is it the model?")
     size = float(np.linalg.norm(theirs.astype(np.float64)))
     apart = float(np.linalg.norm(ours.astype(np.float64) - theirs.astype(np.float64)))
     return apart / size if size else apart

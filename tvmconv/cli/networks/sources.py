@@ -1,4 +1,4 @@
-"""The models that `tvmconv compile` reads: ONNX files, and programs that `torch.export.save` wrote."""
+"""The models that `tvmconv compile` reads: ONNX files, OpenVINO IR, and programs that `torch.export.save` wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ...runtime.networks.tensors import Array
 
-FILES = (".onnx", ".pt2")
+FILES = (".onnx", ".xml", ".pt2")
 
 
 class Source(Protocol):
@@ -55,7 +55,7 @@ def read_source(arguments: argparse.Namespace) -> Source:
     suffix = Path(arguments.model).suffix.lower()
     if suffix == ".pt2":
         return _SavedProgram(arguments)
-    return _OnnxModel(arguments)
+    return _IrFile(arguments) if suffix == ".xml" else _OnnxModel(arguments)
 
 
 def check_source(arguments: argparse.Namespace) -> None:
@@ -63,11 +63,11 @@ def check_source(arguments: argparse.Namespace) -> None:
     suffix = Path(arguments.model).suffix.lower()
     if suffix not in FILES:
         raise SourceError(
-            f"{arguments.model!r} is neither an ONNX file nor a program; tvmconv compile reads {', '.join(FILES)}"
+            f"{arguments.model!r} is neither an ONNX file, nor OpenVINO IR, nor a program; tvmconv compile reads {', '.join(FILES)}"
         )
     if suffix == ".pt2" and (arguments.shape or arguments.dim or arguments.batch is not None or arguments.cut):
         raise InputError(
-            "--shape, --dim, --batch and --cut are for ONNX files; a program of torch.export has the shapes and outputs that it was"
+            "--shape, --dim, --batch and --cut are for ONNX files and OpenVINO IR; a program of torch.export has the shapes and outputs that it was"
             " exported with"
         )
 
@@ -79,10 +79,7 @@ class _OnnxModel:
         from ...network.read.onnx.compare import as_it_came
         from ...network.read.onnx.reader import as_relax, fix_shapes
 
-        free = free_shapes(arguments, arguments.model)
-        given = given_free(arguments)
-        fixed = {name: shape for name, shape in arguments.shape if name not in given}
-        bucket = Bucket(fixed, dict(arguments.dim), arguments.batch)
+        free, bucket = free_shapes(arguments, arguments.model), _bucket_of(arguments)
         self._model = fix_shapes(arguments.model, bucket, arguments.cut, free=free)
         self._came = as_it_came(arguments.model, self._model, bucket, arguments.cut) if not free else self._model
         self.module = as_relax(self._model, arguments.model, free)
@@ -142,11 +139,59 @@ def free_shapes(arguments: argparse.Namespace, model: str) -> dict[str, tuple[Ex
     given = given_free(arguments)
     if not given:
         return {}
-    from ...frontends.onnx.graph import declared_inputs
     from ...network.read.onnx.free import free_dims
+
+    if Path(model).suffix.lower() == ".xml":
+        from ...frontends.openvino.reader import declare_inputs, load_ir
+
+        return free_dims(declare_inputs(load_ir(model)), given, model)
+    from ...frontends.onnx.graph import declared_inputs
     from ...network.read.onnx.reader import load_file
 
     return free_dims(declared_inputs(load_file(model).graph), given, model)
+
+
+def _bucket_of(arguments: argparse.Namespace) -> Bucket:
+    """Return the extents that were given as numbers."""
+    given = given_free(arguments)
+    fixed = {name: shape for name, shape in arguments.shape if name not in given}
+    return Bucket(fixed, dict(arguments.dim), arguments.batch)
+
+
+class _IrFile:
+    by = "OpenVINO"
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from ...network.read.onnx.reader import as_relax
+        from ...network.read.openvino.reader import read_ir
+
+        free = free_shapes(arguments, arguments.model)
+        self._model = read_ir(arguments.model, _bucket_of(arguments), arguments.cut, free)
+        self.module = as_relax(self._model.onnx, arguments.model, free)
+        self._source, self._layout = arguments.model, arguments.layout
+
+    def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
+        """Return OpenVINO's outputs; of a quantized model the network's own, as those of a quantized ONNX file."""
+        from ...network.read.openvino.compare import compute_answers, find_quantizers
+
+        if find_quantizers(self._model):
+            return self._quantized_answers(arrays)
+        return compute_answers(self._model.ir, arrays)
+
+    def _quantized_answers(self, arrays: Mapping[str, Array]) -> list[Array]:
+        from ...network.compile import build
+        from ...network.read.onnx.compare_quantized import with_quantized
+        from ...network.read.onnx.reader import as_relax
+        from ...network.read.openvino.compare import find_wrong_quantizers
+        from ...runtime.networks.network import load_network
+
+        model = with_quantized(self._model.onnx, {name: each.shape for name, each in arrays.items()})
+        with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+            path = Path(folder) / "network.so"
+            build(as_relax(model, self._source), path, layout=self._layout)
+            taken = load_network(path)(**arrays)
+        _check_quantizers(self._source, self.by, find_wrong_quantizers(self._model, arrays, taken))
+        return [taken[each.name] for each in self._model.onnx.graph.output]
 
 
 class _SavedProgram:

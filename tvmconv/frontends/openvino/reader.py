@@ -18,7 +18,7 @@ from ...problem import Problem
 from ..following import Following, follow
 from ..model import Constants, Skipped, SourceNode
 from ..reader import Reader
-from ..shapes import Bucket, Input, Shape, left_free
+from ..shapes import Bucket, Dims, Input, Shape, left_free
 
 try:
     import openvino
@@ -48,10 +48,10 @@ class OpenvinoReader(Reader):
         SourceError
             If it is no IR, the bucket does not fit it, or it cannot be run though that is asked for.
         """
-        model = self._load()
-        inputs = [_declare(each) for each in model.inputs]
+        model = load_ir(self._source)
+        inputs = declare_inputs(model)
         bound = self._bound(inputs, bucket)
-        self._reshape(model, bound)
+        reshape(model, bound, self._source)
         found = [op for op in model.get_ordered_ops() if op.get_type_name() in (*OP_TYPES, *_OTHER_OP_TYPES)]
         convolutions = [op for op in found if op.get_type_name() in OP_TYPES]
         observed: dict[str, tuple[Shape, Shape, Shape]] = {}
@@ -83,25 +83,6 @@ class OpenvinoReader(Reader):
                     skipped.append(Skipped(name, op_type, str(error)))
         return nodes[::-1], skipped[::-1]
 
-    def _load(self) -> Any:
-        if not Path(self._source).with_suffix(".bin").exists():
-            raise SourceError(f"{self._source}: its weights, {Path(self._source).with_suffix('.bin')}, are not there")
-        try:
-            return openvino.Core().read_model(self._source)
-        except RuntimeError as error:
-            raise SourceError(f"{self._source} is no OpenVINO IR: {_last_line(error)}") from error
-
-    def _reshape(self, model: Any, bound: Mapping[str, Any]) -> None:
-        shapes = {
-            each.get_any_name(): openvino.PartialShape([dim if isinstance(dim, int) else -1 for dim in dims])
-            for each, dims in zip(model.inputs, bound.values(), strict=True)
-            if dims is not None
-        }
-        try:
-            model.reshape(shapes)
-        except RuntimeError as error:
-            raise SourceError(f"{self._source}: the model does not take these shapes: {_last_line(error)}") from error
-
     def _node(self, name: str, op: Any, data: Shape, taps: Shape, output: Shape, taken: dict[str, str]) -> SourceNode:
         element = op.input_value(0).get_element_type().to_string()
         dtype = DTYPES.get(element, self._dtype)
@@ -125,6 +106,34 @@ class OpenvinoReader(Reader):
         """Return what the kernel computes, the bias at the least."""
         folds = fixed and (self._fuse or self._with_constants)
         return follow(OpenvinoOperations(), op, channels, taken, folds=folds, biased=True, fuse=self._fuse)
+
+
+def load_ir(source: str) -> Any:
+    """Return the model in a file; raise SourceError if it is none, or its weights are not there."""
+    if not Path(source).with_suffix(".bin").exists():
+        raise SourceError(f"{source}: its weights, {Path(source).with_suffix('.bin')}, are not there")
+    try:
+        return openvino.Core().read_model(source)
+    except RuntimeError as error:
+        raise SourceError(f"{source} is no OpenVINO IR: {_last_line(error)}") from error
+
+
+def declare_inputs(model: Any) -> list[Input]:
+    """Return a model's inputs as it declares them."""
+    return [_declare(each) for each in model.inputs]
+
+
+def reshape(model: Any, bound: Mapping[str, Dims | None], source: str) -> None:
+    """Give a model's inputs the extents that are bound; raise SourceError if it does not take them."""
+    shapes = {
+        each.get_any_name(): openvino.PartialShape([dim if isinstance(dim, int) else -1 for dim in dims])
+        for each, dims in zip(model.inputs, bound.values(), strict=True)
+        if dims is not None
+    }
+    try:
+        model.reshape(shapes)
+    except RuntimeError as error:
+        raise SourceError(f"{source}: the model does not take these shapes: {_last_line(error)}") from error
 
 
 def node_problem(

@@ -48,5 +48,5 @@ def compute(
 
 def add_constant(model: ModelProto, name: str, array: Array) -> str:
     """Add a constant to a model; return its name."""
-    model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
     return name

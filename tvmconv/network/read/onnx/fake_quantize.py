@@ -6,7 +6,8 @@ and zero is a step, it is a quantizer of 8 bits; fixed numbers are then integers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,30 +67,59 @@ def _expand(node: NodeProto, model: ModelProto, source: str, fixed: Mapping[str,
     return write.nodes
 
 
-def _write_quantizer(data: str, weights: Array | None, write: NodeWriter, levels: int, bounds: list[Array]) -> bool:
-    """Write it as a quantizer of 8 bits, and what dequantizes; fixed numbers as integers. Return False if it is none."""
+@dataclass(frozen=True)
+class StepRounding:
+    """A quantizer of at most 8 bits: between `low` and `high` lie steps of `scale`, of which `zero` is 0."""
+
+    low: Array
+    high: Array
+    scale: Array
+    zero: Array
+    levels: int
+
+    @property
+    def middle(self) -> int:
+        """Return the step that is 0 if it is the middle one, of symmetric weights, which are s8; else 0, as these are u8."""
+        return self.levels // 2 if (self.zero == self.levels // 2).all() else 0
+
+    def round(self, weights: Array) -> Array:
+        """Return the steps of numbers, less `middle`."""
+        steps = np.rint((np.clip(weights, self.low, self.high) - self.low) / self.scale) - self.middle
+        return steps.astype(np.int8 if self.middle else np.uint8)
+
+
+def find_quantizer(levels: int, bounds: Sequence[Array]) -> StepRounding | None:
+    """Return the quantizer of 8 bits that a FakeQuantize is; None: it is none."""
     low, high = (each.astype(np.float64) for each in np.broadcast_arrays(*bounds[:2]))
-    axes = [axis for axis, size in enumerate(low.shape) if size > 1]
     scale = (high - low) / (levels - 1)
+    if levels > 256 or not (scale > 0).all():
+        return None
     zero = -low / scale
     same = all(np.allclose(one, other, rtol=1e-6, atol=0) for one, other in (bounds[::2], bounds[1::2]))
     on_step = (np.abs(zero - np.rint(zero)) <= _OFF_STEP).all() and zero.min() >= -0.5 and np.rint(zero).max() < levels
-    if levels > 256 or len(axes) > 1 or not (scale > 0).all() or not same or not on_step:
+    return StepRounding(low, high, scale, np.rint(zero), levels) if same and on_step else None
+
+
+def _write_quantizer(data: str, weights: Array | None, write: NodeWriter, levels: int, bounds: list[Array]) -> bool:
+    """Write it as a quantizer of 8 bits, and what dequantizes; fixed numbers as integers. Return False if it is none."""
+    found = find_quantizer(levels, bounds)
+    if found is None:
         return False
-    zero = np.rint(zero)
+    axes = [axis for axis, size in enumerate(found.low.shape) if size > 1]
+    if len(axes) > 1:
+        return False
     shape: Any = -1 if axes else ()
-    more = {"axis": axes[0] - low.ndim} if axes else {}
+    more = {"axis": axes[0] - found.low.ndim} if axes else {}
+    scale = found.scale.astype(np.float32).reshape(shape)
     if weights is not None:
-        # Symmetric weights are s8, whose zero point is 0.
-        middle = levels // 2 if (zero == levels // 2).all() else 0
-        kind = np.int8 if middle else np.uint8
-        steps = np.rint((np.clip(weights, low, high) - low) / scale) - middle
-        numbers = scale.astype(np.float32).reshape(shape), (zero - middle).astype(kind).reshape(shape)
-        write.op("DequantizeLinear", steps.astype(kind), *numbers, **more)
+        steps = found.round(weights)
+        write.op(
+            "DequantizeLinear", steps, scale, (found.zero - found.middle).astype(steps.dtype).reshape(shape), **more
+        )
         return True
     if levels < 256:
         data = write.op("Max", write.op("Min", data, bounds[1]), bounds[0])
-    numbers = scale.astype(np.float32).reshape(shape), zero.astype(np.uint8).reshape(shape)
+    numbers = scale, found.zero.astype(np.uint8).reshape(shape)
     write.op("DequantizeLinear", write.op("QuantizeLinear", data, *numbers, **more), *numbers, **more)
     return True
 

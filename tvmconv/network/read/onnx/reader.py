@@ -6,7 +6,7 @@ import difflib
 import io
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from ....frontends.onnx.rules import OP_TYPES
 from ....frontends.onnx.session import open_session
 from ....frontends.onnx.versions import with_known_versions
 from ....frontends.onnx.weights import fill, hollow, load_weights
-from ....frontends.shapes import Bucket, bind, left_free
+from ....frontends.shapes import Bucket, Dims, Input, bind, left_free
 from ...ir.extents import with_extents
 from ...ir.graph import OUTPUT_NAMES
 from .check_quantized import check_quantized
@@ -151,17 +151,7 @@ def fix_shapes(
         If the file cannot be read, a shape stays free, or the model has no such tensor.
     """
     model = load_file(source, inline)
-    bound = bind(declared_inputs(model.graph), bucket or Bucket(), source)
-    fixed = {name: dims for name, dims in bound.items() if name not in (free or {})}
-    bound |= {name: tuple(each.name or each.low for each in extents) for name, extents in (free or {}).items()}
-    if left := left_free(fixed):
-        raise SourceError(f"{source}: {left}")
-    for name, dims in bound.items():
-        if dims and 0 in dims:  # TVM's frontend would take it for free
-            given = "x".join(map(str, dims))
-            raise SourceError(
-                f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
-            )
+    bound = bind_inputs(declared_inputs(model.graph), bucket or Bucket(), free or {}, source)
     model = _without_weights_as_inputs(with_known_versions(with_inputs(model, bound), source))
     if cut:
         _cut_outputs(model, cut, source)
@@ -171,6 +161,22 @@ def fix_shapes(
         raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
     expand_fake_quantize(model, source)
     return model
+
+
+def bind_inputs(inputs: Sequence[Input], bucket: Bucket, free: Free, source: str) -> dict[str, Dims | None]:
+    """Return the extents of inputs, those that calls give by their names; raise SourceError if others stay free, or are 0."""
+    bound = bind(inputs, bucket, source)
+    fixed = {name: dims for name, dims in bound.items() if name not in free}
+    bound |= {name: tuple(each.name or each.low for each in extents) for name, extents in free.items()}
+    if left := left_free(fixed):
+        raise SourceError(f"{source}: {left}")
+    for name, dims in bound.items():
+        if dims and 0 in dims:  # TVM's frontend would take it for free
+            given = "x".join(map(str, dims))
+            raise SourceError(
+                f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
+            )
+    return bound
 
 
 def load_file(source: str, inline: bool = True) -> ModelProto:
@@ -196,14 +202,19 @@ def _cut_outputs(model: ModelProto, names: Sequence[str], source: str) -> None:
     known = {name for node in model.graph.node for name in node.output}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known)
-            raise SourceError(
-                f"{source}: no node gives a tensor {name!r}{', but ' + ', '.join(map(repr, near)) if near else ''}; "
-                "--cut takes names of tensors, not of nodes"
-            )
+            raise no_tensor(source, name, known)
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
     keep_used(model.graph, names)
+
+
+def no_tensor(source: str, name: str, known: Iterable[str]) -> SourceError:
+    """Return the error for a tensor that is to be an output, and that a model has not."""
+    near = difflib.get_close_matches(name, known)
+    return SourceError(
+        f"{source}: no node gives a tensor {name!r}{', but ' + ', '.join(map(repr, near)) if near else ''}; "
+        "--cut takes names of tensors, not of nodes"
+    )
 
 
 def simplify(model: ModelProto, source: str) -> ModelProto:

@@ -1,0 +1,68 @@
+"""OpenVINO IR at the shapes that it is to be compiled for: as OpenVINO's model, and as an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....errors import missing_extra
+from ....frontends.openvino.reader import declare_inputs, load_ir, reshape
+from ....frontends.shapes import Bucket
+from ..onnx.fake_quantize import expand_fake_quantize
+from ..onnx.free import Free
+from ..onnx.reader import bind_inputs, no_tensor
+from .translate import translate
+from .translation import names_of
+
+try:
+    import openvino
+except ImportError:
+    raise missing_extra("openvino", "openvino") from None
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+@dataclass(frozen=True)
+class IrModel:
+    """An IR at the shapes, and with the outputs, that it is to be compiled for.
+
+    Parameters
+    ----------
+    ir
+        OpenVINO's model.
+    onnx
+        The same as an ONNX model, as :func:`tvmconv.network.read.onnx.reader.fix_shapes` returns one.
+    """
+
+    ir: Any
+    onnx: ModelProto
+
+
+def read_ir(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), free: Free | None = None) -> IrModel:
+    """Read OpenVINO IR; parameters are those of :func:`tvmconv.network.read.onnx.reader.fix_shapes`.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read, a shape stays free, or it has an operation that networks lack; it says which.
+    """
+    ir = load_ir(source)
+    bound = bind_inputs(declare_inputs(ir), bucket or Bucket(), free or {}, source)
+    if cut:
+        ir = _with_outputs(ir, cut, source)
+    reshape(ir, bound, source)
+    translated = translate(ir, source, [bound[each.get_any_name()] or () for each in ir.inputs], cut)
+    expand_fake_quantize(translated, source)
+    return IrModel(ir, translated)
+
+
+def _with_outputs(ir: Any, names: Sequence[str], source: str) -> Any:
+    """Return a model whose outputs are others: tensors by their names, or those of their layers."""
+    known = {name: output for op in ir.get_ordered_ops() for output in op.outputs() for name in names_of(output)}
+    for name in names:
+        if name not in known:
+            raise no_tensor(source, name, known)
+        known[name].get_tensor().add_names({name})
+    return openvino.Model([known[name] for name in dict.fromkeys(names)], ir.get_parameters(), ir.get_friendly_name())

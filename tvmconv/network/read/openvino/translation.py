@@ -1,0 +1,116 @@
+"""An ONNX model that is written of an IR: names of tensors, constants, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnx import TensorProto, helper
+
+from ..onnx.constants import add_constant
+from ..onnx.fake_quantize import DOMAIN
+from .fixed import FixedValues
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+# Version of ONNX' operators that is written: the first whose GroupNormalization has a scale for each channel.
+_OPSET = 21
+_TYPES = {
+    "bf16": TensorProto.BFLOAT16,
+    "boolean": TensorProto.BOOL,
+    "f16": TensorProto.FLOAT16,
+    "f32": TensorProto.FLOAT,
+    "f64": TensorProto.DOUBLE,
+    "i8": TensorProto.INT8,
+    "i16": TensorProto.INT16,
+    "i32": TensorProto.INT32,
+    "i64": TensorProto.INT64,
+    "u8": TensorProto.UINT8,
+    "u16": TensorProto.UINT16,
+    "u32": TensorProto.UINT32,
+    "u64": TensorProto.UINT64,
+}
+
+
+def onnx_type(element: Any) -> int:
+    """Return ONNX's number of OpenVINO's type.
+
+    Raises
+    ------
+    ValueError
+        If networks have no such type; it continues "the layer ...".
+    """
+    name = element.to_string()
+    if name not in _TYPES:
+        raise ValueError(f"has numbers of the type {name}, which networks lack")
+    return _TYPES[name]
+
+
+class Translation:
+    """An ONNX model as far as it is written.
+
+    Attributes
+    ----------
+    model
+        The model.
+    fixed
+        Values that no input decides.
+    """
+
+    def __init__(self, wanted: Sequence[str] = ()) -> None:
+        imports = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]
+        self.model: ModelProto = helper.make_model(
+            helper.make_graph([], "network", [], []), opset_imports=imports, ir_version=10
+        )
+        self.fixed = FixedValues()
+        self._wanted = set(wanted)
+        self._names: dict[tuple[str, int], str] = {}
+        self._taken: set[str] = set()
+        self._constants: dict[tuple[str, int], str] = {}
+
+    def tensor(self, output: Any) -> str:
+        """Return the name of an output's tensor, which is written as a constant if it is fixed."""
+        place = output.get_node().get_name(), output.get_index()
+        if place not in self._constants and (array := self.fixed.array(output)) is not None:
+            self._constants[place] = add_constant(self.model, self.name(output), array)
+        return self._constants.get(place) or self.name(output)
+
+    def name(self, output: Any) -> str:
+        """Return what an output's tensor is called: as asked for, as the model calls it, or as its layer."""
+        node = output.get_node()
+        place = node.get_name(), output.get_index()
+        if place not in self._names:
+            own = names_of(output)
+            name = next((each for each in own if each in self._wanted), own[0])
+            while name in self._taken:
+                name += "_"
+            self._taken.add(name)
+            self._names[place] = name
+        return self._names[place]
+
+    def add_input(self, output: Any, extents: Sequence[int | str]) -> None:
+        """Write an input of the model; errors are those of :meth:`add`."""
+        made = helper.make_tensor_value_info(self.name(output), onnx_type(output.get_element_type()), extents)
+        self.model.graph.input.append(made)
+
+    def add_output(self, output: Any) -> None:
+        """Write an output of the model, by the name of its tensor where that is no input's and no other's."""
+        graph, tensor = self.model.graph, self.tensor(output.get_node().input_value(0))
+        names = names_of(output)
+        name = next((each for each in names if each in self._wanted), names[0])
+        given = {each.name for each in (*graph.input, *graph.initializer, *graph.output)}
+        if name != tensor or name in given:
+            name = next((each for each in names if each not in self._taken), f"{tensor}/{len(graph.output)}")
+            graph.node.append(helper.make_node("Identity", [tensor], [name]))
+            self._taken.add(name)
+        elem_type = onnx_type(output.get_element_type())
+        graph.output.append(helper.make_tensor_value_info(name, elem_type, None))
+
+
+def names_of(output: Any) -> list[str]:
+    """Return the names of an output: those of its tensor, then its layer's, with the number of the output where there are several."""
+    node = output.get_node()
+    layer = node.get_friendly_name()
+    own = [output.get_any_name(), *sorted(output.get_names())] if output.get_names() else []
+    return [*own, layer if node.get_output_size() == 1 else f"{layer}:{output.get_index()}"]

@@ -1,0 +1,127 @@
+"""OpenVINO's convolutions and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ....errors import InvalidProblemError
+from ....frontends.openvino.reader import node_problem
+from ..onnx.writer import shape_array
+from .layer import Array, IrLayer
+
+
+def _take_window(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return strides, dilations and pads by ONNX's names."""
+    made: dict[str, Any] = {"strides": list(given["strides"])}
+    if given.get("dilations"):
+        made["dilations"] = list(given["dilations"])
+    mode = given["auto_pad"].lower()
+    if mode in ("explicit", "notset"):
+        return made | {"pads": [*given["pads_begin"], *given["pads_end"]]}
+    return made | {"auto_pad": mode.upper()}
+
+
+def _convolve(layer: IrLayer) -> str:
+    taps = layer.static(1)
+    groups = taps[0] if layer.kind.startswith("Group") else 1
+    merged = (taps[0] * taps[1], *taps[2:]) if layer.kind.startswith("Group") else taps
+
+    def merge(array: Array) -> Array:
+        return array.reshape(merged)
+
+    filter_ = (
+        layer.weights(1, merge) if layer.is_fixed(1) else layer.op("Reshape", layer.input(1), shape_array(*merged))
+    )
+    if "Backprop" in layer.kind:
+        return layer.op("ConvTranspose", layer.input(0), filter_, group=groups, **_crop(layer, taps))
+    return layer.op("Conv", layer.input(0), filter_, group=groups, **_take_window(layer.given))
+
+
+def _crop(layer: IrLayer, taps: tuple[int, ...]) -> dict[str, Any]:
+    """Return the attributes of a transposed convolution, whose pads follow from its output's shape where that is given."""
+    made = {name: list(layer.given[name]) for name in ("strides", "dilations")}
+    explicit = layer.given["auto_pad"].lower() in ("explicit", "notset")
+    if explicit and layer.count < 3:
+        pads = [*layer.given["pads_begin"], *layer.given["pads_end"]]
+        return made | {"pads": pads, "output_padding": list(layer.given["output_padding"])}
+    try:
+        problem = node_problem(layer.kind, layer.given, layer.static(), taps, layer.out_static(), "f32")
+    except InvalidProblemError as error:
+        raise ValueError(f"is no convolution: {error}") from error
+    pads = [*problem.pads_begin, *problem.pads_end]
+    return made | {"pads": pads, "output_padding": list(problem.output_padding)}
+
+
+def _take_pool(layer: IrLayer) -> dict[str, Any]:
+    made = _take_window(layer.given) | {"kernel_shape": list(layer.given["kernel"])}
+    rounding = layer.given.get("rounding_type", "floor").lower()
+    if rounding == "floor" or "auto_pad" in made:
+        return made
+    spans = [
+        dilation * (size - 1) + 1
+        for size, dilation in zip(
+            made["kernel_shape"], made.get("dilations") or [1] * len(made["strides"]), strict=True
+        )
+    ]
+    ends = made["pads"][len(spans) :]
+    if rounding == "ceil" and any(
+        end + stride > span for end, stride, span in zip(ends, made["strides"], spans, strict=True)
+    ):
+        # A window may begin behind the data, which ONNX leaves out.
+        spatial, outputs = layer.static()[2:], layer.out_static()[2:]
+        for axis, (size, count, stride, span) in enumerate(zip(spatial, outputs, made["strides"], spans, strict=True)):
+            if (count - 1) * stride >= size + made["pads"][axis]:
+                if layer.kind == "AvgPool":
+                    raise ValueError("has a window that begins behind its data")
+                made["pads"][len(spans) + axis] = (count - 1) * stride + span - size - made["pads"][axis]
+        return made | {"ceil_mode": 1}
+    return made | {"ceil_mode": 1}
+
+
+def _pool_maxima(layer: IrLayer) -> list[str]:
+    made = _take_pool(layer)
+    if len(layer.outputs) < 2 or not layer.is_read(1):
+        return [layer.op("MaxPool", layer.input(0), **made), *[""] * (len(layer.outputs) - 1)]
+    values, places = layer.split("MaxPool", 2, layer.input(0), **made)
+    inner = 1
+    for extent in layer.static()[int(layer.given.get("axis", 0)) % layer.rank() :]:
+        inner *= extent
+    return [values, layer.cast(layer.op("Mod", places, shape_array(inner)), 1)]
+
+
+def _pool_means(layer: IrLayer) -> str:
+    return layer.op(
+        "AveragePool", layer.input(0), **_take_pool(layer), count_include_pad=int(not layer.given["exclude-pad"])
+    )
+
+
+def _pool_adaptively(layer: IrLayer) -> list[str]:
+    """Write an adaptive pool axis by axis: as a pool where its windows are alike, else window by window."""
+    kind = "Mean" if layer.kind == "AdaptiveAvgPool" else "Max"
+    if len(layer.outputs) > 1 and layer.is_read(1):
+        raise ValueError("gives the places of its maxima")
+    data, sizes, counts = layer.input(0), layer.static()[2:], layer.out_static()[2:]
+    taps = [size // count if size % count == 0 else 1 for size, count in zip(sizes, counts, strict=True)]
+    if any(tap > 1 for tap in taps):
+        data = layer.op("AveragePool" if kind == "Mean" else "MaxPool", data, kernel_shape=taps, strides=taps)
+    for axis, (size, count) in enumerate(zip(sizes, counts, strict=True), 2):
+        if size % count:
+            ends = [(at * size // count, -(-(at + 1) * size // count)) for at in range(count)]
+            parts = [layer.op("Slice", data, *(shape_array(each) for each in (*end, axis))) for end in ends]
+            data = layer.op(
+                "Concat", *(layer.reduce(f"Reduce{kind}", each, shape_array(axis)) for each in parts), axis=axis
+            )
+    return [data, ""]
+
+
+WINDOWS: Mapping[str, Callable[[IrLayer], str | list[str]]] = {
+    "AdaptiveAvgPool": _pool_adaptively,
+    "AdaptiveMaxPool": _pool_adaptively,
+    "AvgPool": _pool_means,
+    "Convolution": _convolve,
+    "ConvolutionBackpropData": _convolve,
+    "GroupConvolution": _convolve,
+    "GroupConvolutionBackpropData": _convolve,
+    "MaxPool": _pool_maxima,
+}
