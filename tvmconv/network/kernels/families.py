@@ -57,7 +57,7 @@ class FreeKernel:
     workspace: int
     _packed: tuple[int, str] | None
     _pack: Callable[..., object] | None
-    _target: Target
+    _target: CpuTarget
 
     def packed(self, filter_: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         """Return a filter, whose axes are OIX, as the kernel takes it."""
@@ -71,7 +71,6 @@ class FreeKernel:
     @cached_property
     def _packer(self) -> Any:
         """A kernel's own function that packs, where this machine does not run it, compiled for this one."""
-        assert isinstance(self._target, CpuTarget)
         block = blocks_of(self.family, self._target, self.algorithm)[0]
         return compile_packer(functions_of(block.lowered.module)[PACK_SYMBOL])
 
@@ -117,5 +116,5 @@ def _kernel(outcome: Outcome) -> FreeKernel:
         code.workspaces[symbol].shared,
         shape,
         load_function(bundle, entry, PACK_SYMBOL) if layout and runs_here else None,
-        outcome.job.target,
+        outcome.job.target,  # type: ignore[arg-type]  # families are for CPUs
     )
