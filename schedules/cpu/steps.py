@@ -213,8 +213,10 @@ def _sum_filter(sch: Schedule, window: Window) -> None:
     sch.reorder(*outer, vector, *taps, lane)
     sch.parallel(sch.fuse(*outer, vector))
     sch.vectorize(lane)
-    sch.decompose_reduction(block, taps[0])
-    sch.annotate(lane, PACK, 1)
+    clear = sch.decompose_reduction(block, taps[0])
+    # Of one vector, both are stages of their own.
+    for loop in (sch.get_loops(clear)[-1], lane):
+        sch.annotate(loop, PACK, 1)
 
 
 def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:

@@ -219,6 +219,7 @@ OF_QUADS = [
     "conv2d-n1-i1024x2x2-o64x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-u8u8s32-zx255-zw128",
     "backprop2d-n1-i20x5x6-o20x9x11-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-OIX-s8s8u8-bias-scale-q_0.1_3",
     "conv1d-n1-i256x300-o72x300-k1-s1-d1-p0_0-g1-NXC-XIO-s8s8s32-zx5",
+    "conv1d-n1-i16x7-o5x7-k1-s1-d1-p0_0-g1-NXC-XIO-u8s8s32-zx255",
 ]
 EMULATED = """
 import sys
