@@ -26,7 +26,7 @@ def test_every_annotation_asks_for_one_pass() -> None:
     known -= set(annotations.IDENTITY)
     asked = [key for each in PASSES for key in each.asked]
     assert len(asked) == len(set(asked))
-    assert set(asked) - {*DOT_SUMS, ROUND, "calls of an epilogue's steps"} == known
+    assert set(asked) - {*DOT_SUMS, ROUND, annotations.IN_PIECE, "calls of an epilogue's steps"} == known
 
 
 def test_what_a_pass_needs_stands_before_it() -> None:
