@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from tvmconv.accuracy import differing
 from tvmconv.exporting import network_header
 from tvmconv.exporting.cpp_header import network_cpp_header
 from tvmconv.exporting.network_part import NetworkPart
+from tvmconv.support.toolchain import ZIG
 
 from .conftest import HERE, STRICT, run
 
@@ -128,6 +130,21 @@ def test_for_another_machine(target: str, compiler: str, link: list[str], file: 
     assert emulator is not None
     cpu = ("-cpu", emulator.cpu) if target == N1 else ()
     assert run(emulator.program, *cpu, "./smoke.exe", cwd=folder, WINEDEBUG="-all").count("y: relative") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["android", "macos", "windows-msvc"])
+def test_for_a_machine_that_is_not_here(target: str, file: str, tmp_path: Path) -> None:
+    """By the compilers of these systems, whose linkers refuse what is not known of them."""
+    if find_spec(ZIG) is None or shutil.which("llvm-ar") is None or shutil.which(WINDOWS_COMPILER) is None:
+        pytest.skip(f"no Python package {ZIG}, no llvm-ar or no {WINDOWS_COMPILER}")
+    command = ["compile", file, "--shape", SHAPE, "--target", target, "--format", "c", "-o", str(tmp_path / "net")]
+    assert cli.main(command) == 0
+    if target == "windows-msvc":
+        wanted = {
+            each.split()[-1] for each in run("llvm-nm", "-u", tmp_path / "net" / "net.lib").split("\n") if each.strip()
+        }
+        assert not {each for each in wanted if "mingw" in each or each in ("snprintf", "__emutls_get_address")}
 
 
 def test_an_extent_may_have_any_name(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ SYSTEM = {
         "_free",
         "_posix_memalign",
         "_memcpy",
+        "_memset_pattern16",
         "_memset",
         "_memcmp",
         "_bzero",

@@ -23,7 +23,7 @@ MSVC = "windows-msvc:x86-64-v3"
 # Libraries that a program of Microsoft's is linked with, and what of them archives may want: the C library, the system's, the compiler's.
 LIBRARIES = {
     "ucrtbase": "_aligned_free _aligned_malloc abort _crt_atexit calloc expf free getenv malloc memcmp memcpy memmove memset"
-    " qsort realloc strlen strncmp strspn strstr strtol strcmp",
+    " __stdio_common_vsprintf qsort realloc strlen strncmp strspn strstr strtol strcmp",
     "ntdll": "__chkstk",
     "api-ms-win-core-synch-l1-2-0": "WaitOnAddress WakeByAddressSingle",
     "KERNEL32": "AcquireSRWLockExclusive CloseHandle CreateFileA CreateFileMappingW CreateFileW CreateThread ExitProcess FlsAlloc FlsFree"

@@ -247,8 +247,40 @@ def test_a_trap_is_an_exception(tmp_path: Path) -> None:
     }
     """
     said = in_node(tmp_path / "net", script).splitlines()
+    slow = SLOW.replace("FOLDER", json.dumps(str(tmp_path / "net"))).replace("GIVEN", "3")
+    assert in_node(tmp_path / "net", slow).splitlines() == ["1 2 true", "2 2 true"]  # zeros by zeros, meanwhile
     known = ("divide by zero", "RuntimeError: a thread stopped", "the network is closed: load it again")
     assert [said[0], said[3]] == ["true"] * 2 and all(each.startswith(known) for each in said[1:3] + said[4:]), said
+
+
+SLOW = """
+import { createServer } from "node:http";
+import { readFile } from "node:fs/promises";
+let wait = 0, made = 0;
+const server = createServer(async ({ url }, response) => {
+  if (url === "/model.weights") await new Promise((resolve) => setTimeout(resolve, wait));
+  response.end(await readFile(FOLDER + url));
+});
+await new Promise((resolve) => server.listen(0, resolve));
+const place = `http://localhost:${server.address().port}/`, instantiate = WebAssembly.instantiate;
+WebAssembly.instantiate = (...given) => { made++; return instantiate(...given); };
+const given = (network) => Object.fromEntries(network.inputs.map((each) => [each.name, arrayOf(each).fill(GIVEN)]));
+const near = await load(undefined, { threads: 1 }), right = String(Object.values(near.run(given(near))).map((each) => [...each]));
+for (const threads of [1, 2]) {
+  [wait, made] = [400, 0];
+  const network = await load(place, { threads });
+  console.log(network.threads, made, String(Object.values(network.run(given(network))).map((each) => [...each])) === right);
+  network.close();
+}
+server.close();
+"""
+
+
+@needs_web
+def test_code_runs_while_weights_come(folder: Path) -> None:
+    """By a network of zeros beside, which does not change the answers; a thread has an instance of its own, too."""
+    script = SLOW.replace("FOLDER", json.dumps(str(folder))).replace("GIVEN", "3")
+    assert in_node(folder, script).splitlines() == ["1 2 true", "2 2 true"]
 
 
 @needs_web

@@ -22,6 +22,8 @@ const has = (feature) => WebAssembly.validate(new Uint8Array(PROBES[feature]));
 
 /* Bytes of a thread's stack, and pages of 64 KB: those that a module begins with, and the most that one may say. */
 const STACK = 2097152, FIRST_PAGES = 256, MOST_PAGES = 65535;
+/* Milliseconds after which a tenth of the weights says that they will be there in a fifth of a second. */
+const WARM_AFTER = 20;
 const inNode = globalThis.process?.versions?.node !== undefined;
 
 /** Loads the network whose files are in a folder, by default that of this script, with as many threads as there are processors, or given
@@ -43,15 +45,35 @@ export async function load(url = new URL("./", import.meta.url), { threads = glo
   const [content] = WebAssembly.Module.customSections(module, DESCRIPTION);
   if (!content) throw new Error(`${taken.file} is no module of a network`);
   const description = JSON.parse(new TextDecoder().decode(content));
-  const memory = shares ? sharedMemory() : undefined;
-  const { exports } = await WebAssembly.instantiate(module, { env: { memory }, tvmconv: { now: () => performance.now() / 1e3 } });
-  exports._initialize();
-  const network = new Network(exports, memory ?? exports.memory, description);
-  const parts = await Promise.allSettled([weights.then((response) => network.read(response)), network.start(shares ? threads - 1 : 0, module)]);
+  const network = await make(module, description, shares);
+  const reading = weights.then((response) => network.read(response));
+  const parts = await Promise.allSettled([reading, network.start(shares ? threads - 1 : 0, module), warm(module, description, shares, network, reading)]);
   const failed = parts.find(({ status }) => status === "rejected");
   if (!failed) return network;
   network.close(); /* once all threads that it has are there */
   throw failed.reason;
+}
+
+/* Makes a network of a module, without weights and threads. */
+async function make(module, description, shares) {
+  const memory = shares ? sharedMemory() : undefined;
+  const { exports } = await WebAssembly.instantiate(module, { env: { memory }, tvmconv: { now: () => performance.now() / 1e3 } });
+  exports._initialize();
+  return new Network(exports, memory ?? exports.memory, description);
+}
+
+/* Computes once of zeros, by a network that is thrown away, for an engine optimizes code that has run: while the weights come, unless most of them
+ * will be there soon, or are. */
+async function warm(module, description, shares, network, reading) {
+  const waited = new Promise((resolve) => setTimeout(resolve, WARM_AFTER, true));
+  if (!(await Promise.race([waited, reading.catch(() => false)])) || network.arrived > description.weight_bytes / 10) return;
+  const other = await make(module, description, shares).catch(() => undefined); /* there may be no room for two */
+  try {
+    other?.open();
+    other?.run(Object.fromEntries(description.inputs.map((each) => [each.name, arrayOf(each)])));
+  } catch {
+    /* a trap of zeros, such as a whole number by 0 */
+  }
 }
 
 /* An engine may keep addresses for all that memory may grow to, and have fewer. */
@@ -101,6 +123,7 @@ export class Network {
   #arguments;
   #seconds;
   #steps;
+  arrived = 0; /* bytes of weights */
 
   constructor(exports, memory, description) {
     this.#exports = exports;
@@ -143,14 +166,19 @@ export class Network {
   /* Takes the weights as they come, and opens the network. */
   async read(response) {
     const place = this.#place(this.weightBytes, "the weights");
-    let at = 0;
     const reader = response.body?.getReader();
     for (let part = await reader?.read(); part && !part.done; part = await reader.read()) {
-      if (at + part.value.length <= this.weightBytes) this.#bytes().set(part.value, place + at);
-      at += part.value.length;
+      if (this.arrived + part.value.length <= this.weightBytes) this.#bytes().set(part.value, place + this.arrived);
+      this.arrived += part.value.length;
     }
-    if (at !== this.weightBytes) throw new Error(`model.weights has ${at} bytes, and the network ${this.weightBytes}: the file is cut off, or another model's`);
-    this.#exports.tvmconv_set_weights(place);
+    if (this.arrived !== this.weightBytes)
+      throw new Error(`model.weights has ${this.arrived} bytes, and the network ${this.weightBytes}: the file is cut off, or another model's`);
+    this.open(place);
+  }
+
+  /* Opens the network with its weights at a place, by default zeros. */
+  open(weights = this.#place(this.weightBytes, "the weights")) {
+    this.#exports.tvmconv_set_weights(weights);
     const ends = [...this.inputs, ...this.outputs];
     this.#places = ends.map((each) => this.#place(count(each) * ARRAYS[each.dtype].BYTES_PER_ELEMENT, each.name));
     this.#seconds = this.#place(8 * this.#steps.length, "times");

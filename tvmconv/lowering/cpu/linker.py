@@ -40,8 +40,8 @@ from ...targets.target import CpuTarget
 # four slots of every library it can find them in; hidden, they stay ours.
 _EXPORTS = ("__tvm_ffi_*",)
 NATIVE = Path(__file__).parents[1] / "native"
-# Flags of a family's driver: loops over a few bytes stay loops, and libraries for C have nothing of glibc's own.
-_DRIVER_FLAGS = ("-fno-tree-loop-distribute-patterns", "-U_FORTIFY_SOURCE", "-fno-stack-protector")
+# Flags of a family's driver: libraries for C have nothing of glibc's own.
+_DRIVER_FLAGS = ("-U_FORTIFY_SOURCE", "-fno-stack-protector")
 
 
 def link(

@@ -10,6 +10,10 @@
 
 #include <string.h>
 
+#if defined(__GNUC__) && !defined(__clang__) /* loops over a few bytes stay loops */
+#pragma GCC optimize("no-tree-loop-distribute-patterns")
+#endif
+
 #define EXPORT __attribute__((visibility("default")))
 #define LINE_BYTES 64
 /* A region is cut into one of whole blocks, and one for the rest of each axis. */

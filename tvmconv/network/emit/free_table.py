@@ -18,15 +18,15 @@ _OPERATORS |= {tirx.LT: "({} < {})", tirx.LE: "({} <= {})", tirx.GT: "({} > {})"
 _OPERATORS |= {tirx.EQ: "({} == {})", tirx.NE: "({} != {})", tirx.And: "({} && {})", tirx.Or: "({} || {})"}
 _OPERATORS |= {tirx.Min: "least({}, {})", tirx.Max: "most({}, {})"}
 _HEAD = """\
-static inline int64_t quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-static inline int64_t rest(int64_t a, int64_t b) { return a - quotient(a, b) * b; }
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t times(int64_t a, int64_t b) {
+#define FUNCTION __attribute__((unused)) static inline
+FUNCTION int64_t quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+FUNCTION int64_t rest(int64_t a, int64_t b) { return a - quotient(a, b) * b; }
+FUNCTION int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+FUNCTION int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+FUNCTION int64_t times(int64_t a, int64_t b) {
   int64_t product;
   return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
-}
-static const int64_t unused = sizeof(quotient) + sizeof(rest) + sizeof(least) + sizeof(most) + sizeof(times);"""
+}"""
 
 
 class FreeTable:
@@ -76,7 +76,7 @@ class FreeTable:
         return [
             _HEAD,
             "static void measure(const int64_t* given, int64_t* measures, int64_t* elements) {",
-            "  (void)given, (void)measures, (void)unused;",
+            "  (void)given, (void)measures;",
             *body,
             "}",
             f"static const uint8_t item_bytes[] = {{{', '.join(str(item_bytes(dtype)) for _, dtype in stored)}}};",

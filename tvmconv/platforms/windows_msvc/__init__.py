@@ -9,6 +9,7 @@ from ..windows import PLATFORM as WINDOWS
 
 # Functions of the C library are called as those of a static one, which programs may have, too.
 _C_FLAGS = ("-D_CRTIMP=",)
+_FORMATTED = ("-D__USE_MINGW_ANSI_STDIO=0", "-Dsnprintf=tvmconv_formatted")  # formatted.c
 # The function that a large frame calls does the same for both compilers; the mark of code with floats is for a linker alone.
 _PROBE, _GNU_PROBE = b"\0__chkstk\0", b"\0___chkstk_ms\0"
 _LINK_FLAGS = ("-Wl,-u,___chkstk_ms", "-Wl,--defsym,__chkstk=___chkstk_ms", "-Wl,--defsym,_fltused=0")
@@ -37,11 +38,11 @@ PLATFORM = replace(
     ),
     packaged=replace(
         _PACKAGED,
-        c_flags=(*_PACKAGED.c_flags, *_C_FLAGS),
+        c_flags=(*_PACKAGED.c_flags, *_C_FLAGS, *_FORMATTED),
         archive="{name}.lib",
         shared="",
         beside=(),
-        services=("emutls",),
+        services=("emutls", "formatted"),
         mathematics="",
     ),
     prefix="windows-msvc",

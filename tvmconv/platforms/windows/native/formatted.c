@@ -1,0 +1,15 @@
+/* Formatted text by the function of Microsoft's C library that its own headers call: snprintf is no name in it. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+int __stdio_common_vsprintf(uint64_t options, char* text, size_t bytes, const char* format, void* locale, va_list given);
+#define STANDARD_RESULT 2u /* the length of all, also of what is cut off */
+
+int tvmconv_formatted(char* text, size_t bytes, const char* format, ...) {
+  va_list given;
+  va_start(given, format);
+  const int length = __stdio_common_vsprintf(STANDARD_RESULT, text, bytes, format, NULL, given);
+  va_end(given);
+  return length;
+}
