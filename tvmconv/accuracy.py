@@ -27,6 +27,8 @@ _DEVIATIONS = 8.0
 # Error of a network's output in relative L2, or of its integers the share that differs. Rounding stays far below it; on random inputs
 # another operator is of the order of 1: Resize by a scale that gives no whole size 0.7 to 1.9, a LayerNorm of several axes 2.
 NETWORK_ERROR = 1e-2
+# Error of a network that computes in a type of 16 bits beside one in f32: each layer rounds.
+_NARROW_ERROR = {"f16": 1e-2, "bf16": 5e-2}
 # Outputs that are less than this in the mean are compared as if they were so large: of a text detector's probabilities on noise,
 # 4e-7, onnxruntime's own answers with and without its optimizations differ by 0.02.
 _SMALL = 1e-4
@@ -128,13 +130,20 @@ def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
     return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
 
 
-def differing(answers: Mapping[str, npt.NDArray[Any]], expected: Sequence[npt.NDArray[Any]]) -> list[str]:
-    """Return in words which outputs of a network differ from what another library computed of the same inputs, and by how much."""
+def network_tolerance(dtype: str | None = None) -> float:
+    """Return the error that outputs of a network may have that was told to compute in a type, beside those of the model's own."""
+    return _NARROW_ERROR.get(dtype or "", NETWORK_ERROR)
+
+
+def differing(
+    answers: Mapping[str, npt.NDArray[Any]], expected: Sequence[npt.NDArray[Any]], most: float = NETWORK_ERROR
+) -> list[str]:
+    """Return in words which outputs of a network differ by more than `most` from another library's, of the same inputs, and by how much."""
     found = []
     for (name, answer), right in zip(answers.items(), expected, strict=True):
         if answer.shape != right.shape:
             found.append(f"{name} has the shape {answer.shape} instead of {right.shape}")
-        elif (error := network_error(answer, right)) > NETWORK_ERROR:
+        elif (error := network_error(answer, right)) > most:
             found.append(f"{name} by {error:.2g}")
     return found
 

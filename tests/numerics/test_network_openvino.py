@@ -78,6 +78,7 @@ def test_shapes_and_outputs_that_are_not_there(tmp_path: Path, capsys: pytest.Ca
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_extents_that_calls_give(tmp_path: Path) -> None:
     network = compile_ir(small(tmp_path), tmp_path, "--shape", "?x4x?x?")
     for batch, height, width in ((1, 5, 7), (3, 8, 6)):
@@ -114,7 +115,7 @@ def fake(data: Any, low: Any, high: Any, levels: int = 256) -> Any:
     return opset13.fake_quantize(data, *bounds, *bounds, levels)
 
 
-@pytest.mark.parametrize("weights_by", ["convert", "fake quantize"])
+@pytest.mark.parametrize("weights_by", ["convert", pytest.param("fake quantize", marks=pytest.mark.slow)])
 def test_quantized_models_are_in_integers(weights_by: str, tmp_path: Path) -> None:
     """Compare quantizer by quantizer: convolutions, one of groups, and a product, as NNCF writes their weights."""
     x = opset13.parameter([1, 4, 8, 8], np.float32, name="x")

@@ -84,6 +84,12 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--batch", type=unsigned, metavar="N", help="the size of a free batch dimension")
     parser.add_argument(
+        "--dtype",
+        choices=("f32", "f16", "bf16"),
+        help="compute in this type, which the library's inputs and outputs then have, too; not for quantised models"
+        " (default: as the model)",
+    )
+    parser.add_argument(
         "--layout",
         choices=("NXC", "NCX"),
         help="of the data between operators: NXC (default), channels last, or NCX, as in the model",
@@ -169,6 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
             file=arguments.file,
             trials=arguments.trials,
             seconds=arguments.seconds,
+            dtype=arguments.dtype,
         )
     if arguments.format == "c":
         lacking = _export_c(arguments, source, export_part(module, arguments.target))
@@ -245,23 +252,29 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) -> str:
     """Write the folder; its test is on random inputs, with the answers of the model's library. Return why it has none."""
+    from ..accuracy import network_tolerance
     from ..exporting.network_exporter import export_network
     from ..network.lower import check_target
     from ..runtime.networks.extents import FreeExtents
     from ..runtime.networks.tensors import random_arrays, tensors_of
 
-    inputs = tensors_of(part.description, "inputs")
+    inputs, outputs = (tensors_of(part.description, each) for each in ("inputs", "outputs"))
     free = FreeExtents(part.description, inputs)
     examples, lacking = [], ""
     try:
         for size in _SIZES if free.extents else _SIZES[:1]:
             arrays = random_arrays([replace(each, shape=free.typical(each, size)) for each in inputs])
-            examples.append((list(arrays.values()), source.answers(arrays)))
+            answers = [
+                each.astype(made.dtype, copy=False)
+                for each, made in zip(_answer(arguments, source, arrays), outputs, strict=True)
+            ]
+            examples.append((list(arrays.values()), answers))
     except InputError as error:
         lacking = f"{arguments.output} was written without a test, so its answers are not compared with {source.by}'s: {error}"
         examples = []
     isa = check_target(arguments.target).isa
-    export_network(part, isa, Path(arguments.model).name, arguments.output, arguments.name, examples)
+    most = network_tolerance(arguments.dtype)
+    export_network(part, isa, Path(arguments.model).name, arguments.output, arguments.name, examples, most)
     return lacking
 
 
@@ -272,7 +285,7 @@ def _compare(arguments: argparse.Namespace, source: Source) -> str:
     def answers() -> tuple[dict[str, Array], list[Array]]:
         network = load_network(arguments.output)
         arrays = network.random_inputs()
-        return network(**arrays), source.answers(arrays)
+        return network(**arrays), _answer(arguments, source, arrays)
 
     return _differ(arguments, source, answers)
 
@@ -285,18 +298,26 @@ def _compare_web(arguments: argparse.Namespace, source: Source, part: NetworkPar
     def answers() -> tuple[dict[str, Array], list[Array]]:
         arrays = random_arrays(tensors_of(part.description, "inputs"))
         found = run_web(Path(arguments.output), arrays, part.description["features"], threads)
-        return found, source.answers(arrays)
+        return found, _answer(arguments, source, arrays)
 
     return _differ(arguments, source, answers)
+
+
+def _answer(arguments: argparse.Namespace, source: Source, arrays: dict[str, Array]) -> list[Array]:
+    """Return the answers of the model's library, which takes numbers of the model's types."""
+    if arguments.dtype is not None:
+        types = {str(each.name): str(each.ty.dtype) for each in source.module["main"].params}
+        arrays = {name: each.astype(types[name], copy=False) for name, each in arrays.items()}
+    return source.answers(arrays)
 
 
 def _differ(
     arguments: argparse.Namespace, source: Source, answers: Callable[[], tuple[dict[str, Array], list[Array]]]
 ) -> str:
-    from ..accuracy import differing
+    from ..accuracy import differing, network_tolerance
 
     try:
-        found = differing(*answers())
+        found = differing(*answers(), network_tolerance(arguments.dtype))
     except (UnsupportedMachineError, InputError) as error:
         return f"{arguments.output} was written, but its answers were not compared with {source.by}'s: {error}"
     if found:

@@ -44,6 +44,7 @@ def export_network(
     path: str | os.PathLike[str],
     name: str | None = None,
     examples: Examples = (),
+    error: float = NETWORK_ERROR,
 ) -> Path:
     """Write a network as a library for C into the folder `path`: header, archive, shared library, and a test of them.
 
@@ -64,6 +65,8 @@ def export_network(
     examples
         Arrays of the inputs, and another library's outputs for them, which the test compares: one of them, or one of each size where
         extents are free; none: there is no test.
+    error
+        Relative L2 error that the test allows.
 
     Returns
     -------
@@ -82,7 +85,7 @@ def export_network(
     path = as_path("path", path)
     name = check_export(path, name, isa)
     with replacing(path) as folder:
-        _write(part, isa, model, name, examples, folder)
+        _write(part, isa, model, name, examples, error, folder)
     return path
 
 
@@ -96,7 +99,7 @@ def check_export(path: Path, name: str | None, isa: Isa) -> str:
     return name
 
 
-def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Examples, folder: Path) -> None:
+def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Examples, error: float, folder: Path) -> None:
     text = network_header.header(part, name, model)
     if packaging_of(isa).imports_data:
         text = with_imports(text, name)
@@ -111,7 +114,7 @@ def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Example
         (folder / file).write_text(content)
     if examples:
         (folder / "smoke.c").write_text(
-            _fill_name((NATIVE / "smoke.c").read_text(), name).replace(f"{name}_SMOKE_ERROR", str(NETWORK_ERROR))
+            _fill_name((NATIVE / "smoke.c").read_text(), name).replace(f"{name}_SMOKE_ERROR", str(error))
         )
         (folder / "smoke.bin").write_bytes(b"".join(_numbers(part, *each) for each in examples))
     described = {"format": "tvmconv-network", "format_version": 1, "name": name, "model": model, **part.description}

@@ -12,6 +12,7 @@ from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 
 LAYOUTS = ("NXC", "NCX")
+DTYPES = ("f32", "f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,16 @@ class Options:
         so as the model has them, and they are packed when the network is loaded, by each process.
     trials, seconds
         As for :func:`tvmconv.building.builder.build`: kernels are tuned first.
+    dtype
+        ``"f32"``, ``"f16"`` or ``"bf16"``: the network computes in this type, and takes and gives tensors of it in the place of the
+        others of these. Absent: as the module does.
 
     Raises
     ------
     TargetError
         If `target` is unknown, or no CPU.
     TvmconvError
-        If `layout`, `math`, `memory` or `file` is none.
+        If `layout`, `math`, `memory`, `file` or `dtype` is none.
     """
 
     target: str = "host"
@@ -59,11 +63,14 @@ class Options:
     file: str = "default"
     trials: int = 0
     seconds: float | None = None
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
         """Check the options."""
         if self.layout not in (None, *LAYOUTS):
             raise TvmconvError(f"layout is {self.layout!r}; allowed: {', '.join(LAYOUTS)}")
+        if self.dtype not in (None, *DTYPES):
+            raise TvmconvError(f"dtype is {self.dtype!r}; allowed: {', '.join(DTYPES)}")
         check_math(self.math)
         check_memory(self.memory)
         check_file(self.file)

@@ -26,6 +26,7 @@ from .report import check_module, with_report
 from .rewrite.batch_norm_to_affine import replace_batch_norms
 from .rewrite.channel_shuffle import mark_shuffles, write_shuffles
 from .rewrite.channels_last import LayoutError, channels_last
+from .rewrite.compute_in import compute_in
 from .rewrite.fold_empty import fold_empty
 from .rewrite.fuse_patterns import fuse
 from .rewrite.hoist_affine import hoist
@@ -145,6 +146,13 @@ def _algebra(state: Rewritten) -> Rewritten:
     return replace(state, module=mod, rewrites=tuple(lines))
 
 
+def _compute_in(state: Rewritten) -> Rewritten:
+    if state.options.dtype is None:
+        return state
+    mod = compute_in(state.module, state.options.dtype)
+    return replace(state, module=mod, weights=constant_bytes(mod))
+
+
 def _channels_last(state: Rewritten) -> Rewritten:
     """Bring a module to channels last; if that cannot be, and nobody asked for it, leave it."""
     if state.options.layout == "NCX":
@@ -192,6 +200,12 @@ PASSES = (
         _algebra,
         "fixed filters joined, where that costs less",
         {"hoist-affine": "filters then have all scales"},
+    ),
+    NetworkPass(
+        "compute-in",
+        _compute_in,
+        "another type of numbers, if one is given",
+        {"hoist-affine": "weights with their scales are rounded once"},
     ),
     NetworkPass(
         "channels-last", _channels_last, "data channels last", {"algebra": "its rules read filters as models have them"}
