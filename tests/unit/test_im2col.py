@@ -9,7 +9,7 @@ import pytest
 
 from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.windows.im2col import Im2colWindow, im2col
-from tvmconv.algorithms.cpu.windows.window import windows_of
+from tvmconv.algorithms.cpu.windows.make import windows_of
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 

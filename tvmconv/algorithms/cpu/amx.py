@@ -37,7 +37,7 @@ from .amx_window import SIDE, AmxWindow, CopyAxis
 from .model.cost import Counts
 from .windows.data import data_element
 from .windows.filter import filter_element
-from .windows.window import windows_of
+from .windows.make import windows_of
 
 # Types by the order up to which products of terms are added.
 TYPES = (("bf16",), ("f32", "f16"), ("f32",))

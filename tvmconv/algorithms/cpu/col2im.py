@@ -38,9 +38,10 @@ from .windows.express import rounded_sums
 from .windows.filter import staged_filter
 from .windows.filter_parts import channels_of_part
 from .windows.im2col import unravel
+from .windows.make import windows_of
 from .windows.plan import Options
 from .windows.tile import best_tile, tile_cycles, widths
-from .windows.window import Window, windows_of
+from .windows.window import Window
 
 MOST_CHUNKS = 32  # of output channels
 

@@ -30,6 +30,7 @@ from .windows.express import express
 from .windows.filter_parts import has_parts, whole_rows
 from .windows.filter_pieces import is_large
 from .windows.im2col import im2col
+from .windows.make import windows_of
 from .windows.paired_taps import by_row_taps, pairs_taps
 from .windows.plan import DirectPlan, GroupedPlan
 from .windows.tile import (
@@ -43,7 +44,7 @@ from .windows.tile import (
     tiled_by_images,
     wider,
 )
-from .windows.window import FEW_PIXELS, TOGETHER, Window, windows_of
+from .windows.window import FEW_PIXELS, TOGETHER, Window
 
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster even where data is copied for each of them.

@@ -39,7 +39,8 @@ from .windows.data import staged_data
 from .windows.express import rounded_sums
 from .windows.filter import filter_element
 from .windows.im2col import Im2colWindow
-from .windows.window import Kind, Window, windows_of
+from .windows.make import windows_of
+from .windows.window import Kind, Window
 
 # Adding the lanes of a sum takes as long as so many of its products, or longer.
 LEAST_PRODUCTS = 128

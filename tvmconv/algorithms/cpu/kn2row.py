@@ -40,8 +40,9 @@ from .model.counts import copied_element, count_stores, filter_traffic, outputs,
 from .windows.express import finish
 from .windows.filter import staged_filter
 from .windows.filter_pieces import is_large
+from .windows.make import windows_of
 from .windows.tile import LEAST_GAIN, count_spills, pixel_stride, tile_cycles
-from .windows.window import Window, windows_of
+from .windows.window import Window
 
 CUT_ROWS = "rows"  # of outputs, along which tasks may be cut
 

@@ -22,8 +22,9 @@ from .direct import LEAST_PER_GROUP
 from .model.cost import Counts, multiply_add, tile_step, total
 from .model.counts import count_copies, count_stores, filter_traffic, outputs, stored_lines
 from .windows.express import express
+from .windows.make import windows_of
 from .windows.tile import LEAST_GAIN, longest_row
-from .windows.window import Window, windows_of
+from .windows.window import Window
 
 # Channels of a group: a quad is then half empty.
 LEAST_CHANNELS = 2

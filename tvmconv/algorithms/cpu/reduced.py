@@ -34,7 +34,8 @@ from .model.counts import stored_lines
 from .windows.data import staged_data
 from .windows.express import rounded_sums
 from .windows.filter import filter_element
-from .windows.window import Window, windows_of
+from .windows.make import windows_of
+from .windows.window import Window
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:

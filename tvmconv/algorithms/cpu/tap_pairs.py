@@ -35,8 +35,9 @@ from .model.cost import Counts, lines, multiply_add, total
 from .model.counts import copied_again, copy_extent, outputs, stored_lines
 from .model.tasks import rows_first, task_cycles
 from .windows.express import finish
+from .windows.make import windows_of
 from .windows.plan import GroupedPlan
-from .windows.window import Window, windows_of
+from .windows.window import Window
 
 COPY = "int16"
 # Lanes of 16 bits within which unpacking takes the first or the last half of each vector.

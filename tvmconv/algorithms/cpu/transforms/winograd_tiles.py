@@ -19,8 +19,9 @@ from ....targets.target import CpuTarget
 from ...flatten import flatten
 from ...shapes import row_extent
 from ...subconvolution import Axis, Expr
+from ..windows.make import windows_of
 from ..windows.plan import WinogradPlan
-from ..windows.window import Window, windows_of
+from ..windows.window import Window
 
 
 @dataclass(frozen=True)

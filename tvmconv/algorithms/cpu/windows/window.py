@@ -11,13 +11,10 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, TypeVar
 
-from ....problem import Problem
-from ....targets.target import CpuTarget
 from ...annotations import PART
-from ...axes import axes_of
 from ...pairs import element_type, lies_ready, reads_pairs
 from ...quads import QuadTypes
-from ...shapes import LEAST_SKIPPED, lane_count, rotate
+from ...shapes import LEAST_SKIPPED, rotate
 from ...subconvolution import Expr, SubConvolution, shift_last, store_index
 from .plan import DirectPlan, GroupedPlan, WholeRows, WinogradPlan
 
@@ -403,13 +400,3 @@ class Window(SubConvolution):
         phases, outputs = indices[2 : 2 + rank], [*indices[2 + rank : -2], self.column(indices[-2])]
         at = [*indices[:2], *self.in_order(phases), *self.in_order(outputs), self.output(indices[-1])]
         return store_index(self.problem, tuple(self.in_order(self.axes)), self.outputs, at)
-
-
-def windows_of(flat: Problem, target: CpuTarget, across: bool = False) -> list[Window]:
-    """Return the windows of a flattened problem, with lanes across groups or within one."""
-    lanes = lane_count(flat.out_channels if across else flat.out_channels // flat.groups, target)
-    rounds_groups = across and flat.dtype == "bf16" and target.has_dot
-    return [
-        Window(flat, number, axes, lanes, across, axes[-1].outputs, rounds_groups=rounds_groups)
-        for number, axes in enumerate(axes_of(flat))
-    ]
