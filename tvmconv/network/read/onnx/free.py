@@ -67,6 +67,21 @@ def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tu
     return found
 
 
+def check_named(shapes: Mapping[str, Sequence[int]], free: Free, source: str) -> None:
+    """Raise SourceError if inputs of one size are none that have these free extents."""
+    known: dict[str, int] = {}
+    for name, extents in free.items():
+        shape = shapes.get(name, shapes.get("", ()))
+        given = f"{source}: {name} is {'x'.join(map(str, shape)) or 'not given'} beside {'x'.join(map(str, extents))}"
+        if len(shape) != len(extents):
+            raise SourceError(f"{given}; give its shape, with as many extents")
+        for axis, (extent, size) in enumerate(zip(extents, shape, strict=True)):
+            if reason := extent.obstacle(size):
+                raise SourceError(f"{given}: extent {axis} {reason}")
+            if extent.name and known.setdefault(extent.name, size) != size:
+                raise SourceError(f"{given}: {extent.name} is {known[extent.name]} and {size}, and is one extent")
+
+
 def symbolic(free: Mapping[str, Sequence[Extent]]) -> tuple[dict[str, list[Any]], list[Extent]]:
     """Return the shapes of inputs with symbols, or multiples of symbols, in the place of free extents, and these."""
     symbols = {
