@@ -47,6 +47,7 @@ from ..operators.attention import FUNCTION as ATTENTION
 from ..operators.matmul import FUNCTION as PRODUCT
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
+from ..operators.recurrent import FUNCTION as RECURRENT
 from ..operators.resize import BEFORE, NEAREST, SHARE
 from ..operators.separable import FUNCTION as WINDOWS
 from .families import family_source, is_family
@@ -58,7 +59,13 @@ _NATIVE = Path(__file__).parent / "native"
 _INCLUDE = f"-I{_NATIVE}"
 _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
 # Each C file of operators, which is compiled for a second, and its functions.
-_OPERATORS = {"attention": (ATTENTION,), "pools": (MAX_POOL, MEAN_POOL), "product": (PRODUCT,), "windows": (WINDOWS,)}
+_OPERATORS = {
+    "attention": (ATTENTION,),
+    "pools": (MAX_POOL, MEAN_POOL),
+    "product": (PRODUCT,),
+    "recurrent": (RECURRENT,),
+    "windows": (WINDOWS,),
+}
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 
 

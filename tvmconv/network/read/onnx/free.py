@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Free = Mapping[str, Sequence[Extent]]
-_POOLS = ("AveragePool", "LpPool", "MaxPool")
 # Operators that are read by the shapes of their data.
-_FIXED = ("GRU", "LSTM", "RNN", "Upsample", "RoiAlign", "If", "Loop", "Scan")
+_FIXED = ("Upsample", "RoiAlign", "If", "Loop", "Scan")
 
 
 def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tuple[Extent, ...]]:
@@ -121,10 +120,8 @@ def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> s
     if node.op_type in _FIXED:
         return "is read by the shape of its data"
     same = str(given.get("auto_pad", "NOTSET"))
-    if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool"):
+    if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool", "AveragePool"):
         return f"pads by {same}"
-    if node.op_type in _POOLS and given.get("ceil_mode") and node.op_type != "MaxPool":
-        return "rounds its size up"
     if node.op_type == "ConvTranspose" and "output_shape" in given:
         return "is given the shape of its output"
     if node.op_type == "Pad" and given.get("mode", "constant") != "constant":
