@@ -35,6 +35,7 @@ from ...lowering.cpu.linker import (
 )
 from ...platforms.platform import Threaded
 from ...runtime.networks.file import append
+from ...runtime.networks.placing import whole_lines
 from ...runtime.networks.sizes import ENDINGS, OF_SIZES, SIZES, of_size
 from ...runtime.processors import usable_processors
 from ...support.cache import open_cache
@@ -42,6 +43,7 @@ from ...support.files import whole_file
 from ...support.timing import stage
 from ...support.toolchain import has_selection, select_symbols
 from ...targets.target import CpuTarget
+from ..ir.constants import content
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..operators.attention import FUNCTION as ATTENTION
 from ..operators.matmul import FUNCTION as PRODUCT
@@ -52,7 +54,7 @@ from ..operators.resize import BEFORE, NEAREST, SHARE
 from ..operators.separable import FUNCTION as WINDOWS
 from .families import family_source, is_family
 from .free_table import FreeTable
-from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, Storage, item_bytes, share_weights
+from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, Storage, item_bytes
 from .tir_pipeline import NETWORK_PIPELINE
 
 _NATIVE = Path(__file__).parent / "native"
@@ -111,7 +113,7 @@ def write(network: Planned, target: CpuTarget, path: Path, sizes: Sequence[Plann
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    weights = share_weights([network.plan, *(each.plan for each in sizes)])
+    weights = _share_weights([network.plan, *(each.plan for each in sizes)])
     described = network.described()
     if sizes:
         described[SIZES] = [{key: each.described()[key] for key in OF_SIZES} for each in sizes]
@@ -123,6 +125,18 @@ def write(network: Planned, target: CpuTarget, path: Path, sizes: Sequence[Plann
         link_objects(work, (*objects, *runtime_objects(work, target.isa), "-lm"), library, _EXPORTS, target.isa)
         with stage("write"):
             append(library, _offsets(weights), described, identity)
+
+
+def _share_weights(plans: Iterable[NetworkPlan]) -> list[Storage]:
+    """Give weights of plans their places in one file, equal ones one place; return those that the file has."""
+    found: dict[bytes, Storage] = {}
+    offset = 0
+    for storage in (each for plan in plans for each in plan.weights):
+        first = found.setdefault(content(storage.array), storage)
+        if first is storage:
+            storage.offset, offset = offset, whole_lines(offset + storage.size)
+        storage.offset = first.offset
+    return list(found.values())
 
 
 def _size_object(network: Planned, number: int, target: CpuTarget, identity: str, work: Path) -> str:

@@ -6,7 +6,7 @@ written where its caller wants it; all else lies in an arena, whose bytes are us
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -184,18 +184,6 @@ def plan(functions: Mapping[str, relax.Function], name: str, workspaces: Mapping
     planner.place_prepared()
     planner.place_arena(workspaces)
     return planner.plan
-
-
-def share_weights(plans: Iterable[NetworkPlan]) -> list[Storage]:
-    """Give weights of plans their places in one file, equal ones one place; return those that the file has."""
-    found: dict[bytes, Storage] = {}
-    offset = 0
-    for storage in (each for plan in plans for each in plan.weights):
-        first = found.setdefault(content(storage.array), storage)
-        if first is storage:
-            storage.offset, offset = offset, whole_lines(offset + storage.size)
-        storage.offset = first.offset
-    return list(found.values())
 
 
 class _Planner:
