@@ -60,7 +60,10 @@ class Pools(nn.Module):
 
     def __init__(self, rank: int) -> None:
         super().__init__()
-        average, greatest = ((nn.AvgPool2d, nn.MaxPool2d), (nn.AvgPool3d, nn.MaxPool3d))[rank - 2]
+        average, greatest, parts = (
+            (nn.AvgPool2d, nn.MaxPool2d, nn.AdaptiveAvgPool2d),
+            (nn.AvgPool3d, nn.MaxPool3d, nn.AdaptiveAvgPool3d),
+        )[rank - 2]
         self.pools = nn.ModuleList(
             [
                 average(2, 2, ceil_mode=True, count_include_pad=False),
@@ -70,6 +73,7 @@ class Pools(nn.Module):
                 greatest(3, 2, ceil_mode=True),
                 greatest(3, 2, 1, ceil_mode=True),
                 greatest(2, 1, dilation=2),
+                parts(4),
             ]
         )
 
@@ -90,4 +94,4 @@ def test_pools_of_pytorch(rank: int, dtype: Any) -> None:
         assert [each.dtype for each in found] == [dtype] * len(found)
         assert [each.shape for each in found] == [each.shape for each in expected]
         for one, other in zip(found, expected, strict=True):
-            assert_near(one, other, summed=27)
+            assert_near(one, other, summed=400)
