@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ _STATIC = (
 )
 # Extents of the problem that stands for a family, if they may be; and of those that check its kernels, of so many operations at most.
 _TYPICAL, _EXAMPLES, _EXAMPLE_FLOPS = 64, (1, 5, 13, 29, 53), 1_000_000_000
+# Extents by which its algorithm is chosen, of images; of other ranks those of as many pixels.
+_SIZES = (7, 14, 28, 56, 112, 224)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +188,20 @@ class ProblemFamily:
         return self.problem(*self._typical_extents())
 
     def _typical_extents(self) -> tuple[int, list[int]]:
+        return self._extents_near(_TYPICAL)
+
+    def _extents_near(self, size: int) -> tuple[int, list[int]]:
         spans = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
-        spatial = [each.near(max(_TYPICAL, span)) for each, span in zip(self.in_spatial, spans, strict=True)]
+        spatial = [each.near(max(size, span)) for each, span in zip(self.in_spatial, spans, strict=True)]
         return self.batch.near(1), spatial
+
+    def sizes(self) -> tuple[Problem, ...]:
+        """Return problems of it, small and large, by which its algorithm is chosen."""
+        found: dict[Problem, None] = {}
+        for size in _SIZES:
+            with suppress(InvalidProblemError):  # it is too large
+                found[self.problem(*self._extents_near(round(size ** (2 / self.rank))))] = None
+        return tuple(found) or (self.typical,)
 
     def problem(self, batch: int, in_spatial: Sequence[int], like: Problem | None = None) -> Problem:
         """Return its problem of these extents, whatever their ranges; where pads are as they come, with those of `like`, or zeros.

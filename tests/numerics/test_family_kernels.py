@@ -16,10 +16,10 @@ from toys import compile_bundle, compile_families
 import tvmconv
 from tvmconv import cli, fills, format_family, parse_family
 from tvmconv.accuracy import difference
+from tvmconv.building.decision.rank_families import rank_family
 from tvmconv.errors import InvalidProblemError, KernelNotFoundError, VerificationError
 from tvmconv.family import Extent, ProblemFamily
 from tvmconv.lowering.compiler import Choice
-from tvmconv.lowering.cpu.family import algorithms_of_blocks
 from tvmconv.problem import DATA_FORMATS, FILTER_FORMATS, OPS, Problem
 from tvmconv.runtime.bundle import read_bundle, write_manifest
 from tvmconv.runtime.family_kernel import FamilyKernel
@@ -96,7 +96,7 @@ def test_drawn_families_are_exact(tmp_path: Path, seed: int) -> None:
     rng, target = random.Random(seed), Target.parse("host")
     assert isinstance(target, CpuTarget)
     family = draw(rng)
-    algorithm = rng.choice(algorithms_of_blocks(family, target, "strict"))
+    algorithm = rng.choice(rank_family(family, target, "strict"))
     print(seed, format_family(family), algorithm)
     registry = tvmconv.load(
         compile_families(tmp_path / "b", {format_family(family): algorithm}), threads=rng.choice((1, 2, 7))

@@ -185,6 +185,25 @@ def test_a_saved_program(detector: Any, tmp_path: Path, capsys: pytest.CaptureFi
             assert_near(torch.from_numpy(found), right.detach(), summed=27 + 8, layers=3)
 
 
+def test_a_named_size_has_its_own_kernels() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    shapes = {"input": {2: H, 3: W}}
+    named = image(1, 3, 20, 24)
+    compiled = tvmconv.torch.compile(
+        model, image(1, 3, 16, 16), dynamic_shapes=shapes, named_sizes=[named], progress=None
+    )
+    assert [each["inputs"][0]["shape"] for each in compiled.network.description["sizes"]] == [[1, 3, 20, 24]]
+    with torch.no_grad():
+        for each in (named, image(1, 3, 24, 20)):
+            assert_near(compiled(each), model(each), summed=27, layers=2)
+    with pytest.raises(InputError, match="named_sizes are beside dynamic_shapes"):
+        tvmconv.torch.compile(model, named, named_sizes=[named])
+    with pytest.raises(InputError, match="another structure, or order in memory"):
+        last = image(1, 3, 8, 9).to(memory_format=torch.channels_last)
+        tvmconv.torch.compile(model, named, dynamic_shapes=shapes, named_sizes=[last])
+
+
 def test_what_does_not_fit(detector: Any) -> None:
     class Halves(nn.Module):
         def forward(self, x: Any) -> Any:

@@ -46,7 +46,7 @@ def test_build_has_the_options_of_each_purpose_and_no_others(tmp_path: Path) -> 
     groups = (options.AlgorithmOptions, options.ScheduleOptions, options.CheckOptions, options.WorkOptions)
     names = [name for group in groups for name in group.__annotations__]
     assert sorted(names) == sorted(options.complete({})) and len(set(names)) == len(names)
-    with pytest.raises(InputError, match="build has no option strict_build; it has math, network, room, trials"):
+    with pytest.raises(InputError, match="build has no option strict_build; it has math, network, room, sizes, trials"):
         tvmconv.build([tvmconv.parse_signature(SIGNATURE)], tmp_path / "b", strict_build=True)  # type: ignore[call-arg]
 
 

@@ -175,7 +175,7 @@ def build_kernels(
     for target in targets:
         with stage("choose"):
             decisions = decide(problems, target, math, records, network, options["room"], options["transfer"])
-            decisions += decide_families(families, target, math)
+            decisions += decide_families(families, target, math, options["sizes"], network)
         described = bundle_target(target)
         check = options["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
         is_foreign = find_emulator(described) is not None

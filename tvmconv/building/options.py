@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from ..errors import InputError
+from ..family import ProblemFamily
 from ..problem import Problem
 from ..support.progress import Progress
 from ..tuning.records import Records
@@ -30,11 +31,15 @@ class AlgorithmOptions(TypedDict, total=False):
     room
         What all filters of `network` may take. Where transforms enlarge them beyond that, those are left that save the most time for
         each byte.
+    sizes
+        For families: problems that they are for, by which algorithms are chosen; absent: some of their ranges, small and large
+        (`tvmconv.building.decision.rank_families`).
     """
 
     math: str
     network: Sequence[Problem]
     room: Room | None
+    sizes: Mapping[ProblemFamily, Sequence[Problem]]
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -100,6 +105,7 @@ _DEFAULTS = BuildOptions(
     math="default",
     network=(),
     room=None,
+    sizes={},
     trials=0,
     seconds=None,
     records=None,

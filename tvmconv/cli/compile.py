@@ -16,13 +16,16 @@ from ..support.timing import stage
 from .networks.sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
 from .parsing import add_budget, add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
-from .sources import parse_dim, parse_free_shape
+from .sources import parse_dim, parse_free_shape, split_shapes
 
 if TYPE_CHECKING:
     from ..exporting.network_part import NetworkPart
     from ..runtime.networks.tensors import Array
     from .networks.sources import Source
     from .parsing import Subparsers
+
+    # Outputs of a network by name, and those of the model's library.
+    Answers = list[tuple[dict[str, Array], list[Array]]]
 
 FORMATS = ("plan", "c", "web")
 # Target of a format that has one, if none is named.
@@ -33,6 +36,7 @@ EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
   tvmconv compile detector.onnx --shape x=1x3x?x? --output detector.so
+  tvmconv compile detector.onnx --shape x=1x3x?x? --shape x=1x3x640x640 --output detector.so
   tvmconv compile resnet50.pt2 --output resnet50.so
   tvmconv compile resnet50.xml --output resnet50.so
   tvmconv compile detector.onnx --cut boxes --cut scores --output detector.so
@@ -77,7 +81,8 @@ def add_parser(subparsers: Subparsers) -> None:
         default=[],
         metavar="NAME=1x3x640x640",
         help="the shape of an input; NAME= may be left out where there is one. 1x3x?x?: of any height and width, which each call"
-        " gives; ?%%32 is a multiple of 32, ?[32:4096] a range, h an extent that is the same wherever it stands",
+        " gives; ?%%32 is a multiple of 32, ?[32:4096] a range, h an extent that is the same wherever it stands. Sizes that are given"
+        " beside such a shape have kernels of their own, which are called where they come",
     )
     parser.add_argument(
         "--dim", action="append", type=parse_dim, default=[], metavar="NAME=N", help="the size of a named dimension"
@@ -156,26 +161,28 @@ def run(arguments: argparse.Namespace) -> int:
 
     with stage("read"):
         source = read_source(arguments)
-    module = source.module
-    if arguments.format == "web" and has_extents(module):
+    if arguments.format == "web" and has_extents(source.module):
         raise InputError(
             "--format web is for fixed extents: give --shape numbers, or export the program without dynamic dimensions, or leave"
             " --format web out"
         )
     lacking = ""
     with progress_bar("compiling") as progress:
-        module = use_kernels(
-            module,
-            arguments.target,
-            records=records_of(arguments.records, written=bool(arguments.trials or arguments.seconds)),
-            layout=arguments.layout,
-            math=arguments.math,
-            progress=progress,
-            memory=arguments.memory,
-            file=arguments.file,
-            trials=arguments.trials,
-            seconds=arguments.seconds,
-            dtype=arguments.dtype,
+        module, *sizes = (
+            use_kernels(
+                each,
+                arguments.target,
+                records=records_of(arguments.records, written=bool(arguments.trials or arguments.seconds)),
+                layout=arguments.layout,
+                math=arguments.math,
+                progress=progress,
+                memory=arguments.memory,
+                file=arguments.file,
+                trials=arguments.trials,
+                seconds=arguments.seconds,
+                dtype=arguments.dtype,
+            )
+            for each in (source.module, *source.sizes)
         )
     if arguments.format == "c":
         lacking = _export_c(arguments, source, export_part(module, arguments.target))
@@ -183,8 +190,8 @@ def run(arguments: argparse.Namespace) -> int:
         parts = export_parts(module, arguments.target)
         export_web(parts, Path(arguments.model).name, arguments.output)
     else:
-        export(module, arguments.output, arguments.target)
-    rows = report(module)
+        export(module, arguments.output, arguments.target, sizes=sizes)
+    rows = [row for each in (module, *sizes) for row in report(each)]
     ours = sum(not row.why for row in rows)
     print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products by our kernels", file=sys.stderr)
     for row in rows:
@@ -230,6 +237,10 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
     check_extra("compile", "tvm")
+    if arguments.format != "plan" and len(arguments.shape) > 1 and all(split_shapes(arguments.shape)):
+        raise InputError(
+            f"--format {arguments.format} has no sizes beside free extents: give --shape once for each input, or leave --format out"
+        )
     from ..network.lower import check_target
 
     platform = check_target(arguments.target).isa.platform
@@ -282,10 +293,9 @@ def _compare(arguments: argparse.Namespace, source: Source) -> str:
     """Compare the library's answers with those of the model's library; return why that cannot be."""
     from ..runtime.networks.network import load_network
 
-    def answers() -> tuple[dict[str, Array], list[Array]]:
+    def answers() -> Answers:
         network = load_network(arguments.output)
-        arrays = network.random_inputs()
-        return network(**arrays), _answer(arguments, source, arrays)
+        return [(network(**arrays), _answer(arguments, source, arrays)) for arrays in network.examples()]
 
     return _differ(arguments, source, answers)
 
@@ -295,10 +305,10 @@ def _compare_web(arguments: argparse.Namespace, source: Source, part: NetworkPar
     from ..runtime.networks.tensors import random_arrays, tensors_of
     from ..runtime.networks.web import run_web
 
-    def answers() -> tuple[dict[str, Array], list[Array]]:
+    def answers() -> Answers:
         arrays = random_arrays(tensors_of(part.description, "inputs"))
         found = run_web(Path(arguments.output), arrays, part.description["features"], threads)
-        return found, _answer(arguments, source, arrays)
+        return [(found, _answer(arguments, source, arrays))]
 
     return _differ(arguments, source, answers)
 
@@ -311,13 +321,12 @@ def _answer(arguments: argparse.Namespace, source: Source, arrays: dict[str, Arr
     return source.answers(arrays)
 
 
-def _differ(
-    arguments: argparse.Namespace, source: Source, answers: Callable[[], tuple[dict[str, Array], list[Array]]]
-) -> str:
+def _differ(arguments: argparse.Namespace, source: Source, answers: Callable[[], Answers]) -> str:
     from ..accuracy import differing, network_tolerance
 
     try:
-        found = differing(*answers(), network_tolerance(arguments.dtype))
+        tolerance = network_tolerance(arguments.dtype)
+        found = [line for each in answers() for line in differing(*each, tolerance)]
     except (UnsupportedMachineError, InputError) as error:
         return f"{arguments.output} was written, but its answers were not compared with {source.by}'s: {error}"
     if found:

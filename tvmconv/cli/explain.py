@@ -85,12 +85,13 @@ def _family(arguments: argparse.Namespace) -> int:
         rows = [(path, e.signature, e.target, e.algorithm, VERIFIED[e.verified]) for path, e in found]
         print_table(("bundle", "family", "target", "algorithm", "verified"), rows)
         return 0 if any(parse_family(each.signature) == family for _, each in found) else 1
-    from ..lowering.cpu.family import algorithms_of_blocks, blocks_of
+    from ..building.decision.rank_families import rank_family
+    from ..lowering.cpu.family import blocks_of
 
     (target,) = parse_targets([arguments.target or "host"])
     if not isinstance(target, CpuTarget):
         raise TvmconvError(f"families are for CPUs, not for {target.name}")
-    algorithm = algorithms_of_blocks(family, target, arguments.math)[0]
+    algorithm = rank_family(family, target, arguments.math)[0]
     blocks = blocks_of(family, target, algorithm)
     if arguments.json:
         print_json({"algorithm": algorithm, "blocks": [[each.problem.out_spatial, each.cycles] for each in blocks]})

@@ -7,6 +7,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import InvalidProblemError, SourceError
@@ -44,7 +45,7 @@ def add_source_options(parser: argparse.ArgumentParser, free: bool = False) -> N
         default=[],
         metavar="NAME=1x3x640x640",
         help="the shape of a model's input; NAME= may be left out where there is one. Given several times for an input,"
-        " kernels are built for each shape"
+        " kernels are built for each shape, of which the first of all inputs belong together, then the second"
         + (
             ". 1x3x?x?: for every height and width, by one kernel; ?%%32 is a multiple of 32, ?[32:4096] a range, h an"
             " extent that is the same wherever it stands"
@@ -173,17 +174,12 @@ def split_families(arguments: argparse.Namespace) -> tuple[list[ProblemFamily], 
     texts = [source for source in arguments.sources if source.startswith(tuple(OPS_BY_PREFIX)) and is_family(source)]
     others = [source for source in arguments.sources if source not in texts]
     families = [parse_family(text) for text in texts]
-    free = {name: shape for name, shape in arguments.shape if any(isinstance(each, Extent) for each in shape)}
+    free, named = split_shapes(arguments.shape)
     if not free:
         return families, [], others
-    given = by_name(arguments.shape)
-    if several := [name for name, shapes in given.items() if len(shapes) > 1]:
-        raise SourceError(
-            f"--shape of {several[0] or 'the input'} is given several times, once with free extents; build twice"
-        )
-    shapes = {name: tuple(map(Extent.of, shape)) for name, (shape,) in given.items()}
+    arguments.shape = [pair for shapes in named for pair in shapes.items()]
     problems: list[Problem] = []
-    for source in others:
+    for source, shapes in product(others, free):
         found, fixed = read_families(
             source,
             shapes,
@@ -198,7 +194,36 @@ def split_families(arguments: argparse.Namespace) -> tuple[list[ProblemFamily], 
         )
         print(f"{source}: {len(found)} families of convolutions, and {len(fixed)} of one size", file=sys.stderr)
         families, problems = families + found, problems + fixed
-    return families, problems, []
+    return families, problems, others if named else []
+
+
+def split_shapes(
+    pairs: Sequence[tuple[str, tuple[int, ...] | tuple[Extent, ...]]],
+) -> tuple[list[dict[str, tuple[Extent, ...]]], list[dict[str, tuple[int, ...]]]]:
+    """Return the shapes of ``--shape`` by inputs: those with free extents, and those of one size.
+
+    The first of each input belong together, then the second; one that is given once holds for all.
+
+    Raises
+    ------
+    SourceError
+        If inputs have several, but not as many.
+    """
+    given = by_name(pairs)
+    counts = {len(shapes) for shapes in given.values()} - {1}
+    if len(counts) > 1:
+        told = ", ".join(f"--shape {name or 'of the input'} {len(shapes)} times" for name, shapes in given.items())
+        raise SourceError(f"given are {told}; the first belong together, then the second: give equally many")
+    free: list[dict[str, tuple[Extent, ...]]] = []
+    named: list[dict[str, tuple[int, ...]]] = []
+    for number in range(max(counts, default=1)):
+        row = {name: shapes[min(number, len(shapes) - 1)] for name, shapes in given.items()}
+        extents = {name: tuple(map(Extent.of, shape)) for name, shape in row.items()}
+        if any(isinstance(each, Extent) for shape in row.values() for each in shape):
+            free.append(extents)
+        elif row:
+            named.append({name: tuple(each.low for each in shape) for name, shape in extents.items()})
+    return free, named
 
 
 def problems_of(models: Sequence[Model]) -> list[Problem]:

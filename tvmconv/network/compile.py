@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -16,8 +17,8 @@ from ..lowering.common.rewrites import find_all
 from ..support.timing import stage
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget
-from .emit.library import part, write
-from .emit.memory_plan import OWN, NetworkPlan, needs_runtime, plan
+from .emit.library import Planned, part, write
+from .emit.memory_plan import OWN, needs_runtime, plan
 from .emit.prefetch_filters import prefetch_next
 from .free_operators import check_operators
 from .ir.extents import has_extents
@@ -36,10 +37,12 @@ def export(
     path: str | os.PathLike[str],
     target: str = "host",
     facts: Mapping[str, Any] | None = None,
+    sizes: Sequence[tvm.IRModule] = (),
 ) -> None:
     """Write what :func:`tvmconv.relax.use_kernels` returned for the same target as one library, which is replaced whole.
 
-    It needs tvm-ffi alone: :func:`tvmconv.load_network` calls it, whose description has `facts` as ``"caller"``.
+    It needs tvm-ffi alone: :func:`tvmconv.load_network` calls it, whose description has `facts` as ``"caller"``. `sizes` are modules of
+    the same network at some of its sizes, where its inputs have free extents.
 
     Raises
     ------
@@ -53,33 +56,35 @@ def export(
         If there is no C compiler, or it fails.
     """
     path = as_path("path", path)
-    planned, functions, description, known = _plan(module, target)
+    known = check_target(target)
+    planned, *named = (_plan(each, known) for each in (module, *sizes))
     with tvm_errors():
-        write(planned, functions, description | {"caller": dict(facts or {})}, known, path)
+        write(replace(planned, description={**planned.description, "caller": dict(facts or {})}), known, path, named)
 
 
 def export_part(module: tvm.IRModule, target: str = "host") -> NetworkPart:
     """Return the same for another library to take in, such as a provider for onnxruntime. The errors are the same, too."""
-    planned, functions, description, known = _plan(module, target)
+    known = check_target(target)
+    planned = _plan(module, known)
     with tvm_errors():
-        return part(planned, functions, description, known)
+        return part(planned, known)
 
 
 def export_parts(module: tvm.IRModule, target: str) -> dict[str, NetworkPart]:
     """Return the same for a target and its instruction set's CPUs with more features, the best first: their plan and weights are one."""
-    planned, functions, description, known = _plan(module, target)
+    known = check_target(target)
+    planned = _plan(module, known)
     names = [name for name, has in known.isa.models.items() if set(known.features) <= set(has)]
     with tvm_errors():
         parts = {}
         for each in map(check_target, reversed(names)):
-            described = description | {"target": each.name, "features": list(each.features)}
-            parts[each.name] = part(planned, functions, described, each)
+            described = {**planned.description, "target": each.name, "features": list(each.features)}
+            parts[each.name] = part(replace(planned, description=described), each)
         return parts
 
 
-def _plan(module: tvm.IRModule, target: str) -> tuple[NetworkPlan, dict[str, tirx.PrimFunc], dict[str, Any], CpuTarget]:
+def _plan(module: tvm.IRModule, known: CpuTarget) -> Planned:
     """Return the plan, the functions that it calls, and what a network's library says of itself."""
-    known = check_target(target)
     find_compiler(known.isa)
     rows = report(module)  # or say that there is none
     if has_extents(module):
@@ -97,7 +102,7 @@ def _plan(module: tvm.IRModule, target: str) -> tuple[NetworkPlan, dict[str, tir
         functions = {name: lowered[name] for name in called if name not in OWN}
         _check(functions)
         planned.steps, functions = prefetch_next(planned, functions, known)
-        return planned, functions, description, known
+        return Planned(planned, functions, description)
 
 
 def _check(functions: dict[str, tirx.PrimFunc]) -> None:
@@ -112,6 +117,7 @@ def build(
     path: str | os.PathLike[str],
     target: str = "host",
     facts: Mapping[str, Any] | None = None,
+    sizes: Sequence[tvm.IRModule] = (),
     **options: Any,
 ) -> list[ConvolutionRow]:
     """Compile a Relax module, its convolutions by our kernels, to one library; return what became of each convolution.
@@ -119,6 +125,6 @@ def build(
     Parameters and errors are those of :class:`tvmconv.network.options.Options` and :func:`export`.
     """
     with tvm_errors():
-        module = use_kernels(module, target, **options)
-    export(module, path, target, facts)
+        module, *named = (use_kernels(each, target, **options) for each in (module, *sizes))
+    export(module, path, target, facts, named)
     return report(module)

@@ -7,6 +7,7 @@ the compiler nor the model.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ def compile(
     math: str = "default",
     memory: str = "default",
     dynamic_shapes: Any = None,
+    named_sizes: Sequence[Any] = (),
     progress: Progress | None = print_progress,
 ) -> CompiledModel:
     """Compile a whole model to one library, for inputs as the examples are; return what calls it.
@@ -64,13 +66,15 @@ def compile(
     dynamic_shapes
         As ``torch.export.export`` takes it, for axes whose extents calls give: ``{"x": {2: Dim("h", min=32, max=4096)}}``. None: all
         are fixed.
+    named_sizes
+        More examples, at whose sizes calls have kernels of their own, in the same library, beside those of `dynamic_shapes`.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 
     Raises
     ------
     InputError
-        If the model is none, or in training mode, or cannot compute in `dtype`, or `dynamic_shapes` does not fit the arguments.
+        If the model is none, or in training mode, or cannot compute in `dtype`, or `dynamic_shapes` or `named_sizes` do not fit the arguments.
     SourceError
         If torch.export cannot read it, or it changes its own buffers, or an operator is missing; it says which.
     MissingExtraError
@@ -87,16 +91,25 @@ def compile(
         raise InputError("the model is in training mode, and what is compiled is inference; call model.eval() first")
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
-    args, kwargs = _arguments(example_inputs)
+    if named_sizes and dynamic_shapes is None:
+        raise InputError("named_sizes are beside dynamic_shapes, which are not given; give them, or compile each size")
+    (args, kwargs), *named = map(_arguments, (example_inputs, *named_sizes))
     if dtype is not None:
         model = copied_model(model).to(dtype)
-        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: cast(each, dtype), (args, kwargs))
+        (args, kwargs), *named = pytree.tree_map_only(
+            torch.Tensor, lambda each: cast(each, dtype), [(args, kwargs), *named]
+        )
     free, flat = free_axes(model, args, kwargs, dynamic_shapes), Flat(model, args, kwargs)
     program = export(flat, free)
     names = None if free is None else free.names(program)
     path = temporary() / "model.so" if path is None else as_path("path", path)
     facts = flat.structure().facts()
-    build(read_torch(program, names), path, target, math=math, progress=progress, memory=memory, facts=facts)
+    flats = [Flat(model, *each) for each in named]
+    sizes = [read_torch(export(each)) for each in flats]
+    if any(each.structure().facts() != facts for each in flats):
+        raise InputError("an example of named_sizes has another structure, or order in memory, than example_inputs")
+    options: dict[str, Any] = {"math": math, "progress": progress, "memory": memory}
+    build(read_torch(program, names), path, target, facts, sizes, **options)
     return CompiledModel(path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import TargetError
@@ -13,7 +13,7 @@ from ...signature import format_signature
 from ...targets.target import CpuTarget, Target
 from ...tuning.records import Record, Records
 from ...tuning.transfer import donor
-from .rank import Room, algorithms_of
+from .rank import Room, algorithms_of, is_cold
 
 
 @dataclass(frozen=True)
@@ -79,23 +79,42 @@ class Decision:
         return f"{self.signature} for {self.target.name}"
 
 
-def decide_families(families: Iterable[ProblemFamily], target: Target, math: str) -> list[Decision]:
+def decide_families(
+    families: Iterable[ProblemFamily],
+    target: Target,
+    math: str,
+    sizes: Mapping[ProblemFamily, Sequence[Problem]],
+    network: Sequence[Problem] = (),
+) -> list[Decision]:
     """Return a decision for each distinct family: the default schedules of the algorithms that compute its blocks.
+
+    Parameters
+    ----------
+    sizes
+        Problems that some are for, as in `tvmconv.building.decision.rank_families`.
+    network
+        As of :func:`decide`.
 
     Raises
     ------
     TargetError
         If the target is no CPU, or one that programs are not linked for.
     """
-    from ...lowering.cpu.family import algorithms_of_blocks
+    from .rank_families import rank_family
 
     given = list(dict.fromkeys(families))
     if given and not (isinstance(target, CpuTarget) and target.isa.platform.has_parts):
         raise TargetError(
             f"{format_family(given[0])} is a family, and families are for CPUs, not for {target.name}; give its problems one by one"
         )
+    cold = is_cold(network, target, math)
     return [
-        Decision(each, target, math, tuple(Way("default", name) for name in algorithms_of_blocks(each, target, math)))
+        Decision(
+            each,
+            target,
+            math,
+            tuple(Way("default", name) for name in rank_family(each, target, math, sizes.get(each, ()), cold)),
+        )
         for each in given
         if isinstance(target, CpuTarget)
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...errors import InputError, SourceError, TvmconvError, VerificationError, check_extra, last_line
 from ...family import Extent
 from ...frontends.shapes import Bucket
+from ..sources import split_shapes
 
 if TYPE_CHECKING:
     import tvm
@@ -29,11 +30,14 @@ class Source(Protocol):
     ----------
     module
         The model as a Relax module.
+    sizes
+        The same at sizes that are named beside free extents.
     by
         The library whose answers those of the network are compared with.
     """
 
     module: tvm.IRModule
+    sizes: list[tvm.IRModule]
     by: str
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
@@ -79,10 +83,14 @@ class _OnnxModel:
         from ...network.read.onnx.compare import as_it_came
         from ...network.read.onnx.reader import as_relax, fix_shapes
 
-        free, bucket = free_shapes(arguments, arguments.model), _bucket_of(arguments)
-        self._model = fix_shapes(arguments.model, bucket, arguments.cut, free=free)
-        self._came = as_it_came(arguments.model, self._model, bucket, arguments.cut) if not free else self._model
+        free, buckets = _shapes(arguments)
+        self._model, *others = (
+            fix_shapes(arguments.model, bucket, arguments.cut, free=None if number else free)
+            for number, bucket in enumerate(buckets)
+        )
+        self._came = as_it_came(arguments.model, self._model, buckets[0], arguments.cut) if not free else self._model
         self.module = as_relax(self._model, arguments.model, free)
+        self.sizes = [as_relax(each, arguments.model) for each in others]
         self._source, self._layout = arguments.model, arguments.layout
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
@@ -134,6 +142,33 @@ def given_free(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]:
     }
 
 
+def _shapes(arguments: argparse.Namespace) -> tuple[dict[str, tuple[Extent, ...]], list[Bucket]]:
+    """Return the shapes of inputs that have free extents, by their names; the numbers of the others, and those of all at named sizes.
+
+    Raises
+    ------
+    InputError
+        If several are given with free extents; or without, several.
+    SourceError
+        If a named size is none that the free extents are.
+    """
+    given, named = split_shapes(arguments.shape)
+    if len(given) > 1 or (not given and len(named) > 1):
+        raise InputError(
+            "--shape is given several times for an input: a network is of one shape, or of one with free extents (1x3x?x?) and others"
+            " beside, which are called where they come"
+        )
+    free, some = free_shapes(arguments, arguments.model), given_free(arguments)
+    if given:
+        from ...network.read.onnx.free import check_named
+
+        for shapes in named:
+            check_named(shapes, free, arguments.model)
+        others = {name: tuple(each.low for each in shape) for name, shape in given[0].items() if name not in some}
+        named = [others, *named]
+    return free, [Bucket(each, dict(arguments.dim), arguments.batch) for each in named or [{}]]
+
+
 def free_shapes(arguments: argparse.Namespace, model: str) -> dict[str, tuple[Extent, ...]]:
     """Return the shapes that were given with free extents, by the names of a model's inputs, each extent with a name."""
     given = given_free(arguments)
@@ -151,13 +186,6 @@ def free_shapes(arguments: argparse.Namespace, model: str) -> dict[str, tuple[Ex
     return free_dims(declared_inputs(load_file(model).graph), given, model)
 
 
-def _bucket_of(arguments: argparse.Namespace) -> Bucket:
-    """Return the extents that were given as numbers."""
-    given = given_free(arguments)
-    fixed = {name: shape for name, shape in arguments.shape if name not in given}
-    return Bucket(fixed, dict(arguments.dim), arguments.batch)
-
-
 class _IrFile:
     by = "OpenVINO"
 
@@ -165,9 +193,11 @@ class _IrFile:
         from ...network.read.onnx.reader import as_relax
         from ...network.read.openvino.reader import read_ir
 
-        free = free_shapes(arguments, arguments.model)
-        self._model = read_ir(arguments.model, _bucket_of(arguments), arguments.cut, free)
+        free, (bucket, *named) = _shapes(arguments)
+        self._model = read_ir(arguments.model, bucket, arguments.cut, free)
         self.module = as_relax(self._model.onnx, arguments.model, free)
+        sizes = [read_ir(arguments.model, each, arguments.cut, None) for each in named]
+        self.sizes = [as_relax(each.onnx, arguments.model) for each in sizes]
         self._source, self._layout = arguments.model, arguments.layout
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
@@ -206,6 +236,7 @@ class _SavedProgram:
 
         self._program = load_program(arguments.model)
         self.module = read_torch(self._program)
+        self.sizes: list[tvm.IRModule] = []
         self._source, self._layout = arguments.model, arguments.layout
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:

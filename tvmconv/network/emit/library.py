@@ -6,8 +6,9 @@ import hashlib
 import json
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tvm.ir import Call, save_json
 from ...algorithms.annotations import FIXED
 from ...building.cache import key_of_functions
 from ...errors import SourceError
-from ...exporting.network_part import ENTRIES, NetworkPart
+from ...exporting.network_part import ENTRIES, PREFIX, NetworkPart
 from ...isa import Isa
 from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.linker import (
@@ -34,42 +35,47 @@ from ...lowering.cpu.linker import (
 )
 from ...platforms.platform import Threaded
 from ...runtime.networks.file import append
+from ...runtime.networks.placing import whole_lines
+from ...runtime.networks.sizes import ENDINGS, OF_SIZES, SIZES, of_size
 from ...runtime.processors import usable_processors
 from ...support.cache import open_cache
 from ...support.files import whole_file
 from ...support.timing import stage
 from ...support.toolchain import has_selection, select_symbols
 from ...targets.target import CpuTarget
+from ..ir.constants import content
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..operators.attention import FUNCTION as ATTENTION
 from ..operators.matmul import FUNCTION as PRODUCT
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
+from ..operators.recurrent import FUNCTION as RECURRENT
 from ..operators.resize import BEFORE, NEAREST, SHARE
 from ..operators.separable import FUNCTION as WINDOWS
 from .families import family_source, is_family
 from .free_table import FreeTable
-from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, item_bytes
+from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, Storage, item_bytes
 from .tir_pipeline import NETWORK_PIPELINE
 
 _NATIVE = Path(__file__).parent / "native"
 _INCLUDE = f"-I{_NATIVE}"
 _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
 # Each C file of operators, which is compiled for a second, and its functions.
-_OPERATORS = {"attention": (ATTENTION,), "pools": (MAX_POOL, MEAN_POOL), "product": (PRODUCT,), "windows": (WINDOWS,)}
+_OPERATORS = {
+    "attention": (ATTENTION,),
+    "pools": (MAX_POOL, MEAN_POOL),
+    "product": (PRODUCT,),
+    "recurrent": (RECURRENT,),
+    "windows": (WINDOWS,),
+}
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 
 
-def write(
-    plan: NetworkPlan,
-    functions: Mapping[str, tirx.PrimFunc],
-    description: Mapping[str, Any],
-    target: CpuTarget,
-    path: Path,
-) -> None:
-    """Write a network's library, which is replaced whole.
+@dataclass(frozen=True)
+class Planned:
+    """A network before it is written.
 
-    Parameters
+    Attributes
     ----------
     plan
         What it runs.
@@ -77,33 +83,80 @@ def write(
         Those that the plan calls, scheduled.
     description
         What it says of itself; its steps are added.
+    """
+
+    plan: NetworkPlan
+    functions: Mapping[str, tirx.PrimFunc]
+    description: Mapping[str, Any]
+
+    def described(self) -> dict[str, Any]:
+        """Return the description, with what each step reads and writes, and how much memory a call takes."""
+        return {**self.description, **_measures(self.plan)}
+
+
+def write(network: Planned, target: CpuTarget, path: Path, sizes: Sequence[Planned] = ()) -> None:
+    """Write a network's library, which is replaced whole.
+
+    Parameters
+    ----------
+    network
+        The network.
     target
         What it is for.
     path
         Where it goes.
+    sizes
+        The same network at some of its sizes, which are called where these come. Equal weights of all are one.
 
     Raises
     ------
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    identity = _identity(plan, description)
+    weights = _share_weights([network.plan, *(each.plan for each in sizes)])
+    described = network.described()
+    if sizes:
+        described[SIZES] = [{key: each.described()[key] for key in OF_SIZES} for each in sizes]
+    identity = _identity(described, weights)
     with whole_file(path, mapped=True) as library:
         work = library.parent
-        objects = _objects(plan, functions, target, identity, work)
+        objects = _objects(network, target, identity, work)
+        objects += [_size_object(each, number, target, identity, work) for number, each in enumerate(sizes)]
         link_objects(work, (*objects, *runtime_objects(work, target.isa), "-lm"), library, _EXPORTS, target.isa)
         with stage("write"):
-            append(library, _weights(plan), {**description, **_measures(plan)}, identity)
+            append(library, _offsets(weights), described, identity)
 
 
-def part(
-    plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], description: Mapping[str, Any], target: CpuTarget
-) -> NetworkPart:
+def _share_weights(plans: Iterable[NetworkPlan]) -> list[Storage]:
+    """Give weights of plans their places in one file, equal ones one place; return those that the file has."""
+    found: dict[bytes, Storage] = {}
+    offset = 0
+    for storage in (each for plan in plans for each in plan.weights):
+        first = found.setdefault(content(storage.array), storage)
+        if first is storage:
+            storage.offset, offset = offset, whole_lines(offset + storage.size)
+        storage.offset = first.offset
+    return list(found.values())
+
+
+def _size_object(network: Planned, number: int, target: CpuTarget, identity: str, work: Path) -> str:
+    """Write a network at one size as an object file into the folder `work`, its functions under names of their own; return its name."""
+    folder, file = work / f"size{number}", f"size{number}.o"
+    folder.mkdir()
+    objects = [*_objects(network, target, identity, folder), *runtime_objects(folder, target.isa, ("launcher",))]
+    names = {f"{PREFIX}{ending}": f"__tvm_ffi_{of_size(number)}{ending}" for ending in ENDINGS}
+    (work / file).write_bytes(link_relocatable(folder, objects, names, target.isa))
+    select_symbols(file, file, names.values(), work, target.isa, names)
+    return file
+
+
+def part(network: Planned, target: CpuTarget) -> NetworkPart:
     """Return a network for another library to take in; parameters and errors are those of :func:`write`."""
-    identity = _identity(plan, description)
+    described = network.described()
+    identity = _identity(described, network.plan.weights)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
-        objects = _objects(plan, functions, target, identity, work)
+        objects = _objects(network, target, identity, work)
         if target.isa.platform.has_parts:
             objects += runtime_objects(work, target.isa, ("launcher",))
             linked, threaded = link_relocatable(work, objects, ENTRIES, target.isa), None
@@ -111,7 +164,7 @@ def part(
             linked = _link_whole(work, objects, target.isa)
             more = target.isa.platform.threaded
             threaded = _link_whole(work, objects, target.isa, more) if more else None
-    return NetworkPart(linked, tuple(_weights(plan)), {**description, **_measures(plan)}, identity, threaded)
+    return NetworkPart(linked, tuple(_offsets(network.plan.weights)), described, identity, threaded)
 
 
 def _link_whole(work: Path, objects: list[str], isa: Isa, threaded: Threaded | None = None) -> bytes:
@@ -124,18 +177,17 @@ def _link_whole(work: Path, objects: list[str], isa: Isa, threaded: Threaded | N
     return (work / "whole").read_bytes()
 
 
-def _identity(plan: NetworkPlan, description: Mapping[str, Any]) -> str:
+def _identity(described: Mapping[str, Any], weights: Iterable[Storage]) -> str:
     """Return 32 letters by which a plan finds its weights among those of other networks in a file: the same for equal ones."""
-    digest = hashlib.sha256(json.dumps({**description, **_measures(plan)}, sort_keys=True).encode())
-    for offset, array in _weights(plan):
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+    for offset, array in _offsets(weights):
         digest.update(f"{offset} {array.nbytes} {zlib.crc32(array.tobytes())}\n".encode())
     return digest.hexdigest()[:32]
 
 
-def _objects(
-    plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget, identity: str, work: Path
-) -> list[str]:
+def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
+    plan, functions = network.plan, network.functions
     objects = ["network.o", "plan.o", "sorting.o"]
     for file, names in _OPERATORS.items():
         if any(_calls(function, name) for function in functions.values() for name in names):
@@ -204,8 +256,8 @@ def _calls(function: tirx.PrimFunc, name: str) -> bool:
     return any(getattr(each.op, "name", "") == "tirx.call_extern" and str(each.args[0].value) == name for each in calls)
 
 
-def _weights(plan: NetworkPlan) -> Iterator[tuple[int, np.ndarray]]:
-    return ((each.offset, each.array) for each in plan.weights)
+def _offsets(weights: Iterable[Storage]) -> Iterator[tuple[int, np.ndarray]]:
+    return ((each.offset, each.array) for each in weights)
 
 
 @cache

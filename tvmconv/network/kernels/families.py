@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...family import ProblemFamily
 from ...lowering.common.entry_points import SYMBOL
 from ...lowering.cpu.family import blocks_of
 from ...lowering.cpu.functions import functions_of
+from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from ...runtime.kernel_object import read_object
 from ...runtime.library import load_function
@@ -30,6 +31,7 @@ from ...support.progress import Progress
 from ...targets.target import CpuTarget, Target
 from ..ir.problem_of import plain_filter
 from .build import CODE, OURS, SYMBOL_OF_CODE, WORKSPACE, compile_packer
+from .family_sizes import COUNT
 
 # Numbers that a function that stands for a family's kernel is called with behind its arrays.
 PADS = "tvmconv_pads"
@@ -87,15 +89,18 @@ class FreeKernel:
 
 
 def build_families(
-    families: Iterable[ProblemFamily], target: str, math: str, progress: Progress | None
+    sizes: Mapping[ProblemFamily, Sequence[Problem]], target: str, math: str, progress: Progress | None
 ) -> dict[ProblemFamily, FreeKernel]:
-    """Return the kernels of some families, for prepacked filters; those that no algorithm gives a right kernel for are left out."""
-    wanted = list(dict.fromkeys(families))
-    if not wanted:
+    """Return the kernels of some families, for prepacked filters; those that no algorithm gives a right kernel for are left out.
+
+    `sizes` has for each family the problems that its layers are at several sizes of the network's inputs.
+    """
+    if not sizes:
         return {}
-    options = BuildOptions(math=math, prepacked=True, progress=progress)
+    network = [problem for listed in sizes.values() for problem in listed[COUNT // 2 :: COUNT]]
+    options = BuildOptions(math=math, prepacked=True, progress=progress, sizes=sizes, network=network)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-        outcomes = build_in([], [Target.parse(target)], Path(folder), complete(options), families=wanted)
+        outcomes = build_in([], [Target.parse(target)], Path(folder), complete(options), families=list(sizes))
         return {each.job.problem: _kernel(each) for each in outcomes if each.built is not None}  # type: ignore[misc]
 
 

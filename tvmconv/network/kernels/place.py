@@ -16,6 +16,7 @@ from ..options import Options
 from .build import build_kernels
 from .data_matmul import DataProduct, data_product
 from .families import build_families
+from .family_sizes import sizes_of
 from .fold_input_shift import take_shift
 from .fuse_epilogue import EpilogueChain, Followed, Taken, follow
 from .replace import ConvolutionRow, KernelReplacing
@@ -32,7 +33,6 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
             rows += refused
     every = [chain for found in chains.values() for chain in found.values()]
     fixed = [chain for chain in every if isinstance(chain, EpilogueChain) and not chain.free]
-    families = [chain.family for chain in every if chain.family is not None]
     products = [chain.problem for chain in every if isinstance(chain, DataProduct)]
     built = partial(
         build_kernels,
@@ -46,7 +46,9 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
     )
     room = Room(0) if options.is_small else room_for(fixed, mod, weights)
     kernels = built([chain.problem for chain in fixed], room=room)
-    free = build_families(families, options.target, "strict" if options.is_small else options.math, options.progress)
+    free = build_families(
+        sizes_of(every, mod), options.target, "strict" if options.is_small else options.math, options.progress
+    )
     replacing = KernelReplacing(
         mod, kernels, built(products, prepacked=False), free, packs_late=options.file == "small"
     )

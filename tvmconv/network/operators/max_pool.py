@@ -33,6 +33,8 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
     attrs, shape, channels = call.attrs, static_shape(call.ty), channels_of(call)
     if is_free(call.ty) or is_free(call.args[0].ty):
+        if str(call.ty.dtype) == "float16":
+            return in_f32(max_pool, builder, call)
         if channels_first(call):
             return in_channels_last(max_pool, builder, call)
         return by_function(builder, call, free_axes(call), FUNCTION, "max_pool")
@@ -54,10 +56,10 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an operator on one tensor of bf16 as one on f32, between conversions."""
+    """Return an operator on one tensor of 16 bits as one on f32, between conversions."""
     wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
     pooled = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
-    return builder.call_te(topi.cast, pooled, HALF)
+    return builder.call_te(topi.cast, pooled, str(call.ty.dtype))
 
 
 def channels_first(call: relax.Call) -> bool:
@@ -128,14 +130,18 @@ def free_axes(call: relax.Call) -> list[Axis]:
     """
     attrs, given, made = call.attrs, dims_of(call.args[0].ty), dims_of(call.ty)
     sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
+    spans = [dilation * (size - 1) + 1 for size, dilation in zip(sizes, dilations, strict=True)]
     lacks = [
         (
             str(attrs.layout)[-1] != "C" or str(call.ty.dtype) not in FUNCTION_TYPES,
-            "is not of f32 or bf16, channels last",
+            "is not of floating-point numbers, channels last",
         ),
         (prod(sizes) > MOST_TAPS, f"takes more than {MOST_TAPS} elements"),
-        (set(dilations) != {1}, "is dilated"),
-        (bool(attrs.ceil_mode), "rounds its size up"),
+        (set(dilations) != {1} and any(pads), "is dilated and padded"),
+        (
+            bool(attrs.ceil_mode) and may_begin_beyond(spans, strides, pads[len(sizes) :]),
+            "rounds its size up, and may have windows that begin behind the data",
+        ),
         (max(map(operator.sub, pads, sizes * 2)) >= 0, "has pads as large as its windows"),
     ]
     for lack, what in lacks:
@@ -147,6 +153,11 @@ def free_axes(call: relax.Call) -> list[Axis]:
             (given or ())[1 : 1 + rank], (made or ())[1 : 1 + rank], sizes, strides, pads[:rank], dilations, strict=True
         )
     )
+
+
+def may_begin_beyond(spans: Sequence[int], strides: Sequence[int], ends: Sequence[int]) -> bool:
+    """Return whether of outputs whose number is rounded up the last may have a window that begins behind the data: there is none then."""
+    return any(end + stride > span for span, stride, end in zip(spans, strides, ends, strict=True))
 
 
 def by_function(

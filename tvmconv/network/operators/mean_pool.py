@@ -9,6 +9,7 @@ from math import prod
 
 from tvm import relax
 
+from ...errors import SourceError
 from ..ir.constants import static_shape
 from ..ir.free import is_free
 from .max_pool import (
@@ -30,8 +31,11 @@ FUNCTION = "tvmconv_network_mean_pool"
 
 def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return an average pool in f32 or bf16; else TVM's."""
-    if (is_free(call.ty) or is_free(call.args[0].ty)) and channels_first(call):
-        return in_channels_last(mean_pool, builder, call)
+    if is_free(call.ty) or is_free(call.args[0].ty):
+        if str(call.ty.dtype) == "float16":
+            return in_f32(mean_pool, builder, call)
+        if channels_first(call):
+            return in_channels_last(mean_pool, builder, call)
     for by_function_of in (_channels_last, _channels_first):
         pooled = by_function_of(builder, call)
         if pooled is not None:
@@ -47,7 +51,13 @@ def _channels_last(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr 
     if not axes:
         return None
     if free:
-        divisor = prod(axis[2] for axis in axes) if call.attrs.count_include_pad else 0
+        counts_pads = call.attrs.count_include_pad and any(map(int, call.attrs.padding))
+        if counts_pads and call.attrs.ceil_mode:
+            raise SourceError(
+                "an average pool of free extents counts pads, and rounds its size up; give its input's extents as numbers"
+            )
+        # Without pads windows that reach behind the data are of what they meet.
+        divisor = prod(axis[2] for axis in axes) if counts_pads else 0
     elif call.attrs.count_include_pad:
         ends = [int(pad) for pad in call.attrs.padding][len(axes) :]
         if any(map(_goes_beyond, axes, ends)):  # of which it is asked what counts: TVM says

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from ..processors import kernel_threads
 from .extents import FreeExtents, check_shapes
 from .file import library_path, read_file
 from .library import NativeLibrary
+from .sizes import NAME, SIZES, Entries, named_sizes
 from .tensors import Array, check_arrays, random_arrays, tensors_of
 
 # Times that an operator is timed at the least.
@@ -96,21 +96,14 @@ class Network:
         self._free = FreeExtents(self.description, self.inputs)
         self.extents = self._free.extents
         self._known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-        self._signatures = {row["function"]: row["signature"] for row in self.description["report"] if row["function"]}
-        self._steps = self.description["steps"]
+        self._arena_limit = arena_limit
+        limit = arena_limit if self.extents else None
         try:
             self._library = library = NativeLibrary(path)
-            self._run = library["tvmconv_network"]
-            self._run_with = {which: library[f"tvmconv_network_with_{which}"] for which in ("threads", "openmp")}
-            self._handle = library["tvmconv_network_open"]()
-            self._arena_limit = arena_limit
-            if arena_limit and self.extents:
-                library["tvmconv_network_limit"](self._handle, arena_limit)
-            close = library["tvmconv_network_close"]
+            self._own = Entries(library, NAME, self.description, limit)
+            self._named = dict(named_sizes(library, self.description, self._free, limit))
         except (OSError, RuntimeError, AttributeError) as error:
             raise BundleError(f"{path} cannot be loaded: {str(error).strip()}") from None
-        # Not when the process ends, for threads may still be calling it.
-        weakref.finalize(self, close, self._handle).atexit = False
 
     def __reduce__(self) -> tuple[type[Network], tuple[str, int | None]]:
         """Copies in other processes load the file."""
@@ -138,8 +131,8 @@ class Network:
             If an input is missing, too many, of another shape or type, or no array that kernels take.
         """
         given = self._given(arrays)
-        extents, made = self._made(given)
-        self._run(self._handle, 0, *extents, *map(address, given), *map(address, made))
+        entries, extents, made = self._made(given)
+        entries.run(entries.handle, 0, *extents, *map(address, given), *map(address, made))
         return dict(zip(self._output_names, made))  # noqa: B905 - as many: it would take as long again to look
 
     def run(
@@ -163,24 +156,30 @@ class Network:
         extents
             Those of :attr:`extents`, each divided by its multiple, where some are free.
         """
+        entries, extents = self._entries(tuple(extents))
         if openmp or threads:
-            run = self._run_with["openmp" if openmp else "threads"]
-            run(threads or kernel_threads(), self._handle, 0, *extents, *inputs, *outputs)
+            run = entries.run_with["openmp" if openmp else "threads"]
+            run(threads or kernel_threads(), entries.handle, 0, *extents, *inputs, *outputs)
         else:
-            self._run(self._handle, 0, *extents, *inputs, *outputs)
+            entries.run(entries.handle, 0, *extents, *inputs, *outputs)
 
     def random_inputs(self) -> dict[str, Array]:
         """Return inputs to try it on, the same in every call: normal numbers, and ones for integers; extents that are free are about 64."""
         return random_arrays([replace(each, shape=self._free.typical(each)) for each in self.inputs])
 
+    def examples(self) -> list[dict[str, Array]]:
+        """Return such inputs, and those of each size that has kernels of its own."""
+        named = [tensors_of(each, "inputs") for each in self.description.get(SIZES, ())]
+        return [self.random_inputs(), *map(random_arrays, named)]
+
     def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
         given = self._given(arrays)
-        extents, made = self._made(given)
+        entries, extents, made = self._made(given)
         addresses = [*extents, *map(address, given), *map(address, made)]
 
         def compute() -> list[Array]:
-            self._run(self._handle, 0, *addresses)
+            entries.run(entries.handle, 0, *addresses)
             return made
 
         compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
@@ -203,12 +202,18 @@ class Network:
     def _usual(self) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
         return [(each.name, each.shape, each.numpy) for each in self.inputs]
 
-    def _made(self, given: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:
-        """Return the extents of inputs that are free, and arrays for the outputs."""
+    def _entries(self, extents: tuple[int, ...]) -> tuple[Entries, tuple[int, ...]]:
+        """Return the network that is called where inputs have some extents, and those that it is given."""
+        named = self._named.get(extents) if self._named else None
+        return (self._own, extents) if named is None else (named, ())
+
+    def _made(self, given: Sequence[Array]) -> tuple[Entries, tuple[int, ...], list[Array]]:
+        """Return what is called, the extents that it is given, and arrays for the outputs."""
         if not self.extents:
-            return (), [make(shape, dtype) for make, shape, dtype in self._makers]
+            return self._own, (), [make(shape, dtype) for make, shape, dtype in self._makers]
         extents, shapes = self.sizes([each.shape for each in given])
-        return extents, [aligned_empty(shape, each.numpy) for shape, each in zip(shapes, self.outputs, strict=True)]
+        made = [aligned_empty(shape, each.numpy) for shape, each in zip(shapes, self.outputs, strict=True)]
+        return *self._entries(extents), made
 
     def sizes(self, shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
         """Return the extents of inputs of some shapes, as :meth:`run` takes them, and the shapes of the outputs.
@@ -219,6 +224,8 @@ class Network:
             If the network does not take these shapes.
         """
         extents = self._free.of(shapes)
+        if extents in self._named:
+            return extents, self._named[extents].outputs
         made = self._known.get(extents)
         if made is None:
             if len(self._known) >= _KNOWN:
@@ -231,7 +238,7 @@ class Network:
         ranks = [len(each.shape) for each in self.outputs]
         numbers = np.zeros(max(sum(ranks), 1), np.int64)
         try:
-            size = self._library["tvmconv_network_measure"](self._handle, 1, *extents, numbers.ctypes.data, sum(ranks))
+            size = self._library[f"{NAME}_measure"](self._own.handle, 1, *extents, numbers.ctypes.data, sum(ranks))
         except ValueError as error:
             sizes = (f"{each.name} of {size * each.multiple}" for each, size in zip(self.extents, extents, strict=True))
             raise InputError(f"the network does not take {', '.join(sizes)}: {error}; give other extents") from None
@@ -255,7 +262,8 @@ class Network:
         """
         if not self.extents:
             return int(self.description["arena_bytes"])
-        return self._plan(self._free.of(check_shapes(shapes, self.inputs)))[0]
+        extents = self._free.of(check_shapes(shapes, self.inputs))
+        return self._named[extents].arena_bytes if extents in self._named else self._plan(extents)[0]
 
     @cached_property
     def _makers(self) -> list[tuple[Any, tuple[int, ...], np.dtype[Any]]]:
@@ -272,24 +280,26 @@ class Network:
     def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
         given = self._given(arrays)
-        extents, made = self._made(given)
+        entries, extents, made = self._made(given)
         addresses = [*extents, *map(address, given), *map(address, made)]
-        times = np.zeros(max(len(self._steps), 1))
+        times = np.zeros(max(len(entries.steps), 1))
         least = np.full_like(times, np.inf)
         calls, end = 0, time.perf_counter() + seconds
         while calls < _LEAST_CALLS or time.perf_counter() < end:
-            self._run(self._handle, times.ctypes.data, *addresses)
+            entries.run(entries.handle, times.ctypes.data, *addresses)
             np.minimum(least, times, out=least)
             calls += 1
         taken: defaultdict[str, float] = defaultdict(float)
         moved: Counter[str] = Counter()
-        ran = [(step, each) for step, each in zip(self._steps, least, strict=False) if each >= 0]
+        ran = [(step, each) for step, each in zip(entries.steps, least, strict=False) if each >= 0]
         for step, each in ran:
             taken[step["function"]] += float(each)
             moved[step["function"]] += step["bytes"]
         count = Counter(step["function"] for step, _ in ran)
         found = [
-            Operator(self._signatures.get(name, name), name in self._signatures, count[name], taken[name], moved[name])
+            Operator(
+                entries.signatures.get(name, name), name in entries.signatures, count[name], taken[name], moved[name]
+            )
             for name in taken
         ]
         return sorted(found, key=lambda each: -each.seconds)

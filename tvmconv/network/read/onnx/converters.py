@@ -30,9 +30,11 @@ from ...ir.extents import formula
 from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ..quantized import find_dequantized
 from .free import gather, resize, take_slices
-from .free_windows import give_free_pads
+from .free_windows import average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
+from .recurrent import convert_recurrent
 from .sizes import SizeTensors
+from .unroll_recurrent import GATES
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -132,7 +134,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         super()._check_for_unsupported_ops(
-            SimpleNamespace(node=[each for each in graph.node if each.op_type not in CONVERTERS])
+            SimpleNamespace(node=[each for each in graph.node if each.op_type not in (*CONVERTERS, *GATES)])
         )
 
     def _parse_array(self, tensor_proto: TensorProto) -> Any:
@@ -144,11 +146,12 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         convert = _CONVERTERS.get(op_name)
         try:
             give_free_pads(self.bb.emit, op_name, inputs, attrs)
-            made = (
-                convert_quantized(self.bb, op_name, inputs, attrs)
-                if convert is None
-                else convert(self.bb.emit, inputs, attrs)
-            )
+            if op_name in GATES:
+                made = convert_recurrent(self.bb, op_name, inputs, attrs)
+            elif convert is None:
+                made = convert_quantized(self.bb, op_name, inputs, attrs)
+            else:
+                made = convert(self.bb.emit, inputs, attrs)
         except ValueError as error:
             raise ValueError(f"the {op_name} node {attrs['tvm_custom']['name']!r}: {error}") from error
         made = self._by_frontend(op_name, inputs, attrs, opset) if made is None else self.bb.normalize(made)
@@ -298,6 +301,7 @@ def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.
 
 # None of these: the frontend's own.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
+    "AveragePool": average,
     "Dropout": _alone,
     "Gather": gather,
     "IsInf": _infinite,

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Free = Mapping[str, Sequence[Extent]]
-_POOLS = ("AveragePool", "LpPool", "MaxPool")
 # Operators that are read by the shapes of their data.
-_FIXED = ("GRU", "LSTM", "RNN", "Upsample", "RoiAlign", "If", "Loop", "Scan")
+_FIXED = ("Upsample", "RoiAlign", "If", "Loop", "Scan")
 
 
 def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tuple[Extent, ...]]:
@@ -67,6 +66,21 @@ def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tu
     return found
 
 
+def check_named(shapes: Mapping[str, Sequence[int]], free: Free, source: str) -> None:
+    """Raise SourceError if inputs of one size are none that have these free extents."""
+    known: dict[str, int] = {}
+    for name, extents in free.items():
+        shape = shapes.get(name, shapes.get("", ()))
+        given = f"{source}: {name} is {'x'.join(map(str, shape)) or 'not given'} beside {'x'.join(map(str, extents))}"
+        if len(shape) != len(extents):
+            raise SourceError(f"{given}; give its shape, with as many extents")
+        for axis, (extent, size) in enumerate(zip(extents, shape, strict=True)):
+            if reason := extent.obstacle(size):
+                raise SourceError(f"{given}: extent {axis} {reason}")
+            if extent.name and known.setdefault(extent.name, size) != size:
+                raise SourceError(f"{given}: {extent.name} is {known[extent.name]} and {size}, and is one extent")
+
+
 def symbolic(free: Mapping[str, Sequence[Extent]]) -> tuple[dict[str, list[Any]], list[Extent]]:
     """Return the shapes of inputs with symbols, or multiples of symbols, in the place of free extents, and these."""
     symbols = {
@@ -106,10 +120,8 @@ def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> s
     if node.op_type in _FIXED:
         return "is read by the shape of its data"
     same = str(given.get("auto_pad", "NOTSET"))
-    if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool"):
+    if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool", "AveragePool"):
         return f"pads by {same}"
-    if node.op_type in _POOLS and given.get("ceil_mode") and node.op_type != "MaxPool":
-        return "rounds its size up"
     if node.op_type == "ConvTranspose" and "output_shape" in given:
         return "is given the shape of its output"
     if node.op_type == "Pad" and given.get("mode", "constant") != "constant":

@@ -1,8 +1,11 @@
-"""Windows whose pads depend on extents that calls give: convolutions and pools that pad to a quotient (SAME), pools that round their size up."""
+"""Windows whose pads depend on extents that calls give: convolutions and pools that pad to a quotient (SAME), pools that round their size up.
+
+An average of what is inside alone is one with zeros around, divided by the same of ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -10,6 +13,8 @@ from tvm import relax, tirx
 
 from ...ir.constants import static_shape
 from ...ir.free import dims_of, product
+from ...ir.operators import AVERAGE_POOLS
+from ...operators.max_pool import may_begin_beyond
 
 _KINDS = ("Conv", "MaxPool")
 
@@ -24,21 +29,67 @@ def give_free_pads(emit: Callable[[Any], Any], kind: str, inputs: Any, given: di
     kind, inputs, given
         Of the node; inputs and attributes are changed.
     """
+    if kind not in _KINDS:
+        return
+    found = _edges(inputs, given)
+    if found is None:
+        return
+    edges, most = found
+    given |= {"auto_pad": b"NOTSET", "ceil_mode": 0, "pads": [0] * (2 * len(edges))}
+    if all(isinstance(each, int) for pair in edges for each in pair):
+        given["pads"] = [pair[0] for pair in edges] + [pair[1] for pair in edges]
+    else:
+        inputs[0] = _with_edges(emit, inputs[0], edges, most, -inf if kind == "MaxPool" else 0.0)
+
+
+def average(emit: Callable[[Any], Any], inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return an AveragePool whose windows reach where extents that calls give decide; None: it is another."""
+    data, taps = inputs[0], given["kernel_shape"]
+    found, rank = _edges(inputs, given), len(taps)
+    if found is None:
+        return None
+    edges, most = found
+    dims, dtype = dims_of(data.ty) or (), str(data.ty.dtype)
+
+    def pooled(tensor: relax.Expr, around: Sequence[Any]) -> relax.Expr:
+        wide = _with_edges(emit, tensor, around, most, 0.0)
+        strides, dilations = (given.get(name) or [1] * rank for name in ("strides", "dilations"))
+        return emit(AVERAGE_POOLS[rank](wide, taps, strides, dilation=dilations))
+
+    mean, ones = pooled(data, edges), edges
+    spatial = list(dims[2:])
+    if given.get("count_include_pad"):
+        if _is_same(given):
+            return mean
+        pads = given.get("pads") or [0] * (2 * rank)
+        ends = list(zip(pads[:rank], pads[rank:], strict=True))
+        spatial = [size + begin + end for size, (begin, end) in zip(spatial, ends, strict=True)]
+        ones = [(0, edge - end) for (_, edge), (_, end) in zip(edges, ends, strict=True)]
+    inside = emit(relax.op.full(relax.ShapeExpr([1, 1, *spatial]), relax.const(1, dtype), dtype))
+    return relax.op.divide(mean, pooled(inside, ones))
+
+
+def _edges(inputs: Sequence[Any], given: Mapping[str, Any]) -> tuple[list[tuple[Any, Any]], list[int]] | None:
+    """Return how far the windows of a node reach beyond its data, and what that is less than; None: pads say that, or all is fixed."""
     auto, dims = _text(given.get("auto_pad", "NOTSET")), dims_of(inputs[0].ty) if inputs else None
-    if kind not in _KINDS or not (auto.startswith("SAME") or given.get("ceil_mode")):
-        return
+    if not (_is_same(given) or given.get("ceil_mode")):
+        return None
     if dims is None:
-        raise ValueError(f"{kind} pads data of extents that are not known")
-    spatial = dims[2:]
+        raise ValueError("it pads data of extents that are not known")
+    spatial = list(dims[2:])
     if all(isinstance(each, int) for each in spatial):
-        return
+        return None
     taps = given.get("kernel_shape") or (static_shape(inputs[1].ty) or ())[2:]
     strides, dilations = (given.get(name) or [1] * len(taps) for name in ("strides", "dilations"))
     pads = given.get("pads") or [0] * (2 * len(taps))
-    edges = []
-    for axis, (x, tap, stride, dilation) in enumerate(zip(spatial, taps, strides, dilations, strict=True)):
-        span, before, after = dilation * (tap - 1) + 1, pads[axis], pads[axis + len(taps)]
-        if auto.startswith("SAME"):
+    spans = [dilation * (tap - 1) + 1 for tap, dilation in zip(taps, dilations, strict=True)]
+    counts_pads = given.get("count_include_pad") and any(pads)
+    if not _is_same(given) and not counts_pads and not may_begin_beyond(spans, strides, pads[len(taps) :]):
+        return None  # as pools have it
+    edges: list[tuple[Any, Any]] = []
+    for axis, (x, span, stride) in enumerate(zip(spatial, spans, strides, strict=True)):
+        before, after = pads[axis], pads[axis + len(taps)]
+        if _is_same(given):
             total = _most(_up(x, stride) * stride - stride + span - x, 0) if stride > 1 else span - 1
             half = total // 2
             edges.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
@@ -47,12 +98,11 @@ def give_free_pads(emit: Callable[[Any], Any], kind: str, inputs: Any, given: di
             # A window that begins behind the data is none.
             last = _least(steps, _up(x + before, stride) - 1)
             edges.append((before, _most(last * stride + span - x - before, 0)))
-    given |= {"auto_pad": b"NOTSET", "ceil_mode": 0, "pads": [0] * (2 * len(taps))}
-    if all(isinstance(each, int) for pair in edges for each in pair):
-        given["pads"] = [pair[0] for pair in edges] + [pair[1] for pair in edges]
-        return
-    most = [dilation * (tap - 1) + stride for tap, stride, dilation in zip(taps, strides, dilations, strict=True)]
-    inputs[0] = _with_edges(emit, inputs[0], edges, most, -inf if kind == "MaxPool" else 0.0)
+    return edges, [span - 1 + stride for span, stride in zip(spans, strides, strict=True)]
+
+
+def _is_same(given: Mapping[str, Any]) -> bool:
+    return _text(given.get("auto_pad", "NOTSET")).startswith("SAME")
 
 
 def _with_edges(

@@ -41,9 +41,10 @@ def give_pool_pads(node: NodeProto, data: Shape) -> None:
     sizes = given["kernel_shape"]
     spatial = data[2:]
     if len(spatial) != len(sizes) or not all(spatial):
-        if node.op_type == "MaxPool":
+        if node.op_type != "LpPool":
             return  # `free_windows.py`: calls give it
-        raise ValueError(f"pads by {mode} data of a shape that is not known")
+        what = "rounds its size up" if rounds_up else f"pads by {mode}"
+        raise ValueError(f"{what}, of data of a shape that is not known")
     strides, dilations = (given.get(name, [1] * len(sizes)) for name in ("strides", "dilations"))
     if mode == "NOTSET":
         begins, ends = (given.get("pads", [0] * (2 * len(sizes)))[part:][: len(sizes)] for part in (0, len(sizes)))

@@ -17,7 +17,7 @@ from .expand_functions import drop_unread, types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
 from .quantized_operators import OF_DEQUANTIZED
 from .resize import resize
-from .unroll_recurrent import GATES, unroll
+from .unroll_recurrent import GATES, is_written, unroll
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -96,7 +96,8 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     if node.op_type in DECOMPOSED and (node.op_type != "MaxPool" or len(node.output) > 1):
         return decompose(node, shapes, types, model)
     if node.op_type in GATES:
-        return unroll(node, shapes.get(node.input[0], ()), model)
+        data = shapes.get(node.input[0], ())
+        return unroll(node, data, model) if is_written(data) else [node]
     if node.op_type == "Pad":
         return pad_nodes(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "RoiAlign":

@@ -31,6 +31,11 @@ _OPERATORS = {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", 
 _MOST_STEPS = 256
 
 
+def is_written(data: tuple[int, ...]) -> bool:
+    """Return whether the steps of such data are written one after the other: few of them, and their number is known."""
+    return len(data) != 3 or (all(data) and data[0] <= _MOST_STEPS)
+
+
 def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[NodeProto]:
     """Return the nodes for a GRU, an LSTM or an RNN; their constants are added to the model.
 
@@ -91,8 +96,6 @@ def _check(
         raise ValueError("has lengths of sequences, or peepholes")
     if len(data) != 3 or not all(data):
         raise ValueError("takes data of a shape that is not known")
-    if data[0] > _MOST_STEPS:
-        raise ValueError(f"has {data[0]} steps, and all of at most {_MOST_STEPS} are written one after the other")
     count = len(_ACTIVATIONS[kind])
     return [names[begin : begin + count] for begin in range(0, count * directions, count)]
 

@@ -1,0 +1,62 @@
+"""Recurrent layers of so many steps as calls give, or too many to write them one after the other, by a C function (`lowering/native/recurrent.c`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax, te, tirx
+
+FUNCTION = "tvmconv_network_recurrent"
+# Columns that are computed together, 8 vectors of AVX2, so that the sums' latency is hidden; those of the last are a multiple of a part.
+_PANEL, _PART = 64, 16
+# Kinds, as the function numbers them.
+KINDS = ("tanh", "relu", "gru", "gru_linear", "lstm")
+
+
+def pack(matrix: npt.NDArray[Any], gates: int) -> npt.NDArray[Any]:
+    """Return a matrix ``[gates * size, size]`` by gates, and of each by panels of columns, of which each row lies together."""
+    size = matrix.shape[1]
+    packed = []
+    for each in np.split(matrix, gates):
+        wide = np.pad(each.T, ((0, 0), (0, -size % _PART)))
+        packed += [wide[:, begin : begin + _PANEL].reshape(-1) for begin in range(0, wide.shape[1], _PANEL)]
+    return np.concatenate(packed)
+
+
+def recur(
+    builder: relax.BlockBuilder,
+    kind: str,
+    arrays: Sequence[relax.Expr],
+    backward: bool,
+) -> relax.Expr:
+    """Return all steps of a layer, and its last cell.
+
+    Parameters
+    ----------
+    arrays
+        What the inputs give each step, ``[steps, batch, gates * size]``; the state's matrix, as :func:`pack` gives it; what a linear GRU
+        adds to the last gate's product, ``[size]``; the first state and the first cell, ``[batch, size]``.
+    backward
+        Whether the last step is the first.
+    """
+
+    def called(*given: te.Tensor) -> Any:
+        steps, batch, _ = given[0].shape
+        (size,) = given[2].shape
+
+        def body(read: Any, written: Any) -> Any:
+            places = [each.data for each in (*read, *written)]
+            numbers = [KINDS.index(kind), int(backward), steps, batch, size]
+            integers = [
+                tirx.Cast("int64", each) if not isinstance(each, int) else tirx.const(each, "int64") for each in numbers
+            ]
+            failed = tirx.call_extern("int32", FUNCTION, *places, *integers) != 0
+            return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
+
+        shapes = [(steps, batch, size), (batch, size)]
+        return te.extern(shapes, list(given), body, dtype=["float32", "float32"], name="steps")
+
+    return builder.call_te(called, *arrays, primfunc_name_hint="recurrent")

@@ -1,0 +1,96 @@
+"""ONNX's GRU, LSTM and RNN whose steps are not written one after the other (`unroll_recurrent.py`): of as many as calls give, or of very many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ...ir.constants import constant
+from ...ir.free import dims_of
+from ...operators.recurrent import pack, recur
+from .unroll_recurrent import GATES
+
+_ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+
+
+def convert_recurrent(
+    builder: relax.BlockBuilder, kind: str, inputs: Sequence[Any], given: Mapping[str, Any]
+) -> relax.Expr:
+    """Return the outputs of a node: all steps, the last states and the last cells.
+
+    Raises
+    ------
+    ValueError
+        If it is one that is not read.
+    """
+    data, *others = [*inputs, *[None] * 8][:8]
+    weights, recurrent, bias = (None if each is None else constant(each) for each in others[:3])
+    emit: Callable[[relax.Expr], relax.Expr] = builder.emit
+    dims = dims_of(data.ty)
+    if dims is None or weights is None or recurrent is None or (others[2] is not None and bias is None):
+        raise ValueError("it has weights that are not fixed, or data of a shape that is not known")
+    if str(data.ty.dtype) != "float32":
+        raise ValueError(f"it is of {data.ty.dtype}, and steps that are not written one after the other are of f32")
+    directions, _, size = recurrent.shape
+    kinds = [_kind_of(kind, given, number) for number in range(directions)]
+    if bias is None:
+        bias = np.zeros((directions, 2 * GATES[kind] * size), np.float32)
+    lengths = others[3]
+    if (
+        lengths is not None
+        or others[6] is not None
+        or given.get("clip")
+        or given.get("layout")
+        or given.get("input_forget")
+    ):
+        raise ValueError("it has lengths of sequences, peepholes, clips or coupled gates, or the batch first")
+    found = []
+    for number, name in enumerate(kinds):
+        before, after = np.split(bias[number], 2)
+        of_state = np.zeros(size, np.float32)
+        if name == "gru_linear":
+            of_state = after[2 * size :]
+            after = np.concatenate([after[: 2 * size], np.zeros(size, np.float32)])
+        product = emit(relax.op.matmul(data, relax.const(np.ascontiguousarray(weights[number].T))))
+        rows = emit(relax.op.add(product, relax.const(before + after)))
+        states = [_initial(emit, each, number, (dims[1], size)) for each in others[4:6]]
+        backward = number == 1 or _text(given.get("direction", "forward")) == "reverse"
+        matrix = pack(recurrent[number], GATES[kind])
+        made = emit(recur(builder, name, [rows, relax.const(matrix), relax.const(of_state), *states], backward))
+        steps, cell = (emit(relax.TupleGetItem(made, part)) for part in range(2))
+        end = [0, 1] if backward else [dims[0] - 1, dims[0]]
+        last = emit(relax.op.strided_slice(steps, [0], [end[0]], [end[1]], assume_inbound=True))
+        found.append((emit(relax.op.expand_dims(steps, 1)), last, emit(relax.op.expand_dims(cell, 0))))
+    joined = [
+        emit(relax.op.concat(list(parts), axis))
+        for axis, parts in zip((1, 0, 0), zip(*found, strict=True), strict=True)
+    ]
+    outputs = joined[: given["tvm_custom"]["num_outputs"]]
+    return outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+
+
+def _kind_of(kind: str, given: Mapping[str, Any], number: int) -> str:
+    """Return the kind of a direction, as the function has it."""
+    names = [_text(each) for each in given.get("activations", [])]
+    count = len(_ACTIVATIONS.get(kind, [""]))
+    names = names[number * count : (number + 1) * count]
+    if kind == "RNN" and (names or ["Tanh"])[0] in ("Tanh", "Relu"):
+        return (names or ["Tanh"])[0].lower()
+    if kind == "RNN" or (names and names != _ACTIVATIONS[kind]):
+        raise ValueError("it has other activations")
+    return "gru_linear" if kind == "GRU" and given.get("linear_before_reset") else kind.lower()
+
+
+def _initial(emit: Callable[[relax.Expr], relax.Expr], given: Any, number: int, shape: Sequence[Any]) -> relax.Expr:
+    """Return the state of a direction before its first step."""
+    if given is None:
+        return emit(relax.op.full(relax.ShapeExpr(list(shape)), relax.const(0, "float32"), "float32"))
+    one = emit(relax.op.strided_slice(given, [0], [number], [number + 1], assume_inbound=True))
+    return emit(relax.op.reshape(one, list(shape)))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
