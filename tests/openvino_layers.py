@@ -9,6 +9,7 @@ import openvino
 from openvino import opset13, opset16
 from openvino.utils.node_factory import NodeFactory
 from openvino_models import Make, constant, convolution, ints, of_x, of_y, weights
+from openvino_recurrent import RECURRENT
 
 BACK, GROUPS, BACK_GROUPS = "convolution_backprop_data", "group_convolution", "group_convolution_backprop_data"
 WINDOWS: dict[str, Make] = {
@@ -352,52 +353,6 @@ NORMS |= {
     "attention seen": lambda y, **_: opset13.scaled_dot_product_attention(
         y, y, y, constant(np.eye(5) + np.eye(5, k=1), bool), constant(0.7)
     ),
-}
-
-
-def sequence(kind: str, gates: int, direction: str = "forward", **given: Any) -> Make:
-    def make(y: Any, **_: Any) -> Any:
-        many = 2 if direction == "bidirectional" else 1
-        biases = gates + bool(given.get("linear_before_reset"))
-        states = [weights(2, many, 4) for _ in range(2 if kind == "lstm" else 1)]
-        op = getattr(opset13, f"{kind}_sequence")(
-            y,
-            *states,
-            ints(5, 5),
-            weights(many, gates * 4, 8),
-            weights(many, gates * 4, 4),
-            weights(many, biases * 4),
-            4,
-            direction,
-            **given,
-        )
-        return list(op.outputs())
-
-    return make
-
-
-def cell(kind: str, gates: int, **given: Any) -> Make:
-    def make(y: Any, **_: Any) -> Any:
-        first = opset13.gather(y, constant(0, np.int64), constant(1, np.int64))
-        biases = gates + bool(given.get("linear_before_reset"))
-        states = [weights(2, 4) for _ in range(2 if kind == "lstm" else 1)]
-        op = getattr(opset13, f"{kind}_cell")(
-            first, *states, weights(gates * 4, 8), weights(gates * 4, 4), weights(biases * 4), 4, **given
-        )
-        return list(op.outputs())
-
-    return make
-
-
-RECURRENT: dict[str, Make] = {
-    "lstm": sequence("lstm", 4),
-    "lstm both": sequence("lstm", 4, "bidirectional"),
-    "gru": sequence("gru", 3, "reverse"),
-    "gru before": sequence("gru", 3, linear_before_reset=True),
-    "rnn": sequence("rnn", 1),
-    "lstm cell": cell("lstm", 4),
-    "gru cell": cell("gru", 3, linear_before_reset=True),
-    "rnn cell": cell("rnn", 1, activations=["relu"], activations_alpha=[], activations_beta=[]),
 }
 GROUPS_OF_LAYERS: dict[str, dict[str, Make]] = {
     "windows": WINDOWS,

@@ -162,7 +162,7 @@ def test_free_shapes_and_files_that_are_none(tmp_path: Path) -> None:
 
 
 def test_commands_refuse_what_they_cannot_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", "model.xml", "-o", str(tmp_path / "m.so")]) == 2
+    assert cli.main(["compile", "model.toml", "-o", str(tmp_path / "m.so")]) == 2
     assert "tvmconv compile reads .onnx" in capsys.readouterr().err
     assert cli.main(["compile", "model.onnx", "-o", str(tmp_path / "none" / "m.so")]) == 2
     assert f"there is no folder {tmp_path / 'none'}; make it first" in capsys.readouterr().err

@@ -286,10 +286,8 @@ class Window(SubConvolution):
     @property
     def _may_skip(self) -> bool:
         """Return whether sums over a copy may ask for padding: with lanes across groups, if it is in most products."""
-        if self.sums_filter:
-            return False
-        mostly = 2 * prod(axis.met for axis in self.axes) <= 1
-        return not self.across or self.spread or (mostly and not (self.shuffles or self.expands))
+        mostly = 2 * prod(axis.met for axis in self.axes) <= 1 and not (self.shuffles or self.expands)
+        return (not self.across or self.spread or mostly) and not self.sums_filter
 
     @property
     def sums_filter(self) -> bool:
