@@ -31,7 +31,6 @@ WINDOWS: dict[str, Make] = {
     ),
     "max 1": of_x("max_pool", [2, 2], [0, 0], [1, 1], [3, 3], "floor", opset=openvino.opset1),
     "max ceil": lambda x, **_: opset16.max_pool(x, [2, 2], [1, 1], [0, 0], [0, 0], [2, 2], "ceil").output(0),
-    "max behind": lambda x, **_: opset16.max_pool(x, [3, 3], [1, 1], [1, 1], [1, 1], [2, 2], "ceil").output(0),
     "max torch": lambda x, **_: opset16.max_pool(x, [3, 3], [1, 1], [1, 1], [1, 1], [2, 2], "ceil_torch").output(0),
     "max dilated": lambda x, **_: opset16.max_pool(x, [1, 1], [2, 2], [1, 0], [1, 0], [3, 3]).output(0),
     "max places": lambda x, **_: opset16.max_pool(x, [2, 2], [1, 1], [0, 0], [0, 0], [2, 2], axis=2).output(1),
@@ -43,7 +42,7 @@ WINDOWS: dict[str, Make] = {
     "average same": of_x("avg_pool", [2, 2], [0, 0], [0, 0], [3, 3], True, "floor", "same_lower"),
     "adaptive": of_x("adaptive_avg_pool", ints(3, 7)),
     "adaptive uneven": of_x("adaptive_avg_pool", ints(4, 3)),
-    "adaptive maxima": lambda x, **_: opset13.adaptive_max_pool(x, ints(4, 3)).output(0),
+    "adaptive maxima": lambda x, **_: opset13.adaptive_max_pool(x, ints(4, 3), "i32").output(0),
 }
 
 _UNARY = "abs acosh asinh atan ceil cos cosh erf exp floor hswish hsigmoid mish negative relu sigmoid sign sin sinh softplus softsign tan tanh is_nan is_inf is_finite"

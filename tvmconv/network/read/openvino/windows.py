@@ -64,18 +64,21 @@ def _take_pool(layer: IrLayer) -> dict[str, Any]:
             made["kernel_shape"], made.get("dilations") or [1] * len(made["strides"]), strict=True
         )
     ]
-    ends = made["pads"][len(spans) :]
+    outside = made["pads"][len(spans) :]
     if rounding == "ceil" and any(
-        end + stride > span for end, stride, span in zip(ends, made["strides"], spans, strict=True)
+        end + stride > span for end, stride, span in zip(outside, made["strides"], spans, strict=True)
     ):
-        # A window may begin behind the data, which ONNX leaves out.
-        spatial, outputs = layer.static()[2:], layer.out_static()[2:]
-        for axis, (size, count, stride, span) in enumerate(zip(spatial, outputs, made["strides"], spans, strict=True)):
-            if (count - 1) * stride >= size + made["pads"][axis]:
-                if layer.kind == "AvgPool":
-                    raise ValueError("has a window that begins behind its data")
-                made["pads"][len(spans) + axis] = (count - 1) * stride + span - size - made["pads"][axis]
-        return made | {"ceil_mode": 1}
+        begins = [(count - 1) * stride for count, stride in zip(layer.out_static()[2:], made["strides"], strict=True)]
+        behind = [size + pad for size, pad in zip(layer.static()[2:], made["pads"], strict=False)]
+        if any(begin >= end for begin, end in zip(begins, behind, strict=True)):
+            raise ValueError("has a window that begins behind its data, which ONNX leaves out")
+    if rounding == "ceil" and layer.kind == "AvgPool" and not layer.given["exclude-pad"]:
+        # What the last window has behind the pads counts, too, which ONNX leaves out.
+        for axis, (size, count, stride, span) in enumerate(
+            zip(layer.static()[2:], layer.out_static()[2:], made["strides"], spans, strict=True)
+        ):
+            made["pads"][len(spans) + axis] = (count - 1) * stride + span - size - made["pads"][axis]
+        return made
     return made | {"ceil_mode": 1}
 
 
