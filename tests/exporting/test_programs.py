@@ -161,21 +161,23 @@ def test_features_are_found_as_linux_finds_them(
     isa = native() or ISAS[0]
     there = cpu_features() - set(hidden.split())
     monkeypatch.setenv(HIDDEN, " ".join({*os.environ.get(HIDDEN, "").split(), *hidden.split()}))
-    names = sorted(isa.c_features)
-    bundle = replace(read_bundle(few_bundle), targets={name: BundleTarget("cpu", (name,)) for name in names})
-    for source in ("tvmconv-runtime.h", "runtime.c", f"{isa.c_file}.c", "pool_none.c"):
-        (tmp_path / source).write_text((NATIVE / source).read_text().replace("tvmconv_name", "tested"))
-    (tmp_path / "tvmconv-targets.h").write_text(
-        targets_header(Plan("tested", bundle, tuple(names), isa, (), ())).replace("NAME_", "tested_")
-    )
-    shutil.copy(export_c(few_bundle, tmp_path / "library", "tested") / "tested.h", tmp_path)
-    (tmp_path / "main.c").write_text(
-        '#include <stdio.h>\n#include "tvmconv-runtime.h"\nint main(void) { return printf("%u\\n", tested_rt_detect()) < 0; }\n'
-    )
-    sources = [tmp_path / name for name in ("main.c", "runtime.c", f"{isa.c_file}.c", "pool_none.c")]
-    run("gcc", "-std=gnu11", *sources, "-o", tmp_path / "main")
-    bits = int(run(tmp_path / "main"))
-    assert {name for number, name in enumerate(names) if bits >> number & 1} == cpu_features() & set(names)
+    library = export_c(few_bundle, tmp_path / "library", "tested")
+    # Bits of 32 targets are all that there are.
+    for names in (sorted(isa.c_features)[::2], sorted(isa.c_features)[1::2]):
+        bundle = replace(read_bundle(few_bundle), targets={name: BundleTarget("cpu", (name,)) for name in names})
+        for source in ("tvmconv-runtime.h", "runtime.c", f"{isa.c_file}.c", "pool_none.c"):
+            (tmp_path / source).write_text((NATIVE / source).read_text().replace("tvmconv_name", "tested"))
+        (tmp_path / "tvmconv-targets.h").write_text(
+            targets_header(Plan("tested", bundle, tuple(names), isa, (), ())).replace("NAME_", "tested_")
+        )
+        shutil.copy(library / "tested.h", tmp_path)
+        (tmp_path / "main.c").write_text(
+            '#include <stdio.h>\n#include "tvmconv-runtime.h"\nint main(void) { return printf("%u\\n", tested_rt_detect()) < 0; }\n'
+        )
+        sources = [tmp_path / name for name in ("main.c", "runtime.c", f"{isa.c_file}.c", "pool_none.c")]
+        run("gcc", "-std=gnu11", *sources, "-o", tmp_path / "main")
+        bits = int(run(tmp_path / "main"))
+        assert {name for number, name in enumerate(names) if bits >> number & 1} == cpu_features() & set(names)
     assert cpu_features() == there
 
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import TextIO
 
 from ..errors import (
@@ -32,6 +33,12 @@ from ..support.heap import collect_rarely
 from ..support.timing import count_start, show_at_end
 from ..version import __version__
 from .parsing import AnyOrder
+
+resource: ModuleType | None
+try:  # here, since without memory nothing can be imported
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 COMMANDS = (
     "build",
@@ -123,11 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _is_limited() -> bool:
     """Return whether this process may have less memory than there is."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return False
-    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    return resource is not None and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _drop_output() -> None:
