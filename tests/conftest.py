@@ -89,7 +89,11 @@ def no_records_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """What the user has tuned plays no part, and there may be no home to look for it in."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
-        patch.setenv("TVMCONV_CACHE", "")  # kernels that are to be tested are built
+        # Each kernel is built once in a run, whichever of its tests, in whichever process, asks first.
+        folder = tmp_path_factory.getbasetemp()
+        patch.setenv(
+            "TVMCONV_CACHE", str((folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder) / "kernels")
+        )
         yield
 
 
@@ -99,6 +103,12 @@ def workers_have_imported_tvm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "subprocess", warm_workers.SUBPROCESS)
         yield
+
+
+@pytest.fixture
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build every kernel, as tests of builds that fail need it."""
+    monkeypatch.setenv("TVMCONV_CACHE", "")
 
 
 @pytest.fixture

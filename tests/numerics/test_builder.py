@@ -34,6 +34,7 @@ from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning.records import Record, Records
 
+pytestmark = pytest.mark.usefixtures("no_cache")
 DENSE = parse_signature("conv2d-n1-i16x9x9-o32x5x5-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias")
 DEPTHWISE = parse_signature("conv1d-n2-i24x11-o24x5-k3-s2-d1-p0_0-g24-NCX-OIX-bf16")
 BACKPROP = parse_signature("backprop2d-n1-i8x5x5-o16x15x15-k3x3-s3x3-d1x1-p0x0_0x0-g1-NXC-XIO-f16")
