@@ -1,8 +1,8 @@
 """Costs of work on each CPU: the coefficients of the cost model (tvmconv/algorithms/cpu/model/cost.py).
 
 The rows are data: `costs.json`, and beside the user's tuning records what `tvmconv calibrate` wrote. A CPU without a row has the
-nearest's, by its registers and ports, then by its caches. docs/cost-model.md says what each coefficient means, and which
-measurements it is from.
+nearest's, by its registers and ports, then by its caches. docs/cost-model.md says what each coefficient means,
+benchmarks/results/coefficients.md which measurements it is from.
 """
 
 from __future__ import annotations

@@ -18,9 +18,11 @@ from . import winograd_structures
 from .winograd_tiles import WinogradWindow, tiles_of
 
 UNROLL = 4  # channels a step, as in direct.py
-# Tiles whose products hide nothing of a filter that comes from L3, which more hide by the square (docs/cost-model.md).
+# Tiles whose products hide nothing of a filter that comes from L3, which more hide by the square (benchmarks/results/coefficients.md).
 HIDING_TILES = 12
-HIDDEN = 4  # of what a task of rows reads of a filter, products hide all but one part (docs/cost-model.md)
+HIDDEN = (
+    4  # of what a task of rows reads of a filter, products hide all but one part (benchmarks/results/coefficients.md)
+)
 STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
 # Tiles above which products hide the filter of the next block by themselves (benchmarks/results/coefficients.md, `few_prefetches`).
 MOST_PREFETCHED = 40
