@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from models import save
 from numerics.test_compiler import SPACES
 from toys import compile_bundle, small_problem
 
@@ -31,6 +32,14 @@ def short_races() -> Iterator[None]:
         patch.setattr(racing, "_TURN_SECONDS", 0.001)
         patch.setattr(racing, "_PAUSE_SECONDS", 0.0)
         yield
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the file of a small network, for other systems to be compiled for."""
+    from .test_onnxruntime_network import network_model
+
+    return save(network_model(channels=16, size=(20, 24)), tmp_path_factory.mktemp("model"))
 
 
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")

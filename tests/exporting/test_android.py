@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from models import save
 from toys import compile_bundle
 
 from exporting.conftest import HERE, SMALL, STRICT, run
@@ -23,8 +22,6 @@ from tvmconv.runtime.selection import obstacle
 from tvmconv.signature import parse_signature
 from tvmconv.support.toolchain import ZIG
 from tvmconv.targets.target import CpuTarget, Target
-
-from .test_onnxruntime_network import network_model
 
 HALF = "conv2d-n1-i16x9x7-o24x9x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16-bias"
 MACHINES = {"android": ("AArch64", "AARCH64"), "x86_64-android": ("X86-64", "X86_64")}
@@ -62,11 +59,6 @@ def strong(file: Path, *options: str) -> set[str]:
     """Return what a file wants of others, without what it also does without."""
     lines = run("llvm-nm", "--undefined-only", *options, file).splitlines()
     return {line.split()[1] for line in lines if line.split()[:1] == ["U"]}
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save(network_model(channels=16, size=(20, 24)), tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from emulated import WINDOWS_COMPILER, needs_wine
-from models import save
 from toys import compile_bundle
 
 from exporting.conftest import SMALL, needs_cmake, run
@@ -16,7 +15,6 @@ from tvmconv.errors import InputError
 from tvmconv.exporting.exporter import export_c
 from tvmconv.signature import parse_signature
 
-from .test_onnxruntime_network import network_model
 from .test_windows import in_wine, needs_lld
 
 MSVC = "windows-msvc:x86-64-v3"
@@ -105,8 +103,7 @@ def linked(source: str, folder: Path, archive: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = save(network_model(channels=16, size=(20, 24)), tmp_path_factory.mktemp("model"))
+def library(file: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("library") / "net"
     assert cli.main(["compile", file, "--math", "strict", "--format", "c", "--target", MSVC, "-o", str(folder)]) == 0
     return folder

@@ -44,11 +44,6 @@ DEPTHWISE = "conv2d-n1-i24x8x8-o24x4x4-k3x3-s2x2-d1x1-p1x1_0x0-g24-NXC-XIO-f32-b
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save(network_model(channels=16, size=(20, 24)), tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
 def folder(file: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("web") / "net"
     assert cli.main(["compile", file, "--format", "web", "-o", str(folder), "--require-comparison"]) == 0

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulated import WINDOWS, WINDOWS_COMPILER, needs_wine
-from models import save
 from toys import compile_bundle
 
 from exporting.conftest import HERE, SMALL, STRICT, compile_spaces, run
@@ -25,8 +24,6 @@ from tvmconv.runtime.bundle import read_bundle
 from tvmconv.runtime.selection import obstacle
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.toolchain import ffi_includes
-
-from .test_onnxruntime_network import network_model
 
 PROGRAM = (*STRICT, "-D__USE_MINGW_ANSI_STDIO=1", "-pthread", "-static")
 POOL = "-lsynchronization"
@@ -52,11 +49,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     problems = {parse_signature(SMALL): "winograd4", parse_signature(HALF): "direct"}
     folder = tmp_path_factory.mktemp("windows") / "two.bundle"
     return compile_bundle(folder, problems, WINDOWS, choices=problems, quick=True)
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save(network_model(channels=16, size=(20, 24)), tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
