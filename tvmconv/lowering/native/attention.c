@@ -13,6 +13,7 @@
 #include "vectors.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#include "power.h"
 
 /* Workspace of this thread, where there is room in what the plan lends; NULL with an error raised (launcher.c). */
 extern void* (*__TVMBackendAllocWorkspace)(int device_type, int device_id, uint64_t bytes, int code, int bits);
@@ -75,8 +76,6 @@ INLINE float number(int64_t type, const char* from) {
   return as_float((int64_t)half << 16);
 }
 
-/* 1.5 * 2**23, so that a sum with it is rounded to a whole number, and 127 more, with which that is an exponent. */
-#define EXPONENT 12583039.0f
 /* The most rows of a tile; of two vectors each, where there are 32 registers. */
 #define MOST_ROWS 12
 #ifdef __clang__

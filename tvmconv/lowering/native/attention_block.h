@@ -42,19 +42,10 @@ INLINE void NAME(multiply)(int vectors, const float* a, int64_t row, int64_t ste
     (vectors == 2 ? NAME(two_by_row) : NAME(one_by_row))(a, step, b, steps, rows, factor, to);
 }
 
+DEFINE_POWER(NAME(power_within), V, I)
+
 /* e**x of what is not above 0, within 2e-7 of 1; below -88 it is 0, of not a number that. */
-INLINE V NAME(power)(V x) {
-  x = NAME(greater)((V){} - 88.0f, x);
-  const V shifted = x * 1.44269504f + EXPONENT; /* n + 127 in its last bits */
-  const V n = shifted - EXPONENT;
-  const V r = x - n * 0.693147182f;
-  V sum = r * 8.37312452e-3f + 4.16695364e-2f;
-  sum = sum * r + 1.66664720e-1f;
-  sum = sum * r + 4.99999851e-1f;
-  sum = sum * r + 1.0f;
-  sum = sum * r + 1.0f;
-  return sum * (V)((I)shifted << 23);
-}
+INLINE V NAME(power)(V x) { return NAME(power_within)(NAME(greater)((V){} - 88.0f, x)); }
 
 /* A number of any type as the vector that begins with it. */
 INLINE V NAME(load)(int type, const char* from) {

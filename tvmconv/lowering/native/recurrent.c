@@ -3,6 +3,7 @@
  */
 #include "elements.h"
 #include "parallel.h"
+#include "power.h"
 
 /* Workspace of this thread, where there is room in what the plan lends; NULL with an error raised (launcher.c). */
 extern void* (*__TVMBackendAllocWorkspace)(int device_type, int device_id, uint64_t bytes, int code, int bits);
@@ -13,19 +14,13 @@ static const int gates[] = {1, 1, 3, 3, 4};
 /* Products below which, in about 5 us, the caller's thread computes alone. */
 #define FEW_PRODUCTS 200000
 
+DEFINE_POWER(power_within, F32, I32)
+
 /* e**x, within 2e-7 of it from -88 to 88, beyond that of these; of not a number that. */
 INLINE F32 power(F32 x) {
   x = (F32)(((I32)x & ~(x < -88.0f)) | ((I32)((F32){} - 88.0f) & (x < -88.0f)));
   x = (F32)(((I32)x & ~(x > 88.0f)) | ((I32)((F32){} + 88.0f) & (x > 88.0f)));
-  const F32 shifted = x * 1.44269504f + 12583039.0f; /* 1.5 * 2**23 + 127: n + 127 in its last bits */
-  const F32 n = shifted - 12583039.0f;
-  const F32 r = x - n * 0.693147182f;
-  F32 sum = r * 8.37312452e-3f + 4.16695364e-2f;
-  sum = sum * r + 1.66664720e-1f;
-  sum = sum * r + 4.99999851e-1f;
-  sum = sum * r + 1.0f;
-  sum = sum * r + 1.0f;
-  return sum * (F32)((I32)shifted << 23);
+  return power_within(x);
 }
 
 INLINE F32 logistic(F32 x) { return 1.0f / (1.0f + power(-x)); }
