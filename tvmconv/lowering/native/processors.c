@@ -66,13 +66,14 @@ static int of_one_node(const char* prefix, const char* chosen, int most, char* m
 int tvmconv_cores(const char* prefix, const char* allowed, int most) {
   int count = 0, strongest = 0;
   for (int each = 0; each < most; each++) count += allowed[each] != 0;
-  char* room = count <= ALL_PROCESSORS ? NULL : calloc(3, most);
+  char* room = count <= ALL_PROCESSORS ? NULL : calloc(most, 3 + sizeof(int));
   if (room == NULL) return count;
-  char *chosen = room, *marked = room + most, *nodes = marked + most;
+  int* capacities = (int*)room;
+  char *chosen = (char*)(capacities + most), *marked = chosen + most, *nodes = marked + most;
   for (int each = 0; each < most; each++)
-    if (allowed[each] && capacity(prefix, each) > strongest) strongest = capacity(prefix, each);
+    if (allowed[each] && (capacities[each] = capacity(prefix, each)) > strongest) strongest = capacities[each];
   for (int each = 0; each < most; each++)
-    chosen[each] = allowed[each] && capacity(prefix, each) == strongest && is_first(prefix, each, allowed, most, marked);
+    chosen[each] = allowed[each] && capacities[each] == strongest && is_first(prefix, each, allowed, most, marked);
   const int cores = of_one_node(prefix, chosen, most, marked, nodes);
   free(room);
   return cores > ALL_PROCESSORS ? cores : ALL_PROCESSORS;
