@@ -227,13 +227,12 @@ def _threshold(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> rela
 
 def _log_sum_exp(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
     """Return a ReduceLogSumExp by the greatest element that is finite, else 0."""
-    data = inputs[0]
-    if _reduces_nothing(inputs, given):
-        return data
-    fixed = constant(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else given.get("axes", ())
+    data, fixed = inputs[0], _axes_of(inputs, given)
     if fixed is None:
         return None
-    axes = [int(axis) for axis in fixed] or None
+    if not fixed and given.get("noop_with_empty_axes"):
+        return data
+    axes = fixed or None
     most = emit(relax.op.max(data, axes, True))
     taken = emit(relax.op.where(relax.op.isinf(most), relax.const(0, _dtype(data)), most))
     total = relax.op.sum(relax.op.exp(relax.op.subtract(data, taken)), axes, True)
@@ -241,15 +240,19 @@ def _log_sum_exp(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> re
     return total if given.get("keepdims", 1) else relax.op.squeeze(total, axes)
 
 
-def _reduces_nothing(inputs: Sequence[Any], given: dict[str, Any]) -> bool:
-    """Return whether a reduction without axes leaves each element by itself; without the attribute it reduces all of them."""
+def _axes_of(inputs: Sequence[Any], given: dict[str, Any]) -> list[int] | None:
+    """Return the axes of a reduction, which an attribute has, or an input; None: they are not fixed."""
     axes = constant(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else given.get("axes", ())
-    return axes is not None and len(axes) == 0 and bool(given.get("noop_with_empty_axes"))
+    return None if axes is None else [int(axis) for axis in axes]
 
 
 def _of_each(operator: Callable[[Any], Any]) -> Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]:
-    """Return the converter of a reduction that computes something of each element, also where it reduces nothing."""
-    return lambda emit, inputs, given: operator(inputs[0]) if _reduces_nothing(inputs, given) else None
+    """Return the converter of a reduction that computes something of each element, also where it has no axes and reduces nothing."""
+
+    def convert(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
+        return operator(inputs[0]) if given.get("noop_with_empty_axes") and _axes_of(inputs, given) == [] else None
+
+    return convert
 
 
 def _slice(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
