@@ -101,7 +101,7 @@ def test_the_command(known: Cache, capsys: pytest.CaptureFixture[str], monkeypat
     assert capsys.readouterr().out == f"{known.folder}\n"
     assert cli.main(["cache", "--json"]) == 0
     assert [each["key"] for each in json.loads(capsys.readouterr().out)] == [KEY]
-    assert cli.main(["cache"]) == 0
+    assert cli.main(["cache", "--list"]) == 0
     assert KEY[:16] in capsys.readouterr().out
     assert cli.main(["cache", "--clear"]) == 0 and known.files() == []
     monkeypatch.setenv(VARIABLE, "")

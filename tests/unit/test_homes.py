@@ -22,6 +22,7 @@ def _ask() -> None:
     records = Records(None)
     records.best(small_problem(), Target.parse(TARGET))
     records.winners(Target.parse(TARGET))
+    records.elsewhere(small_problem(), Target.parse(TARGET))
 
 
 @pytest.fixture
@@ -62,3 +63,10 @@ def test_files_that_cannot_be_read_are_named(home: Path) -> None:
         _ask()
     said = "".join(str(each.message) for each in warned)
     assert "costs.json: Is a directory" in said and "records.jsonl: Is a directory" in said
+
+
+def test_folders_that_cannot_be_read_are_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too long a name is refused to root, too."""
+    monkeypatch.setenv("HOME", "/" + "x" * 5000)
+    with pytest.warns(TvmconvWarning, match="records are not used: .*: File name too long"):
+        _ask()

@@ -168,7 +168,7 @@ class Records:
 
     def elsewhere(self, problem: Problem, target: Target, math: str = "default") -> list[Record]:
         """Return what :meth:`best` does for the same problem on each other target of its kind, in the order of their names."""
-        folders = (path for folder in self._folders() for path in folder.glob(f"*/{FILE}"))
+        folders = (path for folder in self._folders() for path in _files(folder, f"*/{FILE}"))
         # A GPU's folder has not quite its name; and no algorithm is for several kinds.
         others = {path.parent.name for path in folders if kind_of(path.parent.name) == target.kind} - {
             folder_of(target.tuned_as)
@@ -211,16 +211,28 @@ class Records:
     def _table(self, folder: Path, target: str) -> dict[str, list[Record]]:
         if (folder, target) not in self._tables:
             table: dict[str, list[Record]] = {}
-            for path in sorted((folder / folder_of(target)).glob("*.jsonl")):
+            for path in _files(folder / folder_of(target), "*.jsonl"):
                 try:
                     records = jsonlines.read(path, _parser(target))[0]
                 except OSError as error:
-                    warnings.warn(f"records are not used: {path}: {error.strerror}", TvmconvWarning, stacklevel=2)
+                    _warn(path, error)
                     continue
                 for record in records:
                     table.setdefault(record.signature, []).append(record)
             self._tables[folder, target] = table
         return self._tables[folder, target]
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError as error:
+        _warn(folder, error)
+        return []
+
+
+def _warn(path: Path, error: OSError) -> None:
+    warnings.warn(f"records are not used: {path}: {error.strerror}", TvmconvWarning, stacklevel=3)
 
 
 def shipped_folder() -> Path:
