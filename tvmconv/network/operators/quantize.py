@@ -1,4 +1,4 @@
-"""QuantizeLinear between kernels, as their epilogues have it: ties to even, then the zero point; TVM's (0.27) rounds ties away from zero."""
+"""QuantizeLinear between kernels, as their epilogues have it: ties to even, then the zero point; what is not a number is the zero point, as TVM's (0.27) is not."""
 
 from __future__ import annotations
 
