@@ -60,3 +60,6 @@ def quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if step is not None:
         return builder.call_te(by_step, call.args[0], primfunc_name_hint="quantize")
     return builder.call_te(by_tensors, *call.args, primfunc_name_hint="quantize")
+
+
+OPERATORS = dict.fromkeys(QUANTIZERS, quantize)
