@@ -49,6 +49,8 @@ class Dtype:
         Error of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
     approximated_floor
         Error in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
+    arrays
+        Arrays that may have it in a problem with integers: of "data", "filter" and "output".
     """
 
     name: str
@@ -65,6 +67,7 @@ class Dtype:
     transform_error: float = 0.0
     approximated_error: float = 0.0
     approximated_floor: float = 0.0
+    arrays: tuple[str, ...] = ("output",)
 
     @property
     def in_kernels(self) -> str:
@@ -80,16 +83,17 @@ class Dtype:
 
 _F16 = "typedef uint16_t NAME_f16;  /* IEEE 754 binary16, as bits */"
 _BF16 = "typedef uint16_t NAME_bf16; /* the upper half of an IEEE 754 binary32, as bits */"
+_ANY = ("data", "filter", "output")
 ROWS: dict[str, Dtype] = {
     row.name: row
     for row in (
         Dtype("f32", 4, "float32", 2, 1, "f32", None, "float", "", "", (32, (32, 32), (16384, 16384)), 2e-5, 1e-6, 2.0**-126),
         Dtype("f16", 2, "float16", 2, 10, "f32", None, "NAME_f16", _F16, "", (4, (2, 2), (256, 256)), 7e-3, 2.0**-10, 2.0**-24),
         Dtype("bf16", 2, "bfloat16", 4, 16, "f32", None, "NAME_bf16", _BF16, "uint16", (4, (4, 8), (16, 8)), 6e-2, 2.0**-7, 2.0**-126),
-        Dtype("u8", 1, "uint8", 1, 2, "s32", (0, 255), "uint8_t"),
-        Dtype("s8", 1, "int8", 0, 3, "s32", (-128, 127), "int8_t"),
+        Dtype("u8", 1, "uint8", 1, 2, "s32", (0, 255), "uint8_t", arrays=_ANY),
+        Dtype("s8", 1, "int8", 0, 3, "s32", (-128, 127), "int8_t", arrays=_ANY),
         # A filter of 8 bits less its zero points, which may differ from channel to channel.
-        Dtype("s16", 2, "int16", 0, 5, "s32", (-255, 255), "int16_t"),
+        Dtype("s16", 2, "int16", 0, 5, "s32", (-255, 255), "int16_t", arrays=("filter",)),
         Dtype("s32", 4, "int32", 0, 6, "s32", (-(2**31), 2**31 - 1), "int32_t"),
     )
 }  # fmt: skip
@@ -131,7 +135,7 @@ class Types(NamedTuple):
 
 # Types of problems with integers: data, filter and output, such as u8s8u8.
 QUANTIZED: tuple[str, ...] = tuple(
-    map("".join, product(("u8", "s8"), ("s8", "u8", "s16"), ("s32", *FLOATS, "u8", "s8")))
+    map("".join, product(*([name for name, row in ROWS.items() if array in row.arrays] for array in _ANY)))
 )
 _TYPES = {name: Types(name, name, ROWS[name].sums, name) for name in FLOATS}
 for _name in QUANTIZED:

@@ -1,4 +1,5 @@
-"""What a newcomer adds: an algorithm by a folder and a line, an instruction set or a system by a folder, a CPU by a row.
+"""What a newcomer adds: an algorithm by a folder and a line, an instruction set or a system by a folder, a CPU or a type by a row, a pass of
+networks by a file and a row, an operator by a file.
 
 Each is added to a copy of the package, of links to its files, that a process of its own imports.
 """
@@ -106,6 +107,73 @@ compile_problem(problem, target, library, choice=Choice("plain"))
 print(target.name, Target.parse("toy").name, library.name, library.read_bytes()[1:4].decode())
 print("gfni" in target.features, obstacle_of(target.features))
 """
+PASS = '''
+"""A toy: negations of negations are left out."""
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..ir.graph import Graph
+from ..ir.mutator import each_function, tidy
+
+
+@mutator
+class _Leaving(PyExprMutator):
+    def __init__(self, mod, function):
+        super().__init__(mod)
+        self._graph = Graph(function)
+
+    def visit_call_(self, call):
+        inner = self._graph.call(call.args[0], "relax.negative") if call.op.name == "relax.negative" else None
+        return super().visit_call_(call) if inner is None else self.visit_expr(inner.args[0])
+
+
+def leave_negations(mod):
+    return tidy(each_function(mod, _Leaving, with_bindings=True))
+'''
+OPERATOR = '''
+"""A toy: rounds up, and says so."""
+from tvm import te, tirx
+
+
+def ceil(builder, call):
+    def above(data):
+        return te.compute(data.shape, lambda *at: tirx.ceil(data(*at)) + 100, "toy")
+
+    return builder.call_te(above, call.args[0])
+
+
+OPERATORS = {"relax.ceil": ceil}
+'''
+USE_NETWORK = """
+import numpy as np
+from tvm import relax
+
+from tvmconv.network.compile import export
+from tvmconv.network.options import Options
+from tvmconv.network.passes import listing, run, use_kernels
+
+builder = relax.BlockBuilder()
+x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+with builder.function("main", [x]):
+    made = builder.emit(relax.op.negative(builder.emit(relax.op.negative(x))))
+    builder.emit_func_output(builder.emit(relax.op.ceil(made)))
+mod = builder.finalize()
+print("toy-negations" in listing(), *(run(mod, Options(), last).script().count("R.negative") for last in ("simplify", "toy-negations")))
+export(use_kernels(mod), sys.argv[2] + ".so")
+answer = tvmconv.load_network(sys.argv[2] + ".so")(x=np.full((2, 3), 0.5, np.float32))
+print(*np.unique(np.asarray([*answer.values()])))
+"""
+TYPE = 'Dtype("u4", 1, "uint8", 1, 2, "s32", (0, 15), "uint8_t", arrays=("data",)),\n        '
+USE_TYPE = (
+    f"sys.path.append({str(Path(__file__).parents[1])!r})"
+    + """
+from campaign.check import Batch, Case, work
+
+made, choices = problem.with_(dtype="u4s8s32"), ((Choice("plain"), False), (Choice("direct"), True))
+print(made.types.data, made.largest_sum)
+print(*(each.kind for each in work(Batch((Case(made, Target.parse("host"), 0, choices),), True))))
+"""
+)
 USE_CPU = """
 target = Target.parse("tigerlake")
 print(target.l2, target.l3_share, target.multiply_adds, target.dot_rate)
@@ -184,6 +252,25 @@ def test_a_cpu_is_a_row(tmp_path: Path) -> None:
     folder = with_files(tmp_path, {"targets/cpus.py": table.replace(row, row + row.replace("znver5", name))})
     facts = (known.l2, known.l3_share, known.multiply_adds, known.dot_rate)
     assert run(folder, USE_CPU) == list(map(str, facts))
+
+
+def test_a_pass_is_a_row_and_a_file_and_an_operator_a_file(tmp_path: Path) -> None:
+    table, row = (PACKAGE / "network/passes.py").read_text(), '    NetworkPass("unstack"'
+    toy = '    NetworkPass("toy-negations", _module(leave_negations), "a toy"),\n'
+    files = {
+        "network/passes.py": table.replace(row, toy + row).replace(
+            "from .rewrite.unstack", "from .rewrite.toy import leave_negations\nfrom .rewrite.unstack"
+        ),
+        "network/rewrite/toy.py": PASS,
+        "network/operators/toy.py": OPERATOR,
+    }
+    assert run(with_files(tmp_path, files), USE_NETWORK) == ["True", "2", "0", "101.0"]
+
+
+def test_a_type_is_a_row(tmp_path: Path) -> None:
+    table = (PACKAGE / "dtypes.py").read_text()
+    folder = with_files(tmp_path, {"dtypes.py": table.replace('Dtype("u8"', TYPE + 'Dtype("u8"')})
+    assert run(folder, USE_TYPE) == ["u4", str(15 * 128 * 72), "right", "right"]
 
 
 @pytest.mark.parametrize("name", ["isa/x86/__init__.py", "algorithms/table.py"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from tvm_ffi import structural_equal
 
 from tvmconv.accuracy import NETWORK_ERROR, network_error
 from tvmconv.errors import TvmconvError
+from tvmconv.network import passes
+from tvmconv.network.lower import check_target
+from tvmconv.network.operators import legalizations
 from tvmconv.network.options import Options
 from tvmconv.network.passes import PASSES, Rewritten, check_pass, listing, run
 
@@ -89,3 +93,12 @@ def test_each_pass_keeps_the_value_and_changes_something() -> None:
 def test_another_name_is_refused() -> None:
     with pytest.raises(TvmconvError, match=r"there is no pass 'padding' of networks; there are outline, fold-empty"):
         run(sample(), Options(), "padding")
+
+
+def test_the_engine_names_no_operator() -> None:
+    """An operator's own file names it, beside readers and rewrites; views of memory, which no call computes, the plan does."""
+    network = Path(passes.__file__).parent
+    engine = [*network.glob("*.py"), *(network / "emit").glob("*.py"), *(network / "schedule").glob("*.py")]
+    named = {name for path in engine for name in re.findall(r'"(relax\.[a-z_.0-9]+)"', path.read_text())}
+    found = legalizations(check_target("host"))
+    assert len(found) > 50 and named & found.keys() == {"relax.reshape"}

@@ -84,16 +84,9 @@ int NAME_run_with(NAME_network *network, const NAME_call *call, @GIVEN@const voi
 """
 # Parts of it for a network of which all extents are fixed.
 _FIXED = {
-    "COMMA": " ",
-    "ERRORS": "",
-    "AXES": "",
-    "SIZES": "  const int64_t *shape;\n  size_t elements, bytes;",
-    "EXTENTS": "",
-    "ARENA": "ARENA bytes",
-    "MEASURES": "",
-    "GIVEN": "",
-    "WORKSPACE": "",
-}
+    "COMMA": " ", "ERRORS": "", "AXES": "", "SIZES": "  const int64_t *shape;\n  size_t elements, bytes;",
+    "EXTENTS": "", "ARENA": "ARENA bytes", "MEASURES": "", "GIVEN": "", "WORKSPACE": "",
+}  # fmt: skip
 # The same for one with extents that calls give.
 _FREE = {
     "COMMA": ",",

@@ -18,28 +18,13 @@ from ..version import __version__
 from .ir.constants import static_shape
 from .ir.extents import extents_of, input_shape, output_shape
 from .ir.graph import MAIN, OUTPUT_NAMES
-from .ir.quantizers import QUANTIZERS
 from .kernels.fix_others import fix_others
+from .operators import legalizations
 from .operators.attention import with_attention
 from .operators.block_sums import by_blocks
 from .operators.bound_fusion import bound_fusion
-from .operators.elementwise import FUNCTIONS
-from .operators.free_moves import VIEWS
-from .operators.free_sums import mean_of, sum_of, variance_of
-from .operators.gather import take
-from .operators.matmul import matmul_of
-from .operators.max_pool import max_pool
-from .operators.mean_pool import mean_pool
-from .operators.minmax import EXTREMES
-from .operators.normalization import group_norm, instance_norm, layer_norm, narrow_groups, rms_norm
-from .operators.quantize import quantize
+from .operators.normalization import narrow_groups
 from .operators.resampling import call_resampling
-from .operators.resize import resize2d
-from .operators.scan import SCANS
-from .operators.scatter import scatter_elements
-from .operators.softmax import log_softmax, softmax
-from .operators.sort import SORTS
-from .operators.transcendental import ELEMENTARY
 from .report import math_of, model_bytes, report, rewrites
 from .schedule.rules import schedule_others
 
@@ -69,7 +54,7 @@ def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "defaul
         scheduled = tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
-                relax.transform.LegalizeOps(_LEGALIZATIONS | {"relax.matmul": matmul_of(target)}),
+                relax.transform.LegalizeOps(legalizations(target)),
                 relax.transform.RewriteDataflowReshape(),
                 relax.transform.AnnotateTIROpPattern(),
                 tvm.transform.module_pass(lambda given, _: bound_fusion(given), opt_level=0, name="tvmconv.Bounded"),
@@ -80,31 +65,6 @@ def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "defaul
             ]
         )(mod)
     return fix_others(scheduled) if reproducible else scheduled
-
-
-_LEGALIZATIONS = (
-    FUNCTIONS
-    | ELEMENTARY
-    | EXTREMES
-    | SCANS
-    | SORTS
-    | VIEWS
-    | {"relax.mean": mean_of, "relax.sum": sum_of, "relax.variance": variance_of}
-    | dict.fromkeys(QUANTIZERS, quantize)
-    | {f"relax.nn.max_pool{rank}d": max_pool for rank in (1, 2, 3)}
-    | {f"relax.nn.avg_pool{rank}d": mean_pool for rank in (1, 2, 3)}
-    | {
-        "relax.image.resize2d": resize2d,
-        "relax.nn.group_norm": group_norm,
-        "relax.nn.instance_norm": instance_norm,
-        "relax.nn.layer_norm": layer_norm,
-        "relax.nn.rms_norm": rms_norm,
-        "relax.nn.log_softmax": log_softmax,
-        "relax.nn.softmax": softmax,
-        "relax.scatter_elements": scatter_elements,
-        "relax.take": take,
-    }
-)
 
 
 def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:

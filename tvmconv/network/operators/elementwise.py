@@ -42,7 +42,7 @@ def _by_step(name: str) -> Legalize:
 
 
 # Functions by the operators' names.
-FUNCTIONS = {
+OPERATORS = {
     "relax.nn.gelu": _by_step("gelu"),
     "relax.nn.gelu_tanh": _by_step("gelu_tanh"),
     "relax.nn.silu": _by_step("silu"),

@@ -14,4 +14,4 @@ def _view(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return relax.op.memory.view(call.args[0], relax.ShapeExpr(dims_of(call.ty)), str(call.ty.dtype))
 
 
-VIEWS = dict.fromkeys(RESHAPES, _view)
+OPERATORS = dict.fromkeys(RESHAPES, _view)

@@ -85,3 +85,6 @@ def _along(data: te.Tensor, axis: int, blocks: Any, size: Any) -> te.Tensor:
 
     shape = [blocks if at == axis else each for at, each in enumerate(data.shape)]
     return te.compute(shape, element, "sums", attrs={KEPT: 1})
+
+
+OPERATORS = {"relax.mean": mean_of, "relax.sum": sum_of, "relax.variance": variance_of}

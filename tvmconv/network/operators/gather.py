@@ -70,3 +70,6 @@ def _by_parts(data: te.Tensor, table: te.Tensor, parts: list[Part]) -> te.Tensor
         return value
 
     return te.compute([*data.shape[:-1], table.shape[0]], element, "take")
+
+
+OPERATORS = {"relax.take": take}

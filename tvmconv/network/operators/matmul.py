@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from ...targets.target import CpuTarget, Target
+from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.free import dims_of, equal, is_free, is_one, product
 from ..schedule.rules import TILES
@@ -27,10 +27,9 @@ _WIDE_TILES = ((12, 16), (8, 32))
 _BEYOND = 1.1
 
 
-def matmul_of(target: Target) -> Legalize:
+def operators_for(target: CpuTarget) -> dict[str, Legalize]:
     """Return how products are legalized: in tiles for the registers of a target."""
-    wide = isinstance(target, CpuTarget) and target.vector_registers == 32
-    return partial(_matmul, _WIDE_TILES if wide else _TILES)
+    return {"relax.matmul": partial(_matmul, _WIDE_TILES if target.vector_registers == 32 else _TILES)}
 
 
 def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

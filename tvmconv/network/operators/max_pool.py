@@ -216,3 +216,6 @@ def _numbers(values: Any) -> list[int]:
 
 def _integer(value: Any) -> Any:
     return tirx.const(value, "int64") if isinstance(value, int) else value
+
+
+OPERATORS = {f"relax.nn.max_pool{rank}d": max_pool for rank in (1, 2, 3)}

@@ -85,3 +85,6 @@ def _goes_beyond(axis: Axis, end: int) -> bool:
     """Return whether the last window of an axis, whose outputs are rounded up, goes beyond the pad at its end."""
     inputs, outputs, taps, stride, pad, dilation = axis
     return (outputs - 1) * stride - pad + (taps - 1) * dilation >= inputs + end
+
+
+OPERATORS = {f"relax.nn.avg_pool{rank}d": mean_pool for rank in (1, 2, 3)}

@@ -202,7 +202,7 @@ def _unequal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 # Functions by the operators' names.
-EXTREMES = {
+OPERATORS = {
     "relax.argmax": _index(greatest, "argmax"),
     "relax.argmin": _index(_least, "argmin"),
     "relax.max": _reduce(greatest, "max"),

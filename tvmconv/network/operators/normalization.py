@@ -274,3 +274,6 @@ def _without(items: Sequence[Any], axes: Sequence[int]) -> list[Any]:
 
 def _count(shape: Sequence[Any], axes: Sequence[int]) -> int:
     return prod(int(shape[axis]) for axis in axes)
+
+
+OPERATORS = {f"relax.nn.{make.__name__}": make for make in (group_norm, instance_norm, layer_norm, rms_norm)}

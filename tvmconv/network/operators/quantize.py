@@ -1,4 +1,4 @@
-"""QuantizeLinear between kernels, as their epilogues have it: ties to even, then the zero point; TVM's (0.27) rounds ties away from zero."""
+"""QuantizeLinear between kernels, as their epilogues have it: ties to even, then the zero point; what is not a number is the zero point, as TVM's (0.27) is not."""
 
 from __future__ import annotations
 
@@ -60,3 +60,6 @@ def quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if step is not None:
         return builder.call_te(by_step, call.args[0], primfunc_name_hint="quantize")
     return builder.call_te(by_tensors, *call.args, primfunc_name_hint="quantize")
+
+
+OPERATORS = dict.fromkeys(QUANTIZERS, quantize)

@@ -181,3 +181,6 @@ def _nearest(at: Array, extent: int, size: int, mode: str, rounding: str) -> Arr
 
 def _within(at: Array, extent: int) -> Array:
     return np.clip(at, 0, extent - 1).astype(np.int32)
+
+
+OPERATORS = {"relax.image.resize2d": resize2d}

@@ -88,7 +88,7 @@ def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legali
 
 
 # Functions by the operators' names.
-SCANS = {
+OPERATORS = {
     "relax.cumsum": _scan(lambda x, y: x + y, 0, "cumsum"),
     "relax.cumprod": _scan(lambda x, y: x * y, 1, "cumprod"),
 }

@@ -69,3 +69,6 @@ def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int,
 
 def _loop(extent: int, elements: int | None = None) -> Any:
     return (T.parallel if (elements or extent) >= LEAST_PARALLEL else T.serial)(0, extent)
+
+
+OPERATORS = {"relax.scatter_elements": scatter_elements}

@@ -96,3 +96,6 @@ def combine_halves(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> 
         return terms[0]
     half = len(terms) // 2
     return combine(combine_halves(terms[:half], combine), combine_halves(terms[half:], combine))
+
+
+OPERATORS = {f"relax.nn.{make.__name__}": make for make in (log_softmax, softmax)}

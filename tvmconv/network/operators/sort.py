@@ -88,4 +88,4 @@ def _keys(data: te.Tensor) -> te.Tensor:
 
 
 # Functions by the operators' names.
-SORTS: dict[str, Legalize] = {f"relax.{make.__name__}": make for make in (argsort, sort, topk)}
+OPERATORS: dict[str, Legalize] = {f"relax.{make.__name__}": make for make in (argsort, sort, topk)}

@@ -98,7 +98,7 @@ def _of_name(name: str) -> Legalize:
 
 
 # Functions by the operators' names.
-ELEMENTARY = {f"relax.{name}": _of_name(name) for name in _OF_ONE} | {
+OPERATORS = {f"relax.{name}": _of_name(name) for name in _OF_ONE} | {
     "relax.nn.softplus": _softplus,
     "relax.atan2": _of_two("atan2"),
     "relax.power": _power,

@@ -24,20 +24,9 @@ if TYPE_CHECKING:
 
 Shapes = dict[str, tuple[int, ...]]
 _NAMES = {
-    *POOLS,
-    *DECOMPOSED,
-    *GATES,
-    "BatchNormalization",
-    "Conv",
-    "ConvTranspose",
-    "DequantizeLinear",
-    "LayerNormalization",
-    "Dropout",
-    "Pad",
-    "Resize",
-    "RoiAlign",
-    "Upsample",
-}
+    *POOLS, *DECOMPOSED, *GATES, "BatchNormalization", "Conv", "ConvTranspose", "DequantizeLinear",
+    "LayerNormalization", "Dropout", "Pad", "Resize", "RoiAlign", "Upsample",
+}  # fmt: skip
 # Operators whose outputs have as many elements as numbers decide, and how many of their inputs decide it.
 COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
 

@@ -217,7 +217,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
             if node not in self._fixed:
                 value = node.meta.get("val")
                 if isinstance(value, torch.Tensor) and value.dtype in TYPES and 0 in value.shape:
-                    # There is nothing to compute, and TVM (0.27) fails at loops over nothing.
+                    # There is nothing to compute.
                     return constants(torch.zeros(value.shape, dtype=value.dtype))
                 if isinstance(value, torch.SymInt) and self._extents is not None:
                     return self._extents.of(value)
