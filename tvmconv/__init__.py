@@ -39,13 +39,27 @@ if TYPE_CHECKING:
 
 _MODULES = ("errors", "ops", "reference")
 _HOME = {
-    "BuildOptions": "building.options", "Kernel": "runtime.kernel", "Network": "runtime.networks.network",
-    "PackedFilter": "runtime.packed", "Problem": "problem", "ProblemFamily": "family", "Records": "tuning.records",
-    "Registry": "runtime.registry", "Target": "targets.target", "build": "building.builder",
-    "explain": "runtime.explained", "format_family": "family_text", "format_signature": "signature",
-    "load": "runtime.registry", "load_network": "runtime.networks.network", "parse_family": "family_text",
-    "parse_signature": "signature", "read_model": "frontends", "tune": "tuning.tuner", "verify": "runtime.verify",
-}  # fmt: skip
+    "BuildOptions": "building.options",
+    "Kernel": "runtime.kernel",
+    "Network": "runtime.networks.network",
+    "PackedFilter": "runtime.packed",
+    "Problem": "problem",
+    "ProblemFamily": "family",
+    "Records": "tuning.records",
+    "Registry": "runtime.registry",
+    "Target": "targets.target",
+    "build": "building.builder",
+    "explain": "runtime.explained",
+    "format_family": "family_text",
+    "format_signature": "signature",
+    "load": "runtime.registry",
+    "load_network": "runtime.networks.network",
+    "parse_family": "family_text",
+    "parse_signature": "signature",
+    "read_model": "frontends",
+    "tune": "tuning.tuner",
+    "verify": "runtime.verify",
+}
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 

@@ -24,9 +24,18 @@ _EXTENT = re.compile(
 _RULES = ("same_upper", "same_lower", "?")
 # Fields that are those of every problem as they stand.
 _STATIC = (
-    "op", "in_channels", "out_channels", "kernel", "dilations", "groups", "data_format", "filter_format", "dtype",
-    "bias", "epilogue",
-)  # fmt: skip
+    "op",
+    "in_channels",
+    "out_channels",
+    "kernel",
+    "dilations",
+    "groups",
+    "data_format",
+    "filter_format",
+    "dtype",
+    "bias",
+    "epilogue",
+)
 # Extents of the problem that stands for a family, if they may be; and of those that check its kernels, of so many operations at most.
 _TYPICAL, _EXAMPLES, _EXAMPLE_FLOPS = 64, (1, 5, 13, 29, 53), 1_000_000_000
 # Extents by which its algorithm is chosen, of images; of other ranks those of as many pixels.

@@ -41,10 +41,27 @@ except ImportError:  # Windows
     resource = None
 
 COMMANDS = (
-    "build", "tune", "calibrate", "rpc-server", "list", "verify", "bench", "compile", "export-c",
-    "export-onnxruntime", "export-wheel", "run", "compare", "report", "explain", "inspect", "sig", "cache", "shell",
+    "build",
+    "tune",
+    "calibrate",
+    "rpc-server",
+    "list",
+    "verify",
+    "bench",
+    "compile",
+    "export-c",
+    "export-onnxruntime",
+    "export-wheel",
+    "run",
+    "compare",
+    "report",
+    "explain",
+    "inspect",
+    "sig",
+    "cache",
+    "shell",
     "env",
-)  # fmt: skip
+)
 
 OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 EXIT_CODES = f"""\

@@ -84,9 +84,16 @@ int NAME_run_with(NAME_network *network, const NAME_call *call, @GIVEN@const voi
 """
 # Parts of it for a network of which all extents are fixed.
 _FIXED = {
-    "COMMA": " ", "ERRORS": "", "AXES": "", "SIZES": "  const int64_t *shape;\n  size_t elements, bytes;",
-    "EXTENTS": "", "ARENA": "ARENA bytes", "MEASURES": "", "GIVEN": "", "WORKSPACE": "",
-}  # fmt: skip
+    "COMMA": " ",
+    "ERRORS": "",
+    "AXES": "",
+    "SIZES": "  const int64_t *shape;\n  size_t elements, bytes;",
+    "EXTENTS": "",
+    "ARENA": "ARENA bytes",
+    "MEASURES": "",
+    "GIVEN": "",
+    "WORKSPACE": "",
+}
 # The same for one with extents that calls give.
 _FREE = {
     "COMMA": ",",

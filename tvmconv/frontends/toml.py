@@ -29,9 +29,19 @@ from ..signature import parse_signature
 
 _REQUIRED = ("data_shape", "filter_shape", "strides", "dilations")
 _OPTIONAL = (
-    "pads_begin", "pads_end", "auto_pad", "groups", "data_format", "filter_format", "weights_format", "same_rule",
-    "dtype", "bias", "epilogue", "signature",
-)  # fmt: skip
+    "pads_begin",
+    "pads_end",
+    "auto_pad",
+    "groups",
+    "data_format",
+    "filter_format",
+    "weights_format",
+    "same_rule",
+    "dtype",
+    "bias",
+    "epilogue",
+    "signature",
+)
 _KEYS = {
     "convolution": (*_REQUIRED, *_OPTIONAL),
     "convolution_backprop_data": (*_REQUIRED, "output_shape", "output_padding", *_OPTIONAL),

@@ -11,31 +11,77 @@ from .flags import features
 
 # LLVM's names of features where they differ from the flags in /proc/cpuinfo.
 _LINUX_NAMES = {
-    "amx-bf16": "amx_bf16", "amx-tile": "amx_tile", "avx512bf16": "avx512_bf16", "avx512bitalg": "avx512_bitalg",
-    "avx512fp16": "avx512_fp16", "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni",
-    "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "avxvnniint8": "avx_vnni_int8", "bmi": "bmi1",
-    "lzcnt": "abm", "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2",
-}  # fmt: skip
+    "amx-bf16": "amx_bf16",
+    "amx-tile": "amx_tile",
+    "avx512bf16": "avx512_bf16",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512fp16": "avx512_fp16",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512vnni": "avx512_vnni",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avxvnni": "avx_vnni",
+    "avxvnniint8": "avx_vnni_int8",
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+}
 # The features that code generated for float and integer vectors can use. A CPU model's other features
 # (virtualization, cryptography, random numbers, ...) never show up in a kernel and are not required.
 _USED = frozenset(
     [
-        "sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2",
-        "lzcnt", "movbe", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
-        "avx512fp16", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq", "amx-tile",
-        "amx-bf16", "avxvnni", "avxvnniint8", "gfni",
+        "sse",
+        "sse2",
+        "sse3",
+        "ssse3",
+        "sse4.1",
+        "sse4.2",
+        "popcnt",
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "bmi",
+        "bmi2",
+        "lzcnt",
+        "movbe",
+        "avx512f",
+        "avx512bw",
+        "avx512cd",
+        "avx512dq",
+        "avx512vl",
+        "avx512vnni",
+        "avx512bf16",
+        "avx512fp16",
+        "avx512ifma",
+        "avx512vbmi",
+        "avx512vbmi2",
+        "avx512bitalg",
+        "avx512vpopcntdq",
+        "amx-tile",
+        "amx-bf16",
+        "avxvnni",
+        "avxvnniint8",
+        "gfni",
     ]
-)  # fmt: skip
+)
 # Features that LLVM would use here and there if a CPU's name implies them, to no gain, and that CPUs of the same
 # features lack: SSE4A's insertq in a kernel for znver4 ended in SIGILL on an Intel CPU that has all of `_USED`, and
 # push2p of APX in one for diamondrapids would on a Sapphire Rapids, bextri of TBM in one for bdver4 on a Zen.
 _WITHOUT = (
     *("sse4a", "fma4", "xop", "tbm"),
     *(
-        "avxvnniint16", "avxifma", "avxneconvert", "avx512vp2intersect", "avx10.1", "avx10.2", "movrs",
+        "avxvnniint16",
+        "avxifma",
+        "avxneconvert",
+        "avx512vp2intersect",
+        "avx10.1",
+        "avx10.2",
+        "movrs",
     ),
     *("ccmp", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu"),
-)  # fmt: skip
+)
 _KNOWN_CPUS = {
     "GenuineIntel": ("haswell", "skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids"),
     "AuthenticAMD": ("znver1", "znver3", "znver4", "znver5"),

@@ -26,10 +26,25 @@ Shape = tuple[int, ...]
 _OF_ONE = tuple(
     f"relax.{name}"
     for name in [
-        "abs", "ceil", "exp", "erf", "floor", "log", "negative", "rsqrt", "sigmoid", "sqrt", "tanh", "astype",
-        "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu",
+        "abs",
+        "ceil",
+        "exp",
+        "erf",
+        "floor",
+        "log",
+        "negative",
+        "rsqrt",
+        "sigmoid",
+        "sqrt",
+        "tanh",
+        "astype",
+        "nn.relu",
+        "nn.silu",
+        "nn.gelu",
+        "nn.gelu_tanh",
+        "nn.leakyrelu",
     ]
-)  # fmt: skip
+)
 
 
 def sink(mod: tvm.IRModule) -> tvm.IRModule:

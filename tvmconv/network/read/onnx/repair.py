@@ -24,9 +24,20 @@ if TYPE_CHECKING:
 
 Shapes = dict[str, tuple[int, ...]]
 _NAMES = {
-    *POOLS, *DECOMPOSED, *GATES, "BatchNormalization", "Conv", "ConvTranspose", "DequantizeLinear",
-    "LayerNormalization", "Dropout", "Pad", "Resize", "RoiAlign", "Upsample",
-}  # fmt: skip
+    *POOLS,
+    *DECOMPOSED,
+    *GATES,
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "DequantizeLinear",
+    "LayerNormalization",
+    "Dropout",
+    "Pad",
+    "Resize",
+    "RoiAlign",
+    "Upsample",
+}
 # Operators whose outputs have as many elements as numbers decide, and how many of their inputs decide it.
 COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
 

@@ -202,8 +202,16 @@ def _align(layer: IrLayer) -> str:
 
 
 INDEXING: Mapping[str, Callable[[IrLayer], str | list[str]]] = {
-    "Gather": _gather, "GatherElements": _gather_elements, "GatherND": _gather_rows, "GridSample": _sample,
-    "OneHot": _one_hot, "ROIAlign": _align, "ScatterElementsUpdate": _scatter_elements,
-    "ScatterNDUpdate": _scatter_rows, "ScatterUpdate": _scatter, "Slice": _slice, "StridedSlice": _slice_by_masks,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_rows,
+    "GridSample": _sample,
+    "OneHot": _one_hot,
+    "ROIAlign": _align,
+    "ScatterElementsUpdate": _scatter_elements,
+    "ScatterNDUpdate": _scatter_rows,
+    "ScatterUpdate": _scatter,
+    "Slice": _slice,
+    "StridedSlice": _slice_by_masks,
     "TopK": _take_top,
-}  # fmt: skip
+}

@@ -208,9 +208,24 @@ def _same(layer: IrLayer) -> str:
 
 
 MOVES: Mapping[str, Callable[[IrLayer], str | list[str]]] = {
-    "BatchToSpace": _batch_to_space, "Broadcast": _broadcast, "Concat": _concatenate, "DepthToSpace": _depth_to_space,
-    "Identity": _same, "Pad": _pad, "Range": _count, "Reshape": _reshape, "ReverseSequence": _reverse, "Roll": _roll,
-    "ShapeOf": _find_shape, "ShuffleChannels": _shuffle, "SpaceToBatch": _space_to_batch,
-    "SpaceToDepth": _space_to_depth, "Split": _split, "Squeeze": _squeeze, "Tile": _tile, "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze, "VariadicSplit": _split_variously,
-}  # fmt: skip
+    "BatchToSpace": _batch_to_space,
+    "Broadcast": _broadcast,
+    "Concat": _concatenate,
+    "DepthToSpace": _depth_to_space,
+    "Identity": _same,
+    "Pad": _pad,
+    "Range": _count,
+    "Reshape": _reshape,
+    "ReverseSequence": _reverse,
+    "Roll": _roll,
+    "ShapeOf": _find_shape,
+    "ShuffleChannels": _shuffle,
+    "SpaceToBatch": _space_to_batch,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "VariadicSplit": _split_variously,
+}

@@ -17,11 +17,20 @@ if TYPE_CHECKING:
 # Version of ONNX' operators that is written: the first whose GroupNormalization has a scale for each channel.
 _OPSET = 21
 _TYPES = {
-    "bf16": TensorProto.BFLOAT16, "boolean": TensorProto.BOOL, "f16": TensorProto.FLOAT16, "f32": TensorProto.FLOAT,
-    "f64": TensorProto.DOUBLE, "i8": TensorProto.INT8, "i16": TensorProto.INT16, "i32": TensorProto.INT32,
-    "i64": TensorProto.INT64, "u8": TensorProto.UINT8, "u16": TensorProto.UINT16, "u32": TensorProto.UINT32,
+    "bf16": TensorProto.BFLOAT16,
+    "boolean": TensorProto.BOOL,
+    "f16": TensorProto.FLOAT16,
+    "f32": TensorProto.FLOAT,
+    "f64": TensorProto.DOUBLE,
+    "i8": TensorProto.INT8,
+    "i16": TensorProto.INT16,
+    "i32": TensorProto.INT32,
+    "i64": TensorProto.INT64,
+    "u8": TensorProto.UINT8,
+    "u16": TensorProto.UINT16,
+    "u32": TensorProto.UINT32,
     "u64": TensorProto.UINT64,
-}  # fmt: skip
+}
 
 
 def onnx_type(element: Any) -> int:

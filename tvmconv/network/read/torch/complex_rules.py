@@ -149,6 +149,13 @@ RULES: Mapping[str, Rule] = {
 }
 # Operators that know that a tensor may have no imaginary part.
 OF_REAL = {
-    "copy.default", "mul.Tensor", "add.Tensor", "sub.Tensor", "complex.default", "polar.default",
-    "view_as_complex.default", *_MATRICES, *FOURIER,
-}  # fmt: skip
+    "copy.default",
+    "mul.Tensor",
+    "add.Tensor",
+    "sub.Tensor",
+    "complex.default",
+    "polar.default",
+    "view_as_complex.default",
+    *_MATRICES,
+    *FOURIER,
+}
