@@ -43,7 +43,7 @@ def call(function: Callable[..., object], problem: Problem, arrays: fills.Arrays
     """Return what a kernel's function makes of `arrays`."""
     output = np.full(problem.output_shape, 77, fills.numpy_dtype(problem.types.output))
     given = [*arrays.given().values(), output]
-    bits = [array.view(np.uint16) if problem.dtype == "bf16" else array for array in given]
+    bits = [array.view(np.uint16) if array.dtype == fills.numpy_dtype("bf16") else array for array in given]
     function(*map(tvm_ffi.from_dlpack, bits))
     return output
 

@@ -84,7 +84,7 @@ def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -
     *_, out_vector, out_lane = sch.get_loops(out)
     lanes, rounds = window.lanes_stored, window.problem.dtype == "bf16"
     if window.problem.data_format == "NXC" and lanes > 1:
-        if not window.shifted and window.block[1] % 2 == 0 and window.line_channels > lanes:  # whole lines
+        if not window.shifted and window.block[1] % 2 == 0 and window.line_channels == 2 * lanes:  # whole lines
             lanes = window.line_channels
             out_vector, out_lane = sch.split(sch.fuse(out_vector, out_lane), [None, lanes])
         sch.unroll(out_vector)
@@ -114,6 +114,8 @@ def mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
 
 def _stage_filter(sch: Schedule, window: AmxWindow) -> None:
     """Pack the filter once, in parallel: in the order in which it lies, or some rows of it at a time."""
+    if window.sums_filter:
+        steps.sum_filter(sch, window)
     block = sch.get_sblock(stage_name(FILTER_PACK, window.index))
     *outer, vector, pair, lane = sch.get_loops(block)
     term = [outer.pop()] if window.terms > 1 else []

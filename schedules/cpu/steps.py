@@ -139,7 +139,7 @@ def fill(sch: Schedule) -> None:
 def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> None:
     """Pack the filter once, in parallel over groups and blocks of channels, or what each iteration of `part` uses."""
     if window.sums_filter:
-        _sum_filter(sch, window)
+        sum_filter(sch, window)
     if not window.stages_filter:
         return
     if window.packs_parts and part is not None:
@@ -203,7 +203,7 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     transpose_filter(sch, window, c)
 
 
-def _sum_filter(sch: Schedule, window: Window) -> None:
+def sum_filter(sch: Schedule, window: Window) -> None:
     """Sum the filter once, by vectors of output channels."""
     block = sch.get_sblock(stage_name(FILTER_SUMS, window.index))
     rank = len(window.axes)

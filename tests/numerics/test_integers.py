@@ -16,6 +16,7 @@ import pytest
 from campaign.check import Case
 from campaign.draw import small_problem
 from kernels import compile_and_call
+from tiles import FLAGS
 from toys import compile_bundle
 
 from tvmconv import load, reference
@@ -142,7 +143,8 @@ def drawn(seed: int) -> Problem:
     draw = random.Random(seed)
     while True:
         data, filter_, output = (
-            draw.choice(each) for each in (("u8", "s8"), ("s8", "s8", "u8"), ("s32", "f32", "u8", "s8"))
+            draw.choice(each)
+            for each in (("u8", "s8"), ("s8", "s8", "u8", "s16"), ("s32", "f32", "f16", "bf16", "u8", "s8"))
         )
         least, greatest = ROWS[data].range
         zero = draw.choice((0, 0, least, greatest, draw.randint(least, greatest)))
@@ -206,6 +208,16 @@ def test_a_bundle_computes_what_its_signature_says(tmp_path: Path) -> None:
 
 # AVX-VNNI, and AVX-VNNI-INT8, without what else CPUs with it have and others lack: the compiled code is that of these CPUs.
 VNNI, VNNI_INT8 = "alderlake-no-gfni", "sierraforest-no-gfni"
+# AMX's tiles of integers beside AVX2.
+TILED = "-no-".join(
+    (
+        *("sapphirerapids", "amx-bf16", "avx512bf16", "avx512bitalg", "avx512bw", "avx512cd", "avx512dq", "avx512f"),
+        *("avx512fp16", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vl", "avx512vnni", "avx512vpopcntdq"),
+        *("avxvnni", "gfni"),
+    )
+)
+# What computes by which algorithm the instructions that such a CPU has and this one may lack.
+EMULATORS = {VNNI: ("vnni.c", "quads"), VNNI_INT8: ("vnni.c", "quads"), TILED: ("tiles.c", "amx")}
 OF_QUADS = [
     "conv2d-n1-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-q_0.1_3",
     "conv2d-n1-i3x12x12-o24x6x6-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-u8s8s32",
@@ -232,29 +244,28 @@ from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.toolchain import run_compiler
 from tvmconv.targets.target import Target
 
-for signature in sys.argv[3:]:
-    assert_exact(parse_signature(signature), Target.parse(sys.argv[1]), Path(sys.argv[2]), Choice("quads"))
+for signature in sys.argv[4:]:
+    assert_exact(parse_signature(signature), Target.parse(sys.argv[1]), Path(sys.argv[2]), Choice(sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize("name", (VNNI, VNNI_INT8))
+@pytest.mark.parametrize("name", EMULATORS, ids=("vnni", "vnni_int8", "amx_int8"))
 @pytest.mark.parametrize("seeds", (0, pytest.param(300, marks=pytest.mark.slow)))
 def test_quads_are_exact_where_their_instruction_is_emulated(name: str, seeds: int, tmp_path: Path) -> None:
-    """All but dot products of quads runs as it is; `vnni.c` computes those: of fixed problems, and of those that are covered among drawn ones."""
-    target, quads = Target.parse(name), algorithms.get("quads")
-    problems = map(drawn, range(seeds)) if seeds else map(parse_signature, OF_QUADS)
-    signatures = [format_signature(each) for each in problems if quads.covers(each, target) is None]
-    emulated = {"avx_vnni", "avx_vnni_int8"}
+    """All but products of quads runs as it is, and a C file computes those: of fixed problems, and of those that are covered among drawn ones."""
+    target, (file, algorithm) = Target.parse(name), EMULATORS[name]
+    fixed = OF_QUADS[:: 2 if algorithm == "amx" else 1]  # emulating tiles takes longer
+    problems = map(drawn, range(seeds)) if seeds else map(parse_signature, fixed)
+    signatures = [format_signature(each) for each in problems if algorithms.get(algorithm).covers(each, target) is None]
+    assert len(signatures) > len(fixed) // 2
+    emulated = {"avx_vnni", "avx_vnni_int8", "amx_int8", "amx_tile"}
     if native() is not X86 or (lacking := missing_features([each for each in target.features if each not in emulated])):
-        pytest.skip(f"this CPU lacks {lacking}, which CPUs with AVX-VNNI have")
-    run_compiler(
-        ("-O3", "-mavx2", "-shared", "-fPIC", str(Path(__file__).with_name("vnni.c")), "-o", "vnni.so", "-ldl"),
-        tmp_path,
-    )
+        pytest.skip(f"this CPU lacks {lacking}, which CPUs with these have")
+    run_compiler((*FLAGS, str(Path(__file__).with_name(file)), "-o", "emulator.so", "-ldl"), tmp_path)
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-c", EMULATED, name, str(tmp_path), *signatures],
-        env={**os.environ, "LD_PRELOAD": str(tmp_path / "vnni.so"), "PYTHONPATH": os.pathsep.join(paths)},
+        [sys.executable, "-c", EMULATED, name, str(tmp_path), algorithm, *signatures],
+        env={**os.environ, "LD_PRELOAD": str(tmp_path / "emulator.so"), "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
     )

@@ -5,7 +5,8 @@
        LD_PRELOAD=$PWD/tiles.so .venv/bin/python -m tests.campaign --algorithm amx
 
    Each is decoded from its bytes, as Intel's manual (volume 2) has them, so that a kernel runs as it was built. Sums are those of
-   the manual's TDPBF16PS: multiply-adds of f32 whose denormal factors and sums are zeros, channels of a pair apart until the end.
+   the manual's TDPBF16PS: multiply-adds of f32 whose denormal factors and sums are zeros, channels of a pair apart until the end; and
+   of TDPBUSD and its like for other signs, modulo 2^32.
    Shapes that a CPU would refuse end the process with a message. Threads have tiles of their own. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -84,11 +85,34 @@ static void configure(const unsigned char* from) {
   }
 }
 
-static void multiply(unsigned sum, unsigned left, unsigned right) {
+static void check_shapes(unsigned sum, unsigned left, unsigned right) {
   if (sum == left || sum == right || left == right) refuse("two operands are one tile");
-  unsigned pairs = state->bytes[left] / 4, lanes = state->bytes[sum] / 4;
+  unsigned pairs = state->bytes[left] / 4;
   if (state->rows[sum] != state->rows[left] || state->rows[right] != pairs || state->bytes[right] != state->bytes[sum])
     refuse("shapes of a product do not fit");
+}
+
+/* Quads of integers: the prefix says which of both has signs. */
+static void multiply_quads(unsigned sum, unsigned left, unsigned right, unsigned prefix) {
+  int first = prefix == PF3 || prefix == PF2, last = prefix == P66 || prefix == PF2;
+  check_shapes(sum, left, right);
+  for (unsigned row = 0; row < state->rows[sum]; row++) {
+    uint32_t total[16];
+    memcpy(total, state->tiles[sum][row], ROW);
+    for (unsigned byte = 0; byte < state->bytes[left]; byte++) {
+      unsigned char a = state->tiles[left][row][byte];
+      for (unsigned lane = 0; lane < state->bytes[sum] / 4; lane++) {
+        unsigned char b = state->tiles[right][byte / 4][4 * lane + byte % 4];
+        total[lane] += (uint32_t)((first ? (int8_t)a : a) * (last ? (int8_t)b : b));
+      }
+    }
+    memcpy(state->tiles[sum][row], total, ROW);
+  }
+}
+
+static void multiply(unsigned sum, unsigned left, unsigned right) {
+  check_shapes(sum, left, right);
+  unsigned pairs = state->bytes[left] / 4, lanes = state->bytes[sum] / 4;
   for (unsigned row = 0; row < state->rows[sum]; row++) {
     uint32_t of_left[16], of_right[16];
     float even[16] = {0}, odd[16] = {0}, total[16];
@@ -123,7 +147,7 @@ static unsigned execute(const ucontext_t* context, const unsigned char* code) {
     state->configured = 0;
     return 1;
   }
-  if (opcode != 0x49 && opcode != 0x4b && opcode != 0x5c) return 0;
+  if (opcode != 0x49 && opcode != 0x4b && opcode != 0x5c && opcode != 0x5e) return 0;
   if (!state->configured) refuse("tiles are used before they are configured");
   if (opcode == 0x49 && prefix == PF2 && mod == 3) {
     memset(state->tiles[number], 0, sizeof state->tiles[number]);
@@ -142,6 +166,10 @@ static unsigned execute(const ucontext_t* context, const unsigned char* code) {
   }
   if (opcode == 0x5c && prefix == PF3 && mod == 3) {
     multiply(number, code[4] & 7, ~(code[2] >> 3) & 7);
+    return 1;
+  }
+  if (opcode == 0x5e && mod == 3) {
+    multiply_quads(number, code[4] & 7, ~(code[2] >> 3) & 7, prefix);
     return 1;
   }
   return 0;
@@ -185,7 +213,7 @@ static int described(void) {
     memcpy(line, text + start, length);
     line[length] = 0;
     if (strncmp(line, "vendor_id", 9) == 0) strcpy(line, "vendor_id\t: GenuineIntel");
-    if (strncmp(line, "flags", 5) == 0) strcat(line, " amx_bf16 amx_tile");
+    if (strncmp(line, "flags", 5) == 0) strcat(line, " amx_bf16 amx_int8 amx_tile");
     strcat(line, "\n");
     if (write(to, line, strlen(line)) < 0) refuse("no description of the CPU");
     start += length + 1;

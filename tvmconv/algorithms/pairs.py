@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 from math import prod
 from operator import mul
 from typing import Any
@@ -23,7 +22,8 @@ from .types import sum_type
 # Call of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
 DOT_S16 = "tvmconv_dot_s16"
-DOT_QUADS = {types: f"tvmconv_dot_{''.join(types)}" for types in product(("u8", "s8"), repeat=2)}
+_BYTES = ("u8", "s8")
+DOT_QUADS = {(data, filter_): f"tvmconv_dot_{data}{filter_}" for data in _BYTES for filter_ in _BYTES}
 # Products of two elements of 16 bits with a pair of weights.
 DOT_TAPS = "tvmconv_dot_taps"
 # Written before the instruction where AVX-VNNI alone has it.

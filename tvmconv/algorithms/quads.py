@@ -7,6 +7,7 @@ that is made when the filter is packed.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +69,8 @@ def products_of(target: CpuTarget) -> dict[tuple[str, str], str]:
     }
 
 
-def quad_types(problem: Problem, target: CpuTarget) -> QuadTypes | None:
-    """Return as which types a CPU multiplies quads of a problem; None: as none."""
+def quad_types(problem: Problem, there: Collection[tuple[str, str]]) -> QuadTypes | None:
+    """Return as which of the types of data and filter that `there` are products of quads of a problem are multiplied; None: as none."""
     data, given, *_ = problem.types
     if given not in _OTHER or data not in _OTHER:
         return None
@@ -77,7 +78,6 @@ def quad_types(problem: Problem, target: CpuTarget) -> QuadTypes | None:
     filter_, apart = (_OTHER[given] if flips_filter else given), _shift(given)
     if flips_filter and problem.filter_zero_point != apart:
         return None
-    there = products_of(target)
     for as_data, flips in ((data, False), (_OTHER[data], True)):
         if (as_data, filter_) in there:
             zero = problem.zero_point - flips * _shift(data)

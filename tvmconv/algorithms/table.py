@@ -27,7 +27,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("dot", 1, "exact", "direct", {"vnni_factor": 2}, integers=True),
     Algorithm("quads", 1, "exact", "direct", {"vnni_factor": 4}, integers=True),
     Algorithm("mmla", 1, "exact", "mmla"),
-    Algorithm("amx", 3, "exact", "amx"),
+    Algorithm("amx", 3, "exact", "amx", integers=True),
     Algorithm("amx_halves", 1, "transform", "amx", {"product_order": 1}),
     Algorithm("amx_exact", 1, "exact", "amx", {"product_order": 2}),
     Algorithm("tap_pairs", 1, "exact", "tap_pairs", integers=True),

@@ -48,20 +48,22 @@ def isa_named(name: str) -> Isa:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Instructions for tiles, in registers of their own: products of pairs of bf16, which are added to sums of f32.
+    """Instructions for tiles, in registers of their own: products of pairs of bf16, added to sums of f32, and of quads of integers.
 
     Attributes
     ----------
-    features
-        Linux's names of the features that a kernel by tiles needs.
+    features, of_integers
+        Linux's names of the features that a kernel by tiles of bf16 needs, and one of integers.
     registers
         Tile registers.
     rows, row_bytes
         Rows of a register, and bytes of a row, at most.
     configuration
         From the rows of each register, and the bytes of one, to what `configure` reads.
-    configure, release, zero, load, store, multiply
+    configure, release, zero, load, store
         LLVM's intrinsics.
+    multiply
+        Those that multiply, by the types of data and filter.
     allow
         The C function that asks the system for tiles; other results than 0 are errors.
     awake
@@ -71,6 +73,7 @@ class Tiles:
     """
 
     features: tuple[str, ...]
+    of_integers: tuple[str, ...]
     registers: int
     rows: int
     row_bytes: int
@@ -80,14 +83,14 @@ class Tiles:
     zero: str
     load: str
     store: str
-    multiply: str
+    multiply: Mapping[tuple[str, str], str]
     allow: str
     awake: str
     text: str
 
     @property
     def side(self) -> int:
-        """Numbers of f32, or pairs, in a row: as many as rows."""
+        """Sums, pairs or quads in a row: as many as rows."""
         return self.row_bytes // 4
 
 
@@ -140,7 +143,7 @@ class Isa:
     matrices
         An instruction that multiplies matrices of bf16 in vector registers; None: it has none.
     tiles
-        Instructions for tiles of bf16; None: it has none.
+        Instructions for tiles; None: it has none.
     known_cpus
         CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
     models

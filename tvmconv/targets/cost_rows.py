@@ -49,7 +49,7 @@ def nearest(
     def distance(name: str, row: Costs) -> tuple[float, ...]:
         bits, registers, multiply_adds = row.core
         caches = abs(log2(row.l2 / l2)) + abs(log2(row.l3 / l3)) / 2
-        other = (registers != core[1], bits != core[0], amx and row.amx is None, abs(log2(multiply_adds / core[2])))
+        other = (amx and row.amx is None, registers != core[1], bits != core[0], abs(log2(multiply_adds / core[2])))
         return (*map(float, other), float(name != mcpu), caches)
 
     return min(rows, key=lambda name: distance(name, rows[name]))

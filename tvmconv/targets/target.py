@@ -352,7 +352,7 @@ def _without(mcpu: str, missing: frozenset[str], isa: Isa) -> CpuTarget:
     has = _llvm_features(mcpu, isa)
     disabled = tuple(sorted(has & missing))
     name = ":".join((*isa.platform.marks, _MISSING.join((mcpu, *disabled))))
-    used = has & isa.used - missing
+    used = _llvm_features(mcpu, isa, disabled) & isa.used  # others may need those
     if not isa.needed <= used:
         raise TargetError(f"target {name!r} {isa.least}")
     features = (*map(isa.linux_name, used), *isa.platform.marks)
@@ -360,11 +360,13 @@ def _without(mcpu: str, missing: frozenset[str], isa: Isa) -> CpuTarget:
 
 
 @cache
-def _llvm_features(mcpu: str, isa: Isa) -> frozenset[str]:
+def _llvm_features(mcpu: str, isa: Isa, without: tuple[str, ...] = ()) -> frozenset[str]:
     import tvm
     from tvm.target import codegen
 
-    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(_llvm(mcpu, isa)))))
+    cpu = _llvm(mcpu, isa)
+    cpu["mattr"] = [*cpu.get("mattr", ()), *(f"-{feature}" for feature in without)]
+    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(cpu))))
 
 
 @cache

@@ -2,11 +2,11 @@
 
 data_pad     data of a band by pairs, zero-padded, [n, g, band, outer..., residues..., pixel, pair]  (absent in place)
 filter_pack  the filter by pairs, tile after tile, [g, block, phases, taps, step, tile, pair, lane]
-acc          the sums, f32, axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane)
+acc          the sums, f32 or s32, axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane)
 tile         acc copied out of the tile registers
 out          bias added, rounded once to the output type
 
-f32 and f16 are sums of terms (terms.py): in data_pad and filter_pack an axis, before pixel and tile.
+Integers are quads where others are pairs. f32 and f16 are sums of terms (terms.py): in data_pad and filter_pack an axis, before pixel and tile.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from ..annotations import CHOOSE_ONCE
 from ..data_dependence import covers_data
 from ..definition import Definition, assemble, requests_of
 from ..epilogue import Epilogue
+from ..first_values import begin_with
 from ..flatten import flatten
-from ..pairs import multiply_pairs, round_pair
+from ..pairs import multiply_of, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from ..terms import terms_of_pair
 from ..types import zero_outside
-from .amx_cost import best_cut, tile_window
+from .amx_cost import best_cut, tile_quads, tile_window
 from .amx_window import SIDE, AmxWindow, CopyAxis
 from .model.cost import Counts
 from .windows.data import data_element
-from .windows.filter import filter_element
+from .windows.filter import filter_element, sums_of_filter
 from .windows.make import windows_of
 
 # Types by the order up to which products of terms are added.
@@ -46,12 +47,15 @@ FEWEST_OUTPUTS = 16  # of products of the first order: that of 2 to 1 channels a
 
 def covers(problem: Problem, target: CpuTarget, product_order: int = 0) -> str | None:
     """Return None if tiles can compute `problem` by products of terms up to an order, else why not."""
-    if problem.dtype not in (dtypes := TYPES[product_order]):
+    if not problem.is_quantized and problem.dtype not in (dtypes := TYPES[product_order]):
         return f"it multiplies {' and '.join(dtypes)}, not {problem.dtype}"
     if target.isa.tiles is None:
-        return f"{target.name} has no tiles of bf16"
-    if missing := set(target.isa.tiles.features) - set(target.features):
+        return f"{target.name} has no tiles of bf16 or integers"
+    needed = target.isa.tiles.of_integers if problem.is_quantized else target.isa.tiles.features
+    if missing := set(needed) - set(target.features):
         return f"{target.name} has no {', '.join(sorted(missing))}"
+    if problem.is_quantized and tile_quads(problem, target) is None:
+        return f"it multiplies integers of 8 bits, and no filter whose zero point is {problem.filter_zero_point}"
     if problem.in_channels // problem.groups < 2:
         return "there are no two channels to pair"
     if product_order == 1 and (few := too_few_outputs(problem, FEWEST_OUTPUTS)):
@@ -71,7 +75,7 @@ def define(problem: Problem, target: CpuTarget, product_order: int = 0) -> Defin
     windows = tile_windows(problem, target, product_order)
     flat = windows[0].problem
     if product_order == 0:
-        return assemble(problem, flat, windows, express_tiles, vnni_factor=2)
+        return assemble(problem, flat, windows, express_tiles, vnni_factor=4 if problem.is_quantized else 2)
     return assemble(problem, flat, windows, express_tiles, asks=[*requests_of(problem, windows), CHOOSE_ONCE])
 
 
@@ -112,6 +116,8 @@ def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilog
     outer = [each.outputs for each in window.outer]
     blocks = (window.tile_blocks, tiles, window.tile_rows, window.output_blocks, vectors, SIDE)
     shape = within_reach((window.problem.batch, window.groups, *phases, window.bands, *outer, *blocks), "the sums")
+    multiply = multiply_of(window.problem, window.vnni_factor, window.quads.types if window.quads else None)
+    first = sums_of_filter(window, weights) if window.sums_filter else None
 
     def total(n: Expr, g: Expr, *indices: Expr) -> Expr:
         p, band, z, (tb, tile, row, ob, vector, lane) = window.split(indices)
@@ -119,9 +125,11 @@ def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilog
 
         def product(of_data: int, of_filter: int) -> Expr:
             weight = read_filter(g, ob, p, taps, step, of_filter, vector, pair, lane)
-            return multiply_pairs(read_data(n, g, p, band, z, q, taps, c, of_data), weight)
+            return multiply(read_data(n, g, p, band, z, q, taps, c, of_data), weight)
 
-        return te.sum(reduce(add, (product(*each) for each in window.multiplied)), axis=[*taps, step, pair])
+        products = reduce(add, (product(*each) for each in window.multiplied))
+        begun = begin_with(first(g, p, window.channel(ob, vector, lane)), products) if first else products
+        return te.sum(begun, axis=[*taps, step, pair])
 
     acc = te.compute(shape, total, name=stage_name(ACC, number))
     copy = te.compute(shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
@@ -167,6 +175,8 @@ def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
             bounds.append(c < window.channels)
             c = tirx.min(c, window.channels - 1)
         value = data_element(window, data)(n, x, g * window.channels + c)
+        if window.quads is not None and bounds:
+            return tirx.if_then_else(tirx.all(*bounds), value, window.quads.padding)
         return zero_outside(bounds, value, "uint32")
 
     shape = (

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from ...problem import Problem
 from ...targets.costs import Amx
 from ...targets.target import CpuTarget
+from ..quads import QuadTypes, quad_types
 from ..shapes import divisors
 from .amx_window import PAIR_BYTES, SIDE, AmxWindow
 from .model.cost import THREADS, imbalance, lines
@@ -27,13 +29,19 @@ def tile_window(window: Window, target: CpuTarget, product_order: int = 0) -> Am
     """Return a window as it is cut by least cost, products of terms being up to an order."""
     rows = window.axes[0].outputs
     bands = {-(-rows // count) for count in range(1, min(rows, 64) + 1)}
-    axis, kind = window.axes[-1], {"lanes": SIDE, "vnni_factor": 2, "product_order": product_order}
+    axis, quads = window.axes[-1], tile_quads(window.problem, target)
+    kind = {"lanes": SIDE, "vnni_factor": 4 if quads else 2, "quads": quads, "product_order": product_order}
     together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
     # Of few outputs one tile: those of 32 to 2 channels at 224x224 take 40 us on two cores, and by `reduced` 312.
     blocks = [block for block in BLOCKS if block[1] == 1 or window.outputs >= SIDE]
     ways = product(sorted(bands), blocks, together)
     tiled = [window.as_kind(AmxWindow, **kind, rows=rows, block=block, row_taps=taps) for rows, block, taps in ways]
     return min(tiled, key=lambda each: best_cut(each, target).cycles)
+
+
+def tile_quads(problem: Problem, target: CpuTarget) -> QuadTypes | None:
+    """Return as which types tiles multiply quads of integers; None: they do not."""
+    return quad_types(problem, target.isa.tiles.multiply) if target.isa.tiles else None
 
 
 @dataclass(frozen=True)

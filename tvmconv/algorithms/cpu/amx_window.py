@@ -11,6 +11,8 @@ but the last axis, if its taps meet all residues, is copied in order, and a tile
 
 Where channels are few, a row's taps are multiplied together (`row_taps`): in such a copy their channels are neighbours.
 
+Integers are quads of 8 bits (quads.py), which lie as pairs do, and have sums of s32.
+
 f32 and f16 are multiplied as sums of bf16 (terms.py): copies have a plane of each term, and a step multiplies several times.
 Which channels are a pair is then for the copies to say: two vectors of channels make one of pairs.
 """
@@ -134,7 +136,8 @@ class AmxWindow(Window):
     @property
     def _could_be_in_place(self) -> bool:
         one = len(self.axes) == 1 and not self.axes[0].padded and not self.row_taps
-        return one and self.terms == 1 and reads_pairs(self.problem)
+        flips = self.quads is not None and self.quads.flips_data
+        return one and self.terms == 1 and reads_pairs(self.problem, self.vnni_factor) and not flips
 
     @property
     def taps(self) -> list[int]:
@@ -302,7 +305,12 @@ class AmxWindow(Window):
     @property
     def data_bytes(self) -> int:
         """Bytes of the data of an image and group that outputs read, each counted once."""
-        return prod(axis.outputs for axis in self.axes) * self.channels * 2 * DTYPE_BYTES[self.problem.dtype]
+        return (
+            prod(axis.outputs for axis in self.axes)
+            * self.channels
+            * self.vnni_factor
+            * DTYPE_BYTES[self.problem.types.data]
+        )
 
     @property
     def chunks_first(self) -> bool:
@@ -317,7 +325,7 @@ class AmxWindow(Window):
     @property
     def line_channels(self) -> int:
         """Output channels in a cache line."""
-        return LINE_BYTES // DTYPE_BYTES[self.problem.dtype]
+        return LINE_BYTES // DTYPE_BYTES[self.problem.types.output]
 
     def start(self, band: Expr) -> Expr:
         """Return the first output of a band."""

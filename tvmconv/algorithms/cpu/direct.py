@@ -104,7 +104,7 @@ def _no_quads(problem: Problem, target: CpuTarget) -> str | None:
         return f"it multiplies integers, not {problem.dtype}"
     if not products_of(target):
         return f"{target.name} has no {' or '.join(sorted(target.isa.quads)) or 'dot products of quads of integers'}"
-    if quad_types(problem, target) is None:
+    if quad_types(problem, products_of(target)) is None:
         products = ", ".join(sorted("".join(types) for types in products_of(target)))
         return f"it multiplies {products}, and data of the other sign, and no filter whose zero point is {problem.filter_zero_point}"
     if problem.in_channels // problem.groups < LEAST_OF_QUADS and not pairs_taps(problem):
@@ -176,7 +176,7 @@ def _direct_windows(
     made = windows_of(flatten(problem) if arrange else problem, target, across)
     if ordered:
         made = [replace(window, ordered=True, rounds_groups=False) for window in made]
-    quads = quad_types(problem, target) if vnni_factor == 4 else None
+    quads = quad_types(problem, products_of(target)) if vnni_factor == 4 else None
     windows = [
         replace(each, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled, quads=quads) for each in made
     ]

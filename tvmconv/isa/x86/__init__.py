@@ -1,4 +1,4 @@
-"""x86-64: AVX2 with FMA, AVX-512, VNNI's dot products of integers, AVX512-BF16's and AMX's tiles."""
+"""x86-64: AVX2 with FMA, AVX-512, VNNI's dot products of integers, AVX512-BF16's, and AMX's tiles of both."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .flags import features
 # LLVM's names of features where they differ from the flags in /proc/cpuinfo.
 _LINUX_NAMES = {
     "amx-bf16": "amx_bf16",
+    "amx-int8": "amx_int8",
     "amx-tile": "amx_tile",
     "avx512bf16": "avx512_bf16",
     "avx512bitalg": "avx512_bitalg",
@@ -61,6 +62,7 @@ _USED = frozenset(
         "avx512vpopcntdq",
         "amx-tile",
         "amx-bf16",
+        "amx-int8",
         "avxvnni",
         "avxvnniint8",
         "gfni",

@@ -1,4 +1,4 @@
-"""AMX: eight tile registers, whose shapes are configured, and what multiplies two of bf16 and adds to one of f32."""
+"""AMX: eight tile registers, whose shapes are configured, and what multiplies two, of bf16 or integers, and adds to one of f32 or s32."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..isa import Tiles
 
 _AWAKE = "tvmconv_stay_awake"
+_QUADS = ("u8", "s8")
 
 
 def _configuration(registers: Sequence[tuple[int, int]]) -> bytes:
@@ -18,6 +19,7 @@ def _configuration(registers: Sequence[tuple[int, int]]) -> bytes:
 TILES = Tiles(
     # The last rounds what is stored.
     features=("amx_bf16", "amx_tile", "avx512_bf16"),
+    of_integers=("amx_int8", "amx_tile"),
     registers=8,
     rows=16,
     row_bytes=64,
@@ -27,7 +29,10 @@ TILES = Tiles(
     zero="llvm.x86.tilezero",
     load="llvm.x86.tileloadd64",
     store="llvm.x86.tilestored64",
-    multiply="llvm.x86.tdpbf16ps",
+    multiply={
+        ("bf16", "bf16"): "llvm.x86.tdpbf16ps",
+        **{(data, filter_): f"llvm.x86.tdpb{data[0]}{filter_[0]}d" for data in _QUADS for filter_ in _QUADS},
+    },
     allow="tvmconv_allow_tiles",  # of native/permissions.c
     # The CPU gates the power of its floating-point vector units where only tiles are multiplied for 650 ns, some 30 steps of a sum,
     # and what stores the tiles then waits 240 ns for them. An addition of two zeros in each step keeps them on. On one core of a

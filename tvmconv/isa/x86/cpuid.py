@@ -38,6 +38,7 @@ CPUID = {
     "amx_bf16": (7, 0, _EDX, 22, _TILES),
     "avx512_fp16": (7, 0, _EDX, 23, _ZMM),
     "amx_tile": (7, 0, _EDX, 24, _TILES),
+    "amx_int8": (7, 0, _EDX, 25, _TILES),
     "avx_vnni": (7, 1, _EAX, 4, _YMM),
     "avx_vnni_int8": (7, 1, _EDX, 4, _YMM),
     "avx512_bf16": (7, 1, _EAX, 5, _ZMM),

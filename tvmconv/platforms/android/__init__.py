@@ -56,7 +56,7 @@ PLATFORM = replace(
         )
         for isa, machine, cpu, lacking in (
             ("aarch64", "aarch64", "cortex-a53", ()),
-            ("x86-64", "x86_64", "x86-64-v3", ("amx-tile", "amx-bf16")),
+            ("x86-64", "x86_64", "x86-64-v3", ("amx-tile", "amx-bf16", "amx-int8")),
         )
     ),
 )

@@ -81,7 +81,8 @@ PLATFORM = Platform(
             triple="x86_64-pc-windows-gnu",
             machine="AMD64",
             default="x86-64-v3",
-            lacking=frozenset({"amx-tile", "amx-bf16"}),  # a process has to ask for them, in another way than Linux's
+            # A process has to ask for them, in another way than Linux's.
+            lacking=frozenset({"amx-tile", "amx-bf16", "amx-int8"}),
             cross_compilers=(f"x86_64-w64-mingw32-gcc {_ANY_ADDRESS}",),
             tools="x86_64-w64-mingw32-",
             install="apt install mingw-w64",

@@ -69,18 +69,18 @@ def sums_of_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     """Return ``first(g, phases, o)``: less data's zero point times the sum of an output's filter, from a stage of the filter's."""
     problem, axes, quads = window.problem, window.axes, window.quads
     assert quads is not None
-    channels = problem.in_channels // problem.groups
+    channels, factor = problem.in_channels // problem.groups, tirx.const(-quads.zero_point % 2**32, "uint32")
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(axes)]
     c = te.reduce_axis((0, channels), name="c")
 
     def total(g: Expr, *indices: Expr) -> Expr:
         p, o = indices[:-1], tirx.min(window.output(indices[-1]), window.outputs - 1)
         weight = weights(*window.filter_indices(g, p, taps, c, o)).astype("int32")
-        return te.sum((weight - problem.filter_zero_point).astype("uint32"), axis=[*taps, c])
+        return te.sum((weight - problem.filter_zero_point).astype("uint32") * factor, axis=[*taps, c])
 
     shape = (window.groups, *(axis.phases for axis in axes), window.padded_outputs)
     sums = te.compute(shape, total, name=stage_name(FILTER_SUMS, window.index))
-    return lambda g, p, o: sums(g, *p, o).astype("int32") * -quads.zero_point
+    return lambda g, p, o: sums(g, *p, o).astype("int32")
 
 
 def vectors_together(window: Window) -> int:

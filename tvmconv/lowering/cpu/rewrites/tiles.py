@@ -1,11 +1,11 @@
 """AMX's tile instructions, in place of the loops that a space marks for them.
 
-A definition multiplies pairs of bf16 one by one (algorithms/pairs.py). A space marks the loops of a block of tiles by
-their ROLE: over tiles of pixels, their rows, tiles of outputs, their lanes, and the pairs that are summed. Here the nest
-that clears the sums, the one that adds products and the one that stores them become instructions, whose sums are in tile
-registers; the addresses and strides are those of the loops' own indices. What is added may be several products, of
-terms (algorithms/terms.py). A loop marked by CONFIGURE is given the
-shapes of the tiles, and returns the registers at its end.
+A definition multiplies pairs of bf16, or quads of integers, one by one (algorithms/pairs.py). A space marks the loops of a
+block of tiles by their ROLE: over tiles of pixels, their rows, tiles of outputs, their lanes, and the pairs that are summed.
+Here the nest that clears the sums, or gives all rows their first values, the one that adds products and the one that stores
+them become instructions, whose sums are in tile registers; the addresses and strides are those of the loops' own indices.
+What is added may be several products, of terms (algorithms/terms.py). A loop marked by CONFIGURE is given the shapes of the
+tiles, and returns the registers at its end.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tvm.ir import StringImm, TensorLoad
 from tvm_ffi.structural import structural_equal, structural_map
 
 from ....algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILES, VECTORS
-from ....algorithms.pairs import DOT, calls
+from ....algorithms.pairs import DOT, DOT_QUADS, dot_of
 from ....errors import RewriteError
 from ....isa.x86.amx import TILES as AMX
 from ...common.rewrites import IMPORT, element_at, map_nodes, rewrite_loops, sequence, settle, substitute
 from ..packing import elements
 
-# The element of an array of f32 with which its first cache line begins.
+# The element of an array of sums with which its first cache line begins.
 LINE_BEGIN = "tvmconv_line_begin"
 _TEXT = f"""{AMX.text}
 define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
@@ -36,7 +36,8 @@ define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
   ret i32 %element
 }}
 """
-_BYTES = 4  # of an f32, and of a pair
+_BYTES = 4  # of a sum, a pair and a quad
+_MULTIPLY = {dot: AMX.multiply[types] for types, dot in {("bf16", "bf16"): DOT, **DOT_QUADS}.items()}
 _LINE = 64
 
 
@@ -127,7 +128,11 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
     if lanes != AMX.side:
         raise RewriteError(f"a tile has {AMX.side} lanes, not {lanes}")
     sums = [(a, v, a * vectors + v) for a in range(tiles) for v in range(vectors)]
-    if PAIRS not in loops and isinstance(body.value, TensorLoad):
+    value = body.value.value if isinstance(body.value, tirx.Cast) else body.value
+    if PAIRS not in loops and isinstance(value, TensorLoad) and value.source.scope() != "local":  # no sums
+        first = _AmxTiles(value, loops, None, VECTORS, ROWS, LANES)
+        return sequence([_call(AMX.load, _number(reg), *first.at(a, v)) for a, v, reg in sums])
+    if PAIRS not in loops and isinstance(value, TensorLoad):
         if body.buffer.scope() == "local":  # else it is of a workspace, which is aligned
             stored.append(body.buffer)
         target = _AmxTiles(body, loops, TILES, VECTORS, ROWS, LANES)
@@ -140,21 +145,21 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
     if not products:
         raise RewriteError(f"tiles multiply pairs, not {body.value}")
     multiplied = []
-    for left, right in products:
+    for dot, left, right in products:
         data = _AmxTiles(left, loops, TILES, None, ROWS, PAIRS)
-        multiplied.append((data, _AmxTiles(right, loops, None, VECTORS, PAIRS, LANES)))
+        multiplied.append((_MULTIPLY[dot], data, _AmxTiles(right, loops, None, VECTORS, PAIRS, LANES)))
     return tirx.SeqStmt(_multiply(tiles, vectors, multiplied))
 
 
-def _products(value: Any) -> list[tuple[Any, Any]]:
-    """Return the pairs of operands whose products `value` adds up, in their order; none if it is anything else."""
-    if calls(value, DOT):
-        return [tuple(value.args[1:])]
+def _products(value: Any) -> list[tuple[str, Any, Any]]:
+    """Return the products that `value` adds up, in their order: their names and both operands; none if it is anything else."""
+    if (dot := dot_of(value)) in _MULTIPLY:
+        return [(dot, *value.args[1:])]
     parts = [_products(each) for each in (value.a, value.b)] if isinstance(value, tirx.Add) else []
     return [product for part in parts for product in part] if all(parts) else []
 
 
-def _multiply(tiles: int, vectors: int, products: Sequence[tuple[_AmxTiles, _AmxTiles]]) -> list[Any]:
+def _multiply(tiles: int, vectors: int, products: Sequence[tuple[str, _AmxTiles, _AmxTiles]]) -> list[Any]:
     """Return loads and multiplications: the fewer operands are held, each of the others is loaded before its use.
 
     Of several products each is of all sums, so that a sum's additions are as far apart as they can be; what one holds, the
@@ -167,7 +172,7 @@ def _multiply(tiles: int, vectors: int, products: Sequence[tuple[_AmxTiles, _Amx
     def load(tile: _AmxTiles, registers: range, a: int, v: int) -> Any:
         return _call(AMX.load, _number(registers[(a + v) % len(registers)]), *tile.at(a, v))
 
-    for data, weights in products:
+    for multiply, data, weights in products:
         if few:
             kept, firsts = data, [load(data, lefts, a, 0) for a in range(tiles)]
             pairs = [(a, v) for v in range(vectors) for a in range(tiles)]
@@ -182,7 +187,7 @@ def _multiply(tiles: int, vectors: int, products: Sequence[tuple[_AmxTiles, _Amx
             if not few and v == 0:
                 made.append(load(data, lefts, a, 0))
             numbers = (a * vectors + v, lefts[a % len(lefts)], rights[v % len(rights)])
-            made.append(_call(AMX.multiply, *map(_number, numbers)))
+            made.append(_call(multiply, *map(_number, numbers)))
     return [*made, tirx.Evaluate(tirx.call_extern("void", AMX.awake))]
 
 
