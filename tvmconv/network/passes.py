@@ -21,6 +21,7 @@ from .ir.branches import outline
 from .ir.constants import constant_bytes
 from .kernels.place import place_kernels
 from .kernels.replace import ConvolutionRow
+from .kernels.tabulate import tabulate
 from .options import Options
 from .report import check_module, with_report
 from .rewrite.batch_norm_to_affine import replace_batch_norms
@@ -221,6 +222,12 @@ PASSES = (
         _kernels,
         "each convolution and product, with what follows it, by a kernel",
         {"sink-reshapes": "what follows a kernel then has its shape"},
+    ),
+    NetworkPass(
+        "tabulate",
+        _module(tabulate),
+        "functions of one number of 8 bits as tables",
+        {"kernels": "they take what follows them"},
     ),
     NetworkPass(
         "recognise-activation",

@@ -45,6 +45,7 @@ from ...support.toolchain import has_selection, select_symbols
 from ...targets.target import CpuTarget
 from ..ir.constants import content
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
+from ..kernels.tabulate import FUNCTION as LOOKUP
 from ..operators.attention import FUNCTION as ATTENTION
 from ..operators.matmul import FUNCTION as PRODUCT
 from ..operators.max_pool import FUNCTION as MAX_POOL
@@ -63,6 +64,7 @@ _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
 # Each C file of operators, which is compiled for a second, and its functions.
 _OPERATORS = {
     "attention": (ATTENTION,),
+    "lookup": (LOOKUP,),
     "pools": (MAX_POOL, MEAN_POOL),
     "product": (PRODUCT,),
     "recurrent": (RECURRENT,),

@@ -1,0 +1,120 @@
+"""Functions of one number of 8 bits, such as a HardSwish between quantizers, as tables of their 256 values.
+
+All that lies between a tensor of 8 bits and a quantizer of as many elements, further quantizers too, is computed here, each operator
+rounded to f32; elementary functions are rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import mutator
+
+from ...dtypes import ROWS
+from ...epilogue import Step
+from ...frontends.activations import FUNCTIONS
+from ...reference import apply_step, quantize
+from ..ir.constants import constant
+from ..ir.elementwise import RelaxOperators
+from ..ir.free import dims_of, product, same_shape
+from ..ir.graph import Graph, scalar
+from ..ir.mutator import Rebinding, each_function
+from ..ir.quantizers import is_quantizer
+from ..operators.quantize import QUANTIZED, step_of
+
+FUNCTION = "tvmconv_network_lookup"
+# Values of a function of each of the 256 numbers of a tensor, in the order of their bits.
+Table = tuple[relax.Var, npt.NDArray[Any]]
+
+
+def tabulate(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module that looks up what quantizers make of one tensor of 8 bits."""
+    return each_function(mod, _Tabulating, with_bindings=True)
+
+
+@mutator
+class _Tabulating(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
+        super().__init__(mod)
+        self._tables = tables_of(Graph(function))
+
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the call that looks up what a quantizer gives."""
+        if binding.var not in self._tables:
+            return None
+        leaf, values = self._tables[binding.var]
+        return look_up(self.builder_, self.visit_expr(leaf), values)
+
+
+def tables_of(graph: Graph) -> dict[relax.Var, Table]:
+    """Return the tables of quantizers, by the variables that they are bound to."""
+    known: dict[Any, Table] = {}
+    operators = RelaxOperators(graph)
+    with np.errstate(all="ignore"):
+        for variable in graph.values:
+            made = _make(variable, graph, operators, known)
+            if made is not None and same_shape(variable.ty, made[0].ty):
+                known[variable] = made
+    return {each: table for each, table in known.items() if is_quantizer(graph.call(each))}
+
+
+def _make(variable: relax.Var, graph: Graph, operators: RelaxOperators, known: dict[Any, Table]) -> Table | None:
+    """Return what an operator makes of one tensor of 8 bits; None: it takes something else, too, or is another."""
+    call = graph.call(variable)
+    if call is None:
+        return None
+    if call.op.name == "relax.dequantize":
+        return _dequantize(call, known)
+    if is_quantizer(call):
+        step, taken = step_of(call), known.get(call.args[0])
+        if step is None or taken is None:
+            return None
+        out = QUANTIZED[str(call.ty.dtype)]
+        return taken[0], quantize(step, taken[1].astype(np.float64), out).astype(ROWS[out].numpy)
+    found = operators.function(variable) if str(getattr(variable.ty, "dtype", "")) == "float32" else None
+    if found is None:
+        return None
+    function, operands = found
+    taken_of = [known[each] for each in operands if not isinstance(each, float) and each in known]
+    numbers = sum(isinstance(each, float) for each in operands)
+    if not taken_of or len(taken_of) + numbers < len(operands) or len({leaf for leaf, _ in taken_of}) > 1:
+        return None
+    args = [np.float32(each) if isinstance(each, float) else known[each][1] for each in operands]
+    return taken_of[0][0], _compute(function, args).astype(np.float32)
+
+
+def _compute(function: str | Step, args: Sequence[Any]) -> npt.NDArray[Any]:
+    """Return a function of arrays and numbers of f32: arithmetic in f32, all else in float64."""
+    if isinstance(function, str) and function in FUNCTIONS:
+        return np.asarray(FUNCTIONS[function](*args))
+    step = Step(function) if isinstance(function, str) else function
+    return apply_step(step, np.asarray(args[0], np.float64), {})
+
+
+def _dequantize(call: relax.Call, known: dict[Any, Table]) -> Table | None:
+    data, numbers = call.args[0], [scalar(constant(each)) for each in call.args[1:]]
+    dtype = str(data.ty.dtype)
+    if not isinstance(data, relax.Var) or dtype not in QUANTIZED or None in numbers or str(call.ty.dtype) != "float32":
+        return None
+    scale, zero = numbers
+    leaf, integers = known.get(data, (data, np.arange(256, dtype=np.uint8).view(dtype)))
+    return leaf, (integers.astype(np.int32) - int(zero or 0)).astype(np.float32) * np.float32(scale)
+
+
+def look_up(builder: relax.BlockBuilder, data: relax.Var, values: npt.NDArray[Any]) -> relax.Expr:
+    """Return what a table has for each of a tensor's numbers of 8 bits, by a function in C (`tvmconv/lowering/native/lookup.c`)."""
+    count = product(dims_of(data.ty) or ())
+
+    def body(read: Any, written: Any) -> Any:
+        whole = tirx.const(count, "int64") if isinstance(count, int) else count
+        return tirx.Evaluate(tirx.call_extern("void", FUNCTION, read[0].data, read[1].data, written[0].data, whole))
+
+    def called(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+        return te.extern([data.shape], [data, table], body, dtype=str(values.dtype), name="lookup")
+
+    return builder.call_te(called, data, relax.const(values.view(np.uint8)), primfunc_name_hint="lookup")
