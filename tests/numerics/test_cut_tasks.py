@@ -28,6 +28,9 @@ SIGNATURES = [
     "conv2d-n1-i512x7x7-o256x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "conv2d-n1-i256x21x21-o64x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
     "backprop2d-n1-i64x32x32-o3x64x64-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    # Phases that share their threads: Winograd, whose steps wait for each other, and direct.
+    "backprop2d-n1-i64x16x16-o64x32x32-k5x5-s2x2-d1x1-p2x2_1x1-g1-NXC-XIO-f32",
+    "backprop2d-n1-i128x16x16-o32x32x32-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32",
 ]
 # By rows of outputs, of two and three axes; a stride, planes and groups.
 TAP_BY_TAP = [

@@ -11,6 +11,7 @@ from benchmarks.many_cores import Layer, layer, main, summary
 from benchmarks.simulated_cores import LOOP, WAKE, makespan, simulate
 from tvmconv.algorithms.annotations import CUT
 from tvmconv.lowering.cpu.rewrites.cuts import LEAST_STORES
+from tvmconv.lowering.cpu.rewrites.together import share_together, steps_of
 from tvmconv.lowering.cpu.sharing import divide_tasks, most_useful
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
@@ -26,6 +27,36 @@ def _loop(tasks: int, rows: int, each: int, cuts: bool = False) -> tirx.For:
     stores = tirx.For(element, 0, each, tirx.ForKind.SERIAL, tirx.BufferStore(buffer, tirx.const(0.0, "float32"), [0]))
     serial = tirx.For(row, 0, rows, tirx.ForKind.SERIAL, stores, annotations={CUT: "rows"} if cuts else {})
     return tirx.For(tirx.Var("task", "int32"), 0, tasks, tirx.ForKind.PARALLEL, serial)
+
+
+def _copy(source: tirx.Buffer, made: tirx.Buffer, tasks: int = 8) -> tirx.For:
+    """Return a parallel loop whose tasks are long, and copy one array to another."""
+    task, time = tirx.Var("task", "int32"), tirx.Var("time", "int32")
+    store = tirx.BufferStore(made, source[task], [task])
+    body = tirx.For(time, 0, LEAST_STORES, tirx.ForKind.SERIAL, store)
+    return tirx.For(task, 0, tasks, tirx.ForKind.PARALLEL, body)
+
+
+def test_loops_wait_for_what_they_need() -> None:
+    data, a, b, out = (tirx.decl_buffer((16,), "float32", name) for name in ("data", "a", "b", "out"))
+    phases = [_copy(data, a), _copy(a, out), _copy(data, b, 3), _copy(b, out, 16)]
+    assert steps_of(phases) == [[phases[0], phases[2]], [phases[1], phases[3]]]
+    again = [_copy(data, a), _copy(a, out), _copy(data, a), _copy(a, out)]
+    assert steps_of(again) == [[loop] for loop in again]  # the third writes what the second reads
+    direct = [_copy(data, out, 16), _copy(data, out, 3)]
+    assert steps_of([_copy(data, a), _copy(a, out), *direct])[1][1:] == direct
+    assert steps_of(phases[:1]) == [phases[:1]] and steps_of([]) == []
+
+
+def test_loops_share_threads_where_they_end_a_function() -> None:
+    data, out = (tirx.decl_buffer((16,), "float32", name) for name in ("data", "out"))
+    loops = [_copy(data, out), _copy(data, out, 3)]
+    joined = str(share_together(tirx.SeqStmt(loops)))
+    assert joined.count("T.parallel") == 3  # one of both, and each
+    last = tirx.Evaluate(tirx.call_extern("int32", "after"))
+    assert str(share_together(tirx.SeqStmt([*loops, last]))).count("T.parallel") == 2
+    assert Layer(PROBLEM, "direct", tuple(loops)).efficiency(16) == pytest.approx(11 / 16)
+    assert Layer(PROBLEM, "direct", tuple(loops)).efficiency(8) == pytest.approx(11 / 16)
 
 
 def test_efficiency_is_work_by_the_busiest_threads_time() -> None:

@@ -47,6 +47,7 @@ from .rewrites.taps import take_taps_together
 from .rewrites.threads import in_one_thread
 from .rewrites.tile_prefetching import prefetch_tiles
 from .rewrites.tiles import by_tiles
+from .rewrites.together import share_together
 from .rewrites.transposing import transpose
 from .stack import keep_on_stack
 
@@ -196,7 +197,8 @@ LOWERING: tuple[Pass, ...] = (
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
     ours("apart", keep_apart, ask.APART, after={"shuffles": "what all lanes read is a load outside of vectors"}),
-    ours("cuts", cut_tasks, ask.CUT, ask.IN_PIECE, after={"apart": "it counts what is left of a task", "one-thread": "tasks are then known"}),
+    ours("together", share_together, after={"apart": "it counts what is left of a task", "one-thread": "tasks are then known"}),
+    ours("cuts", cut_tasks, ask.CUT, ask.IN_PIECE, after={"together": "its tasks are cut, too"}),
     ours("tasks", announce_tasks, after={"cuts": "a loop that is cut announces itself"}),
     Pass("check", _check, after={"cuts": "it is the last that answers an annotation of a loop"}),
 )  # fmt: skip

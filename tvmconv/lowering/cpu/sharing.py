@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from ..common.rewrites import find_all
 from ..compiler import Choice, schedule
 from .functions import functions_of
 from .lowering import lower
-from .rewrites.cuts import axes_of, stores
+from .rewrites.cuts import FEW_THREADS, axes_of, stores
+from .rewrites.together import steps_of, tasks_alike
 
 COUNTS = (2, 4, 8, 16, 32, 64)
 LEAST_GAIN = 1.1  # of twice as many threads
@@ -29,20 +31,35 @@ def find_tasks(problem: Problem, target: CpuTarget, choice: Choice) -> tuple[Any
     return tuple(loop for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL)
 
 
-def divide_tasks(loop: Any, threads: int) -> tuple[int, float]:
-    """Return the tasks of a parallel loop, as so many threads have them, and the elements that the largest stores."""
-    tasks, shares = int(loop.extent), {}
-    for name, axis in axes_of(loop).items():
-        cuts = axis.cuts(tasks, threads)
-        tasks, shares[name] = tasks * cuts, -(-axis.pieces // cuts) / axis.pieces
-    return tasks, stores(loop.body, shares)
+def divide_tasks(loop: Any, threads: int, together: Sequence[Any] = ()) -> tuple[int, float]:
+    """Return the tasks of a parallel loop, as so many threads have them, and the elements that the largest stores.
+
+    `together`: it and the loops that share their threads.
+    """
+    alike, cut, shares = tasks_alike(loop, together or [loop]), 1, {}
+    for name, axis in axes_of(loop, sum(int(each.extent) * stores(each.body) for each in together)).items():
+        cuts = axis.cuts(alike * cut, threads)
+        cut, shares[name] = cut * cuts, -(-axis.pieces // cuts) / axis.pieces
+    return int(loop.extent) * cut, stores(loop.body, shares)
 
 
 def speedup(loops: Sequence[Any], threads: int) -> float:
-    """Return how much less the busiest of so many threads does than one alone, where loops follow each other."""
+    """Return how much less the busiest of so many threads does than one alone, where loops follow each other, or go together."""
     work = sum(int(loop.extent) * stores(loop.body) for loop in loops)
-    busiest = sum(-(-tasks // threads) * size for tasks, size in (divide_tasks(loop, threads) for loop in loops))
+    steps = steps_of(loops) if threads > FEW_THREADS else [[loop] for loop in loops]
+    busiest = sum(_busiest([divide_tasks(loop, threads, step) for loop in step], threads) for step in steps)
     return work / busiest if busiest else 1.0
+
+
+def _busiest(loops: Sequence[tuple[int, float]], threads: int) -> float:
+    """Return what the busiest thread stores, where each takes the next task when it is done."""
+    if len(loops) == 1:
+        return -(-loops[0][0] // threads) * loops[0][1]
+    free = [0.0] * threads
+    for tasks, size in loops:
+        for _ in range(tasks):
+            heapq.heapreplace(free, free[0] + size)
+    return max(free)
 
 
 def most_useful(loops: Sequence[Any]) -> int:

@@ -92,8 +92,13 @@ def most_even(counts: Sequence[int], each: int) -> int:
 
 def weigh(cycles: float, tasks: int, many: bool = True) -> float:
     """Return the cycles of work in so many tasks as plans compare them: times how uneven few threads share it, and, a little, `many`."""
+    return (weigh_many(cycles, tasks) if many else cycles) * imbalance(tasks)
+
+
+def weigh_many(cycles: float, tasks: int) -> float:
+    """Return the cycles times, a little, how uneven many threads share so many tasks, or pieces of them: as many as are worth one."""
     enough = max(1, min(tasks, int(cycles / LEAST_TASK)))
-    return cycles * imbalance(tasks) * (imbalance(enough, MANY) ** WORTH if many else 1)
+    return cycles * imbalance(enough, MANY) ** WORTH
 
 
 def imbalance(tasks: int, counts: Sequence[int] = THREADS) -> float:

@@ -10,7 +10,7 @@ from ....problem import Problem
 from ....targets.target import CpuTarget
 from ...pairs import adds_products
 from ...shapes import F32_BITS, accumulators, divisors
-from ..model.cost import MANY, imbalance, lines, tile_step, weigh
+from ..model.cost import MANY, imbalance, lines, tile_step, weigh, weigh_many
 from ..windows.filter_pieces import FAR_APART_BYTES
 from ..windows.plan import Options, Shape, TaskPart, WinogradPlan
 from ..windows.tile import count_spills, spills_alone
@@ -187,14 +187,20 @@ def _work_of_part(
 
 
 def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
-    """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_structures`."""
+    """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_structures`.
+
+    Many threads may cut tasks into tiles of registers.
+    """
 
     def cycles(kind: tuple[bool, Shape]) -> float:
         by_rows, shape = kind
+        blocks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
+        pieces = tiles.count // shape.tiles * blocks
         if not by_rows:
-            return winograd_structures.cycles_by_channels(tiles, shape, target)
+            return weigh_many(winograd_structures.cycles_by_channels(tiles, shape, target), pieces)
         parts = _few_parts(tiles, shape, target)
-        return min(winograd_structures.cycles_by_rows(tiles, shape, part, target) for part in parts)
+        found = min(winograd_structures.cycles_by_rows(tiles, shape, part, target) for part in parts)
+        return weigh_many(found, pieces)
 
     return min(product((True, False), register_tiles(tiles, target)), key=cycles)
 

@@ -36,7 +36,7 @@ PARTS = 16  # of a piece's time, in which is counted what each does again
 FEW_THREADS = 8  # for which plans have tasks enough
 FUNCTION = "tvmconv_cuts"
 # The launcher fills the slot; without one, as in a program of TVM's, tasks stay whole.
-_TEXT = f"""
+TEXT = f"""
 @__TVMBackendCutTasks = weak hidden global ptr null
 define linkonce_odr hidden i32 @{FUNCTION}(i32 %tasks, i32 %pieces, i32 %again, i32 %enough) alwaysinline nounwind {{
   %slot = load ptr, ptr @__TVMBackendCutTasks
@@ -95,7 +95,7 @@ def announce_tasks(body: Any) -> Any:
             return task
         enough = int(task.extent * stores(task.body)) // LEAST_STORES
         asked = tirx.call_extern("int32", FUNCTION, task.extent, 1, 0, enough)
-        return tirx.AttrStmt(0, IMPORT, _TEXT, tirx.SeqStmt([tirx.Evaluate(asked), task]))
+        return tirx.AttrStmt(0, IMPORT, TEXT, tirx.SeqStmt([tirx.Evaluate(asked), task]))
 
     return map_nodes(body, tirx.For, announce)
 
@@ -120,17 +120,20 @@ def stores(statement: Any, shares: Mapping[str, float] | None = None, times: flo
     return stores(statement.body, shares, times) if hasattr(statement, "body") else 0
 
 
-def axes_of(task: Any) -> dict[str, CutAxis]:
-    """Return the axes along which the tasks of a parallel loop may be cut, that of which pieces do least again first."""
+def axes_of(task: Any, work: float = 0) -> dict[str, CutAxis]:
+    """Return the axes along which the tasks of a parallel loop may be cut, that of which pieces do least again first.
+
+    `work` is what loops that share their threads store, where it is more than this one does.
+    """
     asking = [loop for loop in find_all(task.body, tirx.For) if asks_for(loop, CUT)]
     if not all(isinstance(loop.extent, tirx.IntImm) for loop in (task, *asking)):
         return {}  # extents are free
     whole, found = stores(task.body) if asking else 0, {}
+    if int(task.extent) * int(whole) // LEAST_STORES <= int(task.extent):
+        return {}
+    enough = int(max(work, int(task.extent) * int(whole))) // LEAST_STORES
     for name in dict.fromkeys(map(_axis_of, asking)):
         loops = [loop for loop in asking if _axis_of(loop) == name]
-        enough = int(task.extent) * int(whole) // LEAST_STORES
-        if enough <= int(task.extent):
-            continue
         pieces = min(int(loop.extent) for loop in loops)
         for loop in loops:
             if int(loop.extent) % pieces:
@@ -155,15 +158,13 @@ def _axis_of(asking: Any) -> str:
     return str(asking.annotations[CUT].split()[0] if isinstance(asking, tirx.For) else asking.args[1].value)
 
 
-def _divide(task: Any) -> Any:
-    axes = axes_of(task)
-    if not axes:
-        return _place_pieces(task, {})
+def ask_cuts(task: Any, axes: Mapping[str, CutAxis], tasks: Any) -> tuple[list[Any], Any, Any, Any]:
+    """Return what asks for a loop's cuts, as if it had so many tasks, into how many pieces each is cut, and the loop's variable and body for pieces."""
     asks, counts, all_cuts = [], {}, tirx.Var("cuts", "int32")
     count: Any = tirx.const(1, "int32")
     for name, axis in axes.items():
         counts[name] = tirx.Var(f"cuts_{name}", "int32")
-        asked = tirx.call_extern("int32", FUNCTION, task.extent * count, axis.pieces, axis.again, axis.enough)
+        asked = tirx.call_extern("int32", FUNCTION, tasks * count, axis.pieces, axis.again, axis.enough)
         asks.append(tirx.Bind(counts[name], asked))
         count *= counts[name]
     index, left = tirx.Var(task.loop_var.name, "int32"), tirx.Var("piece", "int32")
@@ -176,15 +177,27 @@ def _divide(task: Any) -> Any:
         inside.append(tirx.Bind(end, tirx.truncdiv((piece + 1) * axis.pieces, counts[name])))
         places[name] = (axis.pieces, first, end)
     body = substitute(_place_pieces(task, places).body, {task.loop_var: tirx.truncdiv(index, all_cuts)})
-    loop = tirx.For(
-        index, 0, task.extent * all_cuts, task.kind, sequence([*inside, body]), annotations=task.annotations
-    )
+    return [*asks, tirx.Bind(all_cuts, count)], all_cuts, index, sequence([*inside, body])
+
+
+def whole_tasks(statement: Any) -> Any:
+    """Return a statement whose tasks are not cut."""
+    return _place_pieces(statement, {})
+
+
+def _divide(task: Any) -> Any:
+    axes = axes_of(task)
+    if not axes:
+        return whole_tasks(task)
+    asks, cuts, index, inside = ask_cuts(task, axes, task.extent)
+    loop = tirx.For(index, 0, task.extent * cuts, task.kind, inside, annotations=task.annotations)
     # Whole tasks have code of their own: conditions in it took grouped Winograd kernels 8 % longer on a Zen 3, by one thread.
-    either = tirx.IfThenElse(all_cuts == 1, _place_pieces(task, {}), loop)
-    return tirx.AttrStmt(0, IMPORT, _TEXT, sequence([*asks, tirx.Bind(all_cuts, count), _rename_repeated(either)]))
+    return tirx.AttrStmt(
+        0, IMPORT, TEXT, sequence([*asks, rename_repeated(tirx.IfThenElse(cuts == 1, whole_tasks(task), loop))])
+    )
 
 
-def _rename_repeated(statement: Any) -> Any:
+def rename_repeated(statement: Any) -> Any:
     """Return a statement whose branches have loops and memory of their own."""
     module = tvm.IRModule({"branches": tirx.PrimFunc([], statement)})
     return tirx.transform.ConvertSSA()(module)["branches"].body

@@ -1,0 +1,108 @@
+"""Loops over tasks that need not wait for each other, as one loop where a call has more threads than a plan has tasks for.
+
+A transposed convolution has a loop for each of its phases, or for each step of one: threads wait at the end of each, and many find
+too few tasks in it. Where the loops of a function are its end, those that read nothing that another writes share their threads. For
+a few threads they stand one after the other, as they were. What one loop stores another does not: a definition's windows part the
+output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ...common.rewrites import IMPORT, find_all, map_nodes, sequence
+from .cuts import FEW_THREADS, FUNCTION, LEAST_STORES, TEXT, ask_cuts, axes_of, rename_repeated, stores, whole_tasks
+
+_AROUND = (tirx.AllocBuffer, tirx.DeclBuffer)
+
+
+def share_together(body: Any) -> Any:
+    """Return the statement with the loops at the end of a sequence together, where that gives many threads more tasks."""
+    return map_nodes(body, tirx.SeqStmt, _join_last)
+
+
+def steps_of(loops: Sequence[Any]) -> list[list[Any]]:
+    """Return parallel loops that follow each other by step: those of one need what loops of earlier steps write, the longest tasks first.
+
+    All are in a step of their own where they are short, or their extents are free.
+    """
+    apart = [[loop] for loop in loops]
+    if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops) or _enough(loops) <= FEW_THREADS:
+        return apart
+    written, read = (
+        [_accesses(loop, tirx.BufferStore) for loop in loops],
+        [_accesses(loop, TensorLoad) for loop in loops],
+    )
+    between, after = set().union(*read), [0] * len(loops)  # how many steps follow each loop's
+    for first in reversed(range(len(loops))):
+        for later in range(first + 1, len(loops)):
+            if written[first] & (read[later] | written[later] & between) or read[first] & written[later]:
+                after[first] = max(after[first], after[later] + 1)
+    steps = [
+        [loop for loop, each in zip(loops, after, strict=True) if each == left]
+        for left in reversed(range(max(after) + 1))
+    ]
+    return [sorted(step, key=lambda loop: -stores(loop.body)) for step in steps] if len(steps) < len(loops) else apart
+
+
+def tasks_alike(loop: Any, step: Sequence[Any]) -> int:
+    """Return how many tasks as those of a loop a step would have, if it had these alone."""
+    return max(int(loop.extent), int(_stores(step) / stores(loop.body)))
+
+
+def _join_last(sequence_: Any) -> Any:
+    statements = list(sequence_.seq)
+    first = len(statements)
+    while first > 0 and (isinstance(statements[first - 1], _AROUND) or _is_parallel(statements[first - 1])):
+        first -= 1
+    while first < len(statements) and isinstance(statements[first], tirx.DeclBuffer):
+        first += 1  # views of arguments
+    loops = [each for each in statements[first:] if _is_parallel(each)]
+    steps = steps_of(loops)
+    if len(steps) == len(loops):
+        return sequence_
+    around = [each for each in statements[first:] if not _is_parallel(each)]
+    many = tirx.call_extern("int32", FUNCTION, 1, 2, 0, 2) > 1  # one task of two pieces is cut for them
+    together = sequence([*around, *(_join(step) if len(step) > 1 else step[0] for step in steps)])
+    in_turn = sequence([whole_tasks(each) if _is_parallel(each) else each for each in statements[first:]])
+    either = rename_repeated(tirx.IfThenElse(many, together, in_turn))
+    return sequence([*statements[:first], tirx.AttrStmt(0, IMPORT, TEXT, either)])
+
+
+def _join(step: Sequence[Any]) -> Any:
+    """Return one loop over the tasks of several, cut as they ask for it."""
+    task, begin = tirx.Var("task", "int32"), tirx.const(0, "int32")
+    before, parts = [], []
+    for loop in step:
+        asks, cuts, index, body = ask_cuts(loop, axes_of(loop, _stores(step)), tasks_alike(loop, step))
+        end = tirx.Var("end", "int32")
+        before += [*asks, tirx.Bind(end, begin + loop.extent * cuts)]
+        parts.append((end, sequence([tirx.Bind(index, task - begin), body])))
+        begin = end
+    (_, inside), *others = reversed(parts)
+    for end, part in others:
+        inside = tirx.IfThenElse(task < end, part, inside)
+    announced = tirx.Evaluate(tirx.call_extern("int32", FUNCTION, begin, 1, 0, _enough(step)))
+    return sequence([*before, announced, tirx.For(task, 0, begin, tirx.ForKind.PARALLEL, inside)])
+
+
+def _is_parallel(statement: Any) -> bool:
+    return isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.PARALLEL
+
+
+def _stores(loops: Sequence[Any]) -> float:
+    return sum(int(loop.extent) * stores(loop.body) for loop in loops)
+
+
+def _enough(loops: Sequence[Any]) -> int:
+    return int(_stores(loops)) // LEAST_STORES
+
+
+def _accesses(loop: Any, kind: Any) -> set[Any]:
+    """Return the arrays that a loop stores to, or loads from, other than its tasks' own."""
+    own = {each.buffer for each in find_all(loop.body, tirx.AllocBuffer)}
+    return {each.buffer if kind is tirx.BufferStore else each.source for each in find_all(loop.body, kind)} - own
