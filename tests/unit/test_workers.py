@@ -65,3 +65,37 @@ def test_it_works_from_a_script_on_stdin_without_a_main_guard(tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, check=True)
     assert done.stdout == "[(1, 2), (2, 4), (3, 6)]\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
+def test_a_process_of_ours_forks_its_workers() -> None:
+    """The modules that it has imported are theirs; they end alike, and when nobody asks them."""
+    script = """
+import os, sys
+from tvmconv.support.forking import _waiting, be_alone, fork_workers
+from tvmconv.support.sandbox import run_all
+from tvmconv.support.workers import WorkerDiedError, serve_forked
+from tests.unit.test_workers import work
+
+fork_workers(2, serve_forked)
+assert not _waiting, "a host's process is not forked"
+print("written once", end=" ")
+be_alone()
+fork_workers(2, serve_forked, "tests.unit.test_workers")
+forked = {each._pid for each in _waiting}
+found = {pid for _, (_, pid) in run_all(work, "abcdefgh", jobs=2, threads=1)}
+assert found and found <= forked, (found, forked)
+fork_workers(3, serve_forked)
+last = _waiting[-1]._pid
+for task, words in {"abort": "abort: the worker process was ended by SIGABRT", "unexpected": "ValueError: boom"}.items():
+    try:
+        list(run_all(work, [task], jobs=1, threads=1))
+    except WorkerDiedError as error:
+        assert words in str(error), error
+print(last)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    *words, last = done.stdout.split()
+    assert words == ["written", "once"]
+    while Path(f"/proc/{last}").exists():  # it ends when its requests do
+        time.sleep(0.01)

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,13 @@ from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.kernel_object import KernelObject
+from ..runtime.processors import allowed_processors
 from ..runtime.verify import REFERENCE_FLOPS, KernelCheck, check_kernel
 from ..support.files import check_full
+from ..support.forking import fork_workers
 from ..support.sandbox import Call
 from ..support.timing import stage
+from ..support.workers import serve_forked
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Record
 from ..version import __version__
@@ -38,6 +42,8 @@ ATTEMPT_SECONDS = 600.0
 LONGEST_NAME = 200
 # Characters of a reason in the manifest: some lines of a table.
 LONGEST_REASON = 300
+# Modules that compile a way.
+_COMPILER = ("tvmconv.lowering.compiler", "tvmconv.lowering.cpu.family", "tvmconv.tuning.replay")
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,12 @@ def _file_name(signature: str) -> str:
     if plain == signature and len(signature) <= LONGEST_NAME:
         return signature
     return f"{plain[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
+
+
+def fork_ahead() -> None:
+    """Fork the processes that will run :func:`attempt`, one a processor, where this process may (`tvmconv.support.forking`)."""
+    if find_spec("tvm") is not None:
+        fork_workers(len(allowed_processors()), serve_forked, __name__, *_COMPILER)
 
 
 def attempt(task: Attempt) -> BuiltKernel | None:

@@ -29,6 +29,7 @@ from ..errors import (
     VerificationError,
 )
 from ..support.cache import VARIABLE
+from ..support.forking import be_alone
 from ..support.heap import collect_rarely
 from ..support.timing import count_start, show_at_end
 from ..version import __version__
@@ -95,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use but to read these.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     if argv is None:
+        be_alone()
         collect_rarely()
     arguments = parser().parse_args(argv)
     if getattr(arguments, "timing", False):

@@ -151,6 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     with stage("import"):
         from ..algorithms.table import get
+        from ..building.fallbacks import fork_ahead
         from ..exporting.web_exporter import export_web
         from ..network.compile import export, export_part, export_parts
         from ..network.ir.extents import has_extents
@@ -159,6 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ..runtime.networks.file import read_file
         from ..tuning.records import records_of
 
+        fork_ahead()
     with stage("read"):
         source = read_source(arguments)
     if arguments.format == "web" and has_extents(source.module):

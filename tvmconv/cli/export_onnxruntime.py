@@ -65,6 +65,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build, export; print the library's path."""
+    from ..building.fallbacks import fork_ahead
     from ..exporting.provider_library import export_provider
 
     check_file(Path(arguments.output), "--output", mapped=True)
@@ -77,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         print(export_provider(bundles[0], arguments.output, targets=arguments.target))
         return 0
+    fork_ahead()
     free = given_free(arguments)
     # Of free extents there are networks alone.
     models = [] if free else read_models(arguments, required=False)

@@ -55,6 +55,13 @@ def stage(name: str) -> Iterator[None]:
         _clock.running.pop()
 
 
+def count_anew() -> None:
+    """Forget what the process counted that this one was forked from."""
+    _clock.seconds.clear()
+    _clock.running.clear()
+    _workers.clear()
+
+
 def count_start() -> None:
     """Count this process, from its start until now, as its imports."""
     _clock.add("import", _age())

@@ -14,11 +14,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pkgutil import resolve_name
-from typing import Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
 from ..errors import TvmconvError
+from .forking import ForkedProcess, take_forked
 from .heap import collect_rarely
-from .timing import VARIABLE, add_worker, collect, count_start, stage
+from .timing import VARIABLE, add_worker, collect, count_anew, count_start, stage
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,23 +46,13 @@ class Worker(Generic[T, R]):
     """
 
     def __init__(self, function: Callable[[T], R] | str, threads: int, torch: bool = False) -> None:
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
-        # In a session of its own, so that Ctrl-C reaches only this process, which then ends it.
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from tvmconv.support.workers import serve; serve(torch={torch})"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            start_new_session=True,
-            env={
-                **os.environ,
-                VARIABLE: "",  # this process prints all times
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "PYTHONSAFEPATH": "1",  # never import from the current folder
-                "OMP_NUM_THREADS": str(threads),
-                "OPENBLAS_NUM_THREADS": str(threads),
-            },
-        )
+        self._process: subprocess.Popen[bytes] | ForkedProcess
+        forked = take_forked() if threads == 1 and not torch else None
+        if forked is not None:
+            self._process, self._stderr = forked, forked.stderr
+        else:
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
+            self._process = _start_process(threads, torch, self._stderr)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self._spent: dict[str, float] = {}
@@ -107,6 +98,32 @@ class Worker(Generic[T, R]):
         if self._spent:
             add_worker(self._spent)
         self._stderr.close()
+
+
+def _start_process(threads: int, torch: bool, messages: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a worker's process, in a session of its own, so that Ctrl-C reaches only this process, which then ends it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from tvmconv.support.workers import serve; serve(torch={torch})"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=messages,
+        start_new_session=True,
+        env={
+            **os.environ,
+            VARIABLE: "",  # this process prints all times
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONSAFEPATH": "1",  # never import from the current folder
+            "OMP_NUM_THREADS": str(threads),
+            "OPENBLAS_NUM_THREADS": str(threads),
+        },
+    )
+
+
+def serve_forked() -> None:
+    """Answer the requests of a :class:`Worker` in a process that was forked."""
+    count_anew()
+    os.environ[VARIABLE] = ""
+    serve(torch=False)
 
 
 def serve(torch: bool) -> None:

@@ -1,0 +1,130 @@
+"""Workers forked from a process of ours alone, which has imported what they need: an import of TVM takes each a second.
+
+Only Linux forks so: elsewhere, libraries of the system have threads that a fork loses. The fork is early, while no thread but those
+of the BLAS runs, which stops them itself; workers that there are too few of are started as others (`tvmconv.support.workers`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from typing import IO, Any
+
+# Processes, at most: each takes milliseconds, and may never be asked.
+_MOST = 8
+# Names of the function by which an OpenBLAS takes its number of threads; NumPy's wheels have their own.
+_BLAS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
+_waiting: list[ForkedProcess] = []
+_is_alone: list[bool] = []
+
+
+class ForkedProcess:
+    """A process that runs a function and ends; of `subprocess.Popen` it has what a worker needs.
+
+    Parameters
+    ----------
+    function
+        Takes requests from file 0 and answers to file 1.
+
+    Attributes
+    ----------
+    stdin, stdout, stderr
+        Its requests, its answers, and a file of its messages.
+    """
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 (its worker closes it)
+        (requests, ours), (answers, theirs) = os.pipe(), os.pipe()
+        self._code: int | None = None
+        self._pid = os.fork()
+        if self._pid == 0:
+            _run(function, (requests, theirs, self.stderr.fileno()), [ours, answers])
+        for each in (requests, theirs):
+            os.close(each)
+        self.stdin: IO[bytes] = os.fdopen(ours, "wb")
+        self.stdout: IO[bytes] = os.fdopen(answers, "rb")
+
+    def kill(self) -> None:
+        """End it."""
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Return its exit code, or the negative number of a signal, once it has ended."""
+        if self._code is None:
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        return self._code
+
+    def communicate(self) -> None:
+        """Close its requests and answers, and wait for its end."""
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        self.stdout.close()
+        self.wait()
+
+
+def be_alone() -> None:
+    """Say that this process is one of ours: nothing else runs in it, so that it may fork."""
+    _is_alone.append(True)
+
+
+def fork_workers(count: int, function: Callable[[], None], *modules: str) -> None:
+    """Fork some processes that run a function, in one thread, for :func:`take_forked`, where this process may; import modules before."""
+    if sys.platform != "linux" or not _is_alone or sys.modules.get("torch") is not None:
+        return
+    for each in modules:
+        import_module(each)
+    gc.collect()
+    gc.freeze()  # what is there stays, in pages that all share
+    for _ in range(min(count, _MOST) - len(_waiting)):
+        _waiting.append(ForkedProcess(function))
+
+
+def take_forked() -> ForkedProcess | None:
+    """Return a process that waits for its first request; None: there is none."""
+    return _waiting.pop(0) if _waiting else None
+
+
+def _run(function: Callable[[], None], files: tuple[int, ...], others: list[int]) -> None:
+    """Run a function in a process that was just forked, its files as 0, 1 and 2; do not return."""
+    import fcntl
+
+    code = 1
+    try:
+        os.setsid()  # Ctrl-C reaches only the process that forked this, which then ends it
+        for earlier in _waiting:
+            others += [earlier.stdin.fileno(), earlier.stdout.fileno()]
+        for each in others:
+            os.close(each)
+        for number, each in enumerate([fcntl.fcntl(file, fcntl.F_DUPFD, 3) for file in files]):
+            os.dup2(each, number)
+            os.close(each)
+        sys.stdout = sys.stderr = os.fdopen(2, "w", closefd=False)
+        os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        _compute_in_one_thread()
+        function()
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _compute_in_one_thread() -> None:
+    """Tell NumPy's OpenBLAS, which read its number of threads before the fork."""
+    from numpy.linalg import _umath_linalg
+
+    library: Any = ctypes.CDLL(_umath_linalg.__file__)
+    for name in _BLAS:
+        if found := getattr(library, name, None):
+            found(1)
