@@ -110,6 +110,19 @@ def multiply(emit: Emit, data: Quantized, weights: Quantized) -> relax.Expr | No
     return emit(relax.op.matmul(_centre(emit, data), filter_, out_dtype="int32"))
 
 
+def multiply_data(emit: Emit, *factors: tuple[relax.Expr, relax.Expr | None]) -> relax.Expr | None:
+    """Return the sums of a product of two tensors in 32 bits, each less its zero point, which broadcasts; None: they may pass those."""
+    shape = static_shape(factors[0][0].ty)
+    whole = any(str(values.ty.dtype) not in EIGHT_BITS for values, _ in factors)
+    if shape is None or whole or shape[-1] * 255 * 255 >= 2**31:
+        return None
+    centred = []
+    for values, zero in factors:
+        wide = emit(relax.op.astype(values, "int32"))
+        centred.append(wide if zero is None else emit(relax.op.subtract(wide, emit(relax.op.astype(zero, "int32")))))
+    return emit(relax.op.matmul(*centred, out_dtype="int32"))
+
+
 def _centre(emit: Emit, data: Quantized) -> relax.Expr:
     """Return data less its zero point, which padding is then 0 of."""
     values = emit(relax.op.astype(data.values, "int16"))

@@ -19,16 +19,24 @@ if TYPE_CHECKING:
 # Places of integers, their scale and their zero point among an operator's inputs; None: an output's, which are no input.
 _Place = tuple[int | None, int | None, int]
 _DATA, _FILTER, _OUTPUT = (0, 1, 2), (3, 4, 5), (None, 6, 7)
+_OF_ONE: tuple[_Place, ...] = (_DATA, (None, 3, 4))
 _PLACES: Mapping[str, tuple[_Place, ...]] = {
     "ConvInteger": ((0, None, 2), (1, None, 3)),
     "DequantizeLinear": (_DATA,),
+    "DynamicQuantizeMatMul": ((1, 2, 3),),
+    "MatMulIntegerToFloat": ((0, 2, 4), (1, 3, 5)),
     "MatMulInteger": ((0, None, 2), (1, None, 3)),
     "QGemm": (_DATA, _FILTER, (None, 7, 8)),
     "QLinearAdd": (_DATA, _FILTER, _OUTPUT),
+    "QLinearAveragePool": _OF_ONE,
     "QLinearConv": (_DATA, _FILTER, _OUTPUT),
-    "QLinearGlobalAveragePool": (_DATA, (None, 3, 4)),
+    "QLinearGlobalAveragePool": _OF_ONE,
+    "QLinearLeakyRelu": _OF_ONE,
     "QLinearMatMul": (_DATA, _FILTER, _OUTPUT),
     "QLinearMul": (_DATA, _FILTER, _OUTPUT),
+    "QLinearSigmoid": _OF_ONE,
+    "QLinearSoftmax": _OF_ONE,
+    "QLinearWhere": ((1, 2, 3), (4, 5, 6), (None, 7, 8)),
     "QuantizeLinear": ((None, 1, 2),),
 }
 # The operators whose filters have one scale and zero point for each of the channels along an axis of theirs, and whose other

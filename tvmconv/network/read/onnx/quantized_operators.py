@@ -17,6 +17,7 @@ from ..quantized import (
     find_dequantized,
     in_f32,
     multiply,
+    multiply_data,
     read_quantized,
     scale_sums,
     take_zero,
@@ -121,12 +122,16 @@ def _qlinear(kind: str) -> Convert:
         if not (np.isfinite(output).all() and (output > 0).all()):
             raise ValueError(f"has an output scale of {output.item()}: scales are positive")
         sums, offset = _sums(builder, kind, data, weights, given), constant(bias)
+        if sums is None and kind == "MatMul" and weights.zero.size == 1:
+            zeros = (relax.const(each.zero.reshape(()).astype(np.int32)) for each in (data, weights))
+            sums = multiply_data(builder.emit, (x, next(zeros)), (w, next(zeros)))
         if sums is None or (bias is not None and offset is None):
             return None
         channels = 1 if kind == "Conv" else sums.ty.ndim - 1
         if offset is not None:
             sums = with_bias(builder.emit, sums, offset.reshape(-1), channels)
-        factor = (data.scale.reshape(-1) * weights.scale.reshape(-1)).astype(np.float32) / output.reshape(-1)
+        scale = np.float32(given.get("alpha", 1)) * data.scale.reshape(-1)
+        factor = (scale * weights.scale.reshape(-1)).astype(np.float32) / output.reshape(-1)
         values = scale_sums(builder.emit, sums, factor.astype(np.float32), channels)
         one, added = relax.const(np.float32(1)), relax.const(zero.reshape(()))
         return relax.op.quantize(values, one, added, axis=0, out_dtype=str(zero.dtype))
@@ -144,6 +149,8 @@ def _integer(kind: str) -> Convert:
         data = read_quantized(x, one, None if is_computed else x_zero)
         weights = read_quantized(w, one, w_zero, axis)
         sums = None if data is None or weights is None else _sums(builder, kind, data, weights, given)
+        if sums is None and kind == "MatMul":
+            return multiply_data(builder.emit, (x, x_zero), (w, w_zero))
         if sums is None or not is_computed:
             return sums
         return take_zero(builder.emit, sums, builder.lookup_binding(sums), x_zero)
@@ -155,67 +162,29 @@ def _gemm(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any])
     """Return a QGemm: a QLinearMatMul with a bias, or without an output's scale a product in f32."""
     a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = inputs
     weights = read_quantized(b, b_scale, b_zero, 0 if given.get("transB", 0) else 1)
-    plain = None if weights is None else _as_matrix(weights, given)
+    plain = None if weights is None else _as_matrix(weights, {"transB": given.get("transB", 0)})
     if plain is None:
         return None
+    alpha = {"alpha": given.get("alpha", 1.0)}
+    if given.get("transA", 0):
+        a = builder.emit(relax.op.permute_dims(a))
     numbers = [relax.const(plain.scale), relax.const(plain.zero.astype(np.int32))]
     if y_scale is not None:
-        return _qlinear("MatMul")(builder, [a, a_scale, a_zero, plain.values, *numbers, y_scale, y_zero, bias], {})
+        return _qlinear("MatMul")(builder, [a, a_scale, a_zero, plain.values, *numbers, y_scale, y_zero, bias], alpha)
     data, offset = read_quantized(a, a_scale, a_zero), constant(bias)
     sums = None if data is None else multiply(builder.emit, data, plain)
     if data is None or sums is None or (bias is not None and offset is None):
         return None
     if offset is not None:
         sums = with_bias(builder.emit, sums, offset.reshape(-1), 1)
-    return scale_sums(builder.emit, sums, data.scale.reshape(-1) * plain.scale.reshape(-1), 1)
-
-
-def _dequantize(builder: relax.BlockBuilder, values: Any, scale: Any, zero: Any) -> relax.Expr:
-    """Return integers by their scale and zero point, each one number."""
-    numbers = (builder.emit(relax.op.reshape(each, ())) for each in (scale, zero))
-    return builder.emit(relax.op.dequantize(values, *numbers, axis=0, out_dtype="float32"))
-
-
-def _round(builder: relax.BlockBuilder, values: relax.Expr, scale: Any, zero: Any) -> relax.Expr | None:
-    numbers = constant(scale), constant(zero)
-    if numbers[0] is None or numbers[1] is None:
-        return None
-    given = (relax.const(each.reshape(())) for each in numbers if each is not None)
-    return relax.op.quantize(builder.emit(values), *given, axis=0, out_dtype=str(numbers[1].dtype))
-
-
-def _of_two(operator: Callable[..., Any]) -> Convert:
-    """Return the converter of a QLinearAdd or QLinearMul."""
-
-    def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
-        left, right = _dequantize(builder, *inputs[:3]), _dequantize(builder, *inputs[3:6])
-        return _round(builder, operator(left, right), *inputs[6:8])
-
-    return convert
-
-
-def _average(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a QLinearGlobalAveragePool."""
-    rank, last = inputs[0].ty.ndim, given.get("channels_last", 0)
-    axes = list(range(1, rank - 1) if last else range(2, rank))
-    return _round(builder, relax.op.mean(_dequantize(builder, *inputs[:3]), axes, keepdims=True), *inputs[3:5])
-
-
-def _concat(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a QLinearConcat: the output's scale and zero point come first."""
-    given_inputs = [each for each in inputs if each is not None]
-    parts = [_dequantize(builder, *given_inputs[at : at + 3]) for at in range(2, len(given_inputs), 3)]
-    return _round(builder, relax.op.concat(parts, int(given["axis"])), *given_inputs[:2])
+    scale = np.float32(alpha["alpha"]) * data.scale.reshape(-1)
+    return scale_sums(builder.emit, sums, scale * plain.scale.reshape(-1), 1)
 
 
 CONVERTERS: dict[str, Convert] = {
     "ConvInteger": _integer("Conv"),
     "MatMulInteger": _integer("MatMul"),
     "QGemm": _gemm,
-    "QLinearAdd": _of_two(relax.op.add),
-    "QLinearConcat": _concat,
     "QLinearConv": _qlinear("Conv"),
-    "QLinearGlobalAveragePool": _average,
     "QLinearMatMul": _qlinear("MatMul"),
-    "QLinearMul": _of_two(relax.op.multiply),
 }

@@ -30,12 +30,14 @@ from ....frontends.onnx.weights import fill, hollow, load_weights
 from ....frontends.shapes import Bucket, Dims, Input, bind, left_free
 from ...ir.extents import with_extents
 from ...ir.graph import OUTPUT_NAMES
+from . import expand_qlinear
 from .check_quantized import check_quantized
 from .expand_functions import drop_empty, expand_functions
 from .fake_quantize import expand_fake_quantize
 from .fold_constants import fold_constants
 from .free import Free, check_nodes, symbolic
 from .join_pads import join_pads
+from .quantized_operators import CONVERTERS as SUMS_OF_INTEGERS
 from .repair import repair
 
 try:
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
 # Microsoft's operators that the frontend reads as such. It looks at names alone.
 MICROSOFT = {"Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
-MICROSOFT |= {"QGemm", "QLinearAdd", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearMul"}
+MICROSOFT |= {"DequantizeLinear", "QuantizeLinear", *expand_qlinear.MICROSOFT}
 
 
 def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
@@ -117,6 +119,13 @@ def prepare(model: ModelProto, source: str) -> ModelProto:
         simple = simplify(by_others or simple, source)
     if by_others is not None:
         drop_empty(simple)
+    try:
+        expand_qlinear.expand_qlinear(simple, SUMS_OF_INTEGERS)
+    except ValueError as error:
+        raise SourceError(f"{source}: {error}") from None
+    for node in simple.graph.node:
+        if node.op_type in ("DequantizeLinear", "QuantizeLinear"):  # Microsoft's are ONNX's
+            node.domain = ""
     join_pads(simple)
     return repair(simple, source)
 

@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 
 from ....errors import SourceError
-from ....frontends.onnx.graph import attributes_of
+from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.rules import node_problem
-from .constants import add_constant, compute
+from .constants import add_constant
 from .decompose import DECOMPOSED, decompose
 from .expand_functions import drop_unread, types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
-from .quantized_operators import OF_DEQUANTIZED
+from .quantizers import read_quantizer
 from .resize import resize
 from .unroll_recurrent import GATES, is_written, unroll
 
@@ -34,6 +34,7 @@ _NAMES = {
     "LayerNormalization",
     "Dropout",
     "Pad",
+    "QuantizeLinear",
     "Resize",
     "RoiAlign",
     "Upsample",
@@ -75,6 +76,11 @@ def repair(model: ModelProto, source: str) -> ModelProto:
             ) from None
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+    # The frontend reads all, and numbers of fewer than 8 bits not.
+    read = {*used_names(model.graph), *(each.name for each in model.graph.output)}
+    for at in reversed(range(len(model.graph.initializer))):
+        if model.graph.initializer[at].name not in read:
+            del model.graph.initializer[at]
     return model
 
 
@@ -91,8 +97,8 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         give_longer_output(node)
     if node.op_type in POOLS:
         give_pool_pads(node, shapes.get(node.input[0], ()))
-    if node.op_type == "DequantizeLinear":
-        return _dequantize(node, given, model)
+    if node.op_type in ("DequantizeLinear", "QuantizeLinear"):
+        return read_quantizer(node, types, model)
     if node.op_type in DECOMPOSED and (node.op_type != "MaxPool" or len(node.output) > 1):
         return decompose(node, shapes, types, model)
     if node.op_type in GATES:
@@ -106,26 +112,6 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         data, output = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
         return resize(node, data, output, types.get(node.input[0], 0), model)
     return [node]
-
-
-def _dequantize(node: NodeProto, given: dict[str, Any], model: ModelProto) -> list[NodeProto]:
-    """Compute what is dequantized of constants, a filter: onnxruntime leaves it for its own kernels of integers."""
-    constants = {each.name: each for each in model.graph.initializer}
-    if not all(not name or name in constants for name in node.input) or _is_of_integers(node, model):
-        return [node]
-    array = compute(node.op_type, given, [constants.get(name) for name in node.input], model)
-    add_constant(model, node.output[0], array)
-    return []
-
-
-def _is_of_integers(node: NodeProto, model: ModelProto) -> bool:
-    """Return whether what a node dequantizes is multiplied by what is dequantized, too, alone: a filter of integers."""
-    readers = [each for each in model.graph.node if node.output[0] in each.input]
-    if not readers or any(each.op_type not in OF_DEQUANTIZED or each.input[1] != node.output[0] for each in readers):
-        return False
-    others = {each.input[0] for each in readers}
-    found = [each for each in model.graph.node if not others.isdisjoint(each.output)]
-    return bool(found) and all(each.op_type == "DequantizeLinear" for each in found)
 
 
 def _align(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
