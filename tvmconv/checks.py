@@ -15,6 +15,8 @@ LARGEST = 2**31 - 1
 # Choices of a network's memory.
 MEMORIES = ("default", "small")
 FILES = ("default", "small")
+# Layers of a quantised network: in integers, or those that are estimated to be faster so in f32.
+QUANTIZED = ("model", "fastest")
 
 
 def integer(name: str, value: object, least: int) -> int:
@@ -119,3 +121,9 @@ def check_file(file: str) -> None:
     """Raise InputError if `file` is not one of FILES."""
     if file not in FILES:
         raise InputError(f"file is {file!r}; allowed: {', '.join(FILES)}")
+
+
+def check_quantized(quantized: str) -> None:
+    """Raise InputError if `quantized` is not one of QUANTIZED."""
+    if quantized not in QUANTIZED:
+        raise InputError(f"quantized is {quantized!r}; allowed: {', '.join(QUANTIZED)}")

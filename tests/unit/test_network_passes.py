@@ -87,7 +87,7 @@ def test_each_pass_keeps_the_value_and_changes_something() -> None:
             idle.append(each.name)
         state = after
         assert network_error(value_of(state.module, data), expected) <= NETWORK_ERROR, each.name
-    assert idle == ["compute-in"]  # no type was asked for
+    assert idle == ["compute-in", "keep-floats"]  # neither was asked for
 
 
 def test_another_name_is_refused() -> None:

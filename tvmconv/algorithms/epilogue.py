@@ -162,9 +162,9 @@ def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) 
 
 def _bound(scale: Any, bound: float) -> Any:
     """Return a scale within a bound; 0 for what is not a number, which no comparison holds of."""
-    most, half, zero = (tirx.const(each, "float32") for each in (bound, bound / 2, 0))
-    large = tirx.Select(scale > half, most, tirx.Select(scale < -half, -most, zero))
-    return tirx.Select(scale < most, tirx.Select(scale > -most, scale, large), large)
+    most, least, zero = (tirx.const(each, "float32") for each in (bound, -bound, 0))
+    within = tirx.Select(scale < most, tirx.Select(scale > least, scale, least), most)
+    return tirx.Select(scale <= tirx.const(inf, "float32"), within, zero)
 
 
 def round_to_integer(step: Step, value: Any, dtype: str, is_number: bool = False) -> Any:

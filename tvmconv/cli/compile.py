@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..checks import FILES, MEMORIES
+from ..checks import FILES, MEMORIES, QUANTIZED
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
 from ..support.timing import stage
 from .networks.sources import check_source, read_source
@@ -131,6 +131,13 @@ def add_parser(subparsers: Subparsers) -> None:
         " for itself (default: %(default)s)",
     )
     parser.add_argument(
+        "--quantized",
+        choices=QUANTIZED,
+        default=QUANTIZED[0],
+        help="fastest: of a quantised model, layers that are estimated to be faster in f32 are computed so, and named"
+        " (default: %(default)s, in integers)",
+    )
+    parser.add_argument(
         "--require-comparison",
         action="store_true",
         help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, OpenVINO's or PyTorch's; with"
@@ -156,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ..network.compile import export, export_part, export_parts
         from ..network.ir.extents import has_extents
         from ..network.passes import use_kernels
-        from ..network.report import report, rewrites
+        from ..network.report import in_f32, report, rewrites
         from ..runtime.networks.file import read_file
         from ..tuning.records import records_of
 
@@ -183,6 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
                 trials=arguments.trials,
                 seconds=arguments.seconds,
                 dtype=arguments.dtype,
+                quantized=arguments.quantized,
             )
             for each in (source.module, *source.sizes)
         )
@@ -201,6 +209,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)
     for line in rewrites(module):
         print(f"  joined: {line}", file=sys.stderr)
+    for line in in_f32(module):
+        print(f"  in f32: {line}", file=sys.stderr)
     if arguments.format == "plan":
         bytes_ = read_file(Path(arguments.output)).footprint
         classes = {get(row.algorithm).numerical_class for row in rows if row.algorithm}

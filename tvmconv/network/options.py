@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..algorithms.table import check_math
-from ..checks import check_file, check_memory
+from ..checks import check_file, check_memory, check_quantized
 from ..errors import TargetError, TvmconvError
 from ..support.progress import Progress
 from ..targets.target import CpuTarget, Target
@@ -45,13 +45,16 @@ class Options:
     dtype
         ``"f32"``, ``"f16"`` or ``"bf16"``: the network computes in this type, and takes and gives tensors of it in the place of the
         others of these. Absent: as the module does.
+    quantized
+        ``"model"``: layers between quantizers are computed in integers. ``"fastest"``: in f32 those that are estimated to be faster so,
+        which the report's rewrites name.
 
     Raises
     ------
     TargetError
         If `target` is unknown, or no CPU.
     TvmconvError
-        If `layout`, `math`, `memory`, `file` or `dtype` is none.
+        If `layout`, `math`, `memory`, `file`, `dtype` or `quantized` is none.
     """
 
     target: str = "host"
@@ -64,6 +67,7 @@ class Options:
     trials: int = 0
     seconds: float | None = None
     dtype: str | None = None
+    quantized: str = "model"
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -74,6 +78,7 @@ class Options:
         check_math(self.math)
         check_memory(self.memory)
         check_file(self.file)
+        check_quantized(self.quantized)
         if not isinstance(Target.parse(self.target), CpuTarget):
             raise TargetError(f"target is {self.target!r}; networks are compiled for CPUs alone")
 

@@ -19,6 +19,7 @@ from ..support.timing import stage
 from .algebra import join_filters
 from .ir.branches import outline
 from .ir.constants import constant_bytes
+from .kernels.keep_floats import keep_floats
 from .kernels.place import place_kernels
 from .kernels.replace import ConvolutionRow
 from .kernels.tabulate import tabulate
@@ -53,6 +54,8 @@ class Rewritten:
         A line for each place where fixed filters were joined.
     rows
         What became of each convolution.
+    in_f32
+        A line for each layer of integers that is computed in f32.
     """
 
     module: tvm.IRModule
@@ -60,6 +63,7 @@ class Rewritten:
     weights: int
     rewrites: tuple[str, ...] = ()
     rows: tuple[ConvolutionRow, ...] = ()
+    in_f32: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
     for each in PASSES if last is None else PASSES[: check_pass(last) + 1]:
         with stage("rewrite"):
             state = each.run(state)
-    return with_report(state.module, state.rows, state.rewrites, state.weights, options.math)
+    return with_report(state.module, state.rows, state.rewrites, state.weights, options.math, state.in_f32)
 
 
 def check_pass(name: str) -> int:
@@ -168,6 +172,13 @@ def _channels_last(state: Rewritten) -> Rewritten:
         return state
 
 
+def _keep_floats(state: Rewritten) -> Rewritten:
+    if state.options.quantized != "fastest":
+        return state
+    mod, lines = keep_floats(state.module, state.options.cpu, state.options.math)
+    return replace(state, module=mod, in_f32=tuple(lines))
+
+
 def _kernels(state: Rewritten) -> Rewritten:
     mod, rows = place_kernels(state.module, state.options, state.weights)
     return replace(state, module=mod, rows=tuple(rows))
@@ -216,6 +227,12 @@ PASSES = (
         _module(sink),
         "transpositions merged, reshapes after what kernels compute",
         {"channels-last": "it transposes"},
+    ),
+    NetworkPass(
+        "keep-floats",
+        _keep_floats,
+        "layers of integers in f32, if that is asked for and estimated to be faster",
+        {"sink-reshapes": "what follows a layer then has its shape"},
     ),
     NetworkPass(
         "kernels",

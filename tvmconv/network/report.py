@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import tvm
 
@@ -21,12 +22,21 @@ def check_module(mod: object) -> None:
 
 
 def with_report(
-    mod: tvm.IRModule, rows: Sequence[ConvolutionRow], rewrites: Sequence[str], weights: int, math: str
+    mod: tvm.IRModule,
+    rows: Sequence[ConvolutionRow],
+    rewrites: Sequence[str],
+    weights: int,
+    math: str,
+    in_f32: Sequence[str] = (),
 ) -> tvm.IRModule:
     """Return a module with its report; `weights` are the bytes of the constants that it had as it came, `math` is an option."""
     # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
-    noted = {"convolutions": [asdict(row) for row in rows], "rewrites": list(rewrites), "weights": weights}
-    noted["math"] = math
+    noted: dict[str, Any] = {
+        "convolutions": [asdict(row) for row in rows],
+        "rewrites": list(rewrites),
+        "weights": weights,
+    }
+    noted |= {"math": math, "in_f32": list(in_f32)}
     return mod.with_attr(_REPORT, json.dumps(noted))
 
 
@@ -55,6 +65,18 @@ def rewrites(mod: tvm.IRModule) -> list[str]:
     """
     report(mod)
     return list(json.loads(str(mod.get_attr(_REPORT)))["rewrites"])
+
+
+def in_f32(mod: tvm.IRModule) -> list[str]:
+    """Return a line for each layer of integers that is computed in f32 (`tvmconv.network.kernels.keep_floats`).
+
+    Raises
+    ------
+    TvmconvError
+        As :func:`report`.
+    """
+    report(mod)
+    return list(json.loads(str(mod.get_attr(_REPORT))).get("in_f32", ()))
 
 
 def math_of(mod: tvm.IRModule) -> str:

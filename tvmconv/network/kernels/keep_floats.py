@@ -1,0 +1,121 @@
+"""Layers that take longer in integers than in f32 by estimate, in f32 (``--quantized fastest``).
+
+Tensors between layers stay of 8 bits: such a layer reads its data as f32, multiplies it by the same filter, whose sums are rounded to f32,
+and is rounded by a loop of its own. Both are counted, beside the kernels' estimates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...algorithms.shapes import F32_BITS
+from ...algorithms.table import applicable
+from ...problem import Problem
+from ...signature import format_signature
+from ...targets.target import CpuTarget
+from ..ir.constants import constant
+from ..ir.graph import Graph
+from ..ir.mutator import each_function, tidy
+from ..ir.operators import CONVOLUTIONS, TRANSPOSED
+from ..ir.problem_of import is_product
+from .fuse_epilogue import EpilogueChain
+from .place import chains_of
+
+# Cycles of a vector of integers that becomes f32, and of one of f32 that is written and read again. One core of a Zen 3: 12544 pixels of
+# 16 and 64 channels, 4 and 20 us; of 64, written and read, 31.
+_WIDENED, _AGAIN = 1.0, 1.0
+
+
+def keep_floats(mod: tvm.IRModule, target: CpuTarget, math: str) -> tuple[tvm.IRModule, list[str]]:
+    """Return a module whose convolutions and products of integers are in f32 where that is estimated to be faster, and a line for each."""
+    lines: list[str] = []
+
+    def keeping(new: tvm.IRModule, function: relax.Function) -> _Keeping:
+        graph, kept = Graph(function), set()
+        for output, chain in chains_of("", function)[0].items():
+            if isinstance(chain, EpilogueChain) and chain.problem.is_quantized and not chain.free:
+                own, in_f32 = estimates(chain.problem, target, math)
+                if in_f32 < own and chain.problem.types.output != "s32":
+                    kept.update(_follow_sums(chain, output, graph))
+                    shares = f"{in_f32 / own:.2f} of the estimated cycles"
+                    lines.append(f"{chain.name} ({format_signature(chain.problem)}): {shares}")
+        return _Keeping(new, kept)
+
+    return tidy(each_function(mod, keeping, with_bindings=True)), lines
+
+
+def estimates(problem: Problem, target: CpuTarget, math: str) -> tuple[float, float]:
+    """Return the cycles of a problem of integers, and of the same layer in f32, with what both need around their kernels."""
+    shape = {"dtype": "f32", "zero_point": 0, "filter_zero_point": 0, "epilogue": ()}
+    in_f32 = problem.with_(**shape, bias=True, bias_dtype="")
+    lanes = target.vector_bits // F32_BITS
+    data, output = (int(np.prod(each)) / lanes for each in (problem.data_shape, problem.output_shape))
+    again = output * _AGAIN if problem.types.output != "f32" else 0.0
+    return _least(problem, target, math), _least(in_f32, target, math) + data * _WIDENED + again
+
+
+def _least(problem: Problem, target: CpuTarget, math: str) -> float:
+    return applicable(problem, target, math)[0].cycles(problem, target)
+
+
+def _follow_sums(chain: EpilogueChain, output: relax.Var, graph: Graph) -> set[relax.Var]:
+    """Return the variables of a chain's sums in integers: the convolution's, and that with a bias."""
+    found = {each for each in graph.values if each.name == chain.name}
+    variable = next(iter(found))
+    while str(variable.ty.dtype) == "int32":
+        found.add(variable)
+        (variable,) = graph.readers(variable)
+    return found | {variable}
+
+
+@mutator
+class _Keeping(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, kept: set[relax.Var]) -> None:
+        super().__init__(mod)
+        self._kept = kept
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind sums that are kept in f32 to a variable of that type, and what made f32 of them to nothing."""
+        if binding.var not in self._kept:
+            super().visit_var_binding_(binding)
+            return
+        call, name = binding.value, binding.value.op.name
+        args = [self._float(self.visit_expr(each)) for each in call.args]
+        if name == "relax.astype":
+            made = args[0]
+        elif name == "relax.add":
+            made = relax.op.add(*args)
+        else:
+            made = relax.op.matmul(*args) if is_product(call) else _convolve(call, *args)
+        self.set_var_remap(binding.var, self.builder_.emit(made, binding.var.name))
+
+    def _float(self, value: relax.Expr) -> relax.Expr:
+        array = constant(value)
+        if array is not None:
+            return relax.const(array.astype(np.float32))
+        if str(value.ty.dtype) == "float32":
+            return value
+        return self.builder_.emit(relax.op.astype(value, "float32"))
+
+
+def _convolve(call: relax.Call, data: relax.Expr, filter_: relax.Expr) -> relax.Expr:
+    """Return a convolution of f32 with the attributes of one of integers."""
+    attrs, rank, more = call.attrs, call.ty.ndim - 2, {}
+    operators = CONVOLUTIONS
+    if "transpose" in call.op.name:
+        operators, more = TRANSPOSED, {"output_padding": list(attrs.output_padding)}
+    return operators[rank](
+        data,
+        filter_,
+        strides=list(attrs.strides),
+        padding=list(attrs.padding),
+        dilation=list(attrs.dilation),
+        groups=int(attrs.groups),
+        data_layout=attrs.data_layout,
+        kernel_layout=attrs.kernel_layout,
+        out_layout=attrs.out_layout,
+        **more,
+    )
