@@ -202,10 +202,12 @@ def test_windows_whose_pads_depend_on_extents(tmp_path: Path) -> None:
 def test_resizes_by_any_factor(tmp_path: Path) -> None:
     modes = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
     nodes = [
-        node("Resize", ["x", "", factor], [f"{factor}{mode}"], coordinate_transformation_mode=mode, mode="linear")
+        node("Resize", ["x", "", factor], [f"{kind}{factor}{mode}"], coordinate_transformation_mode=mode, mode=kind)
+        for kind in ("linear", "cubic")
         for mode in modes
         for factor in ("half", "more", "less")
     ]
+    nodes += [node("Resize", ["x", "", "more"], ["excluding"], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1)]
     nodes += [
         node(
             "Resize",
@@ -222,8 +224,10 @@ def test_resizes_by_any_factor(tmp_path: Path) -> None:
         node("GlobalAveragePool", ["x"], ["one"]),
         node("Shape", ["x"], ["all"]),
         node("Resize", ["one", "", "", "all"], ["spread"], mode="linear"),
+        node("MaxPool", ["x"], ["less_of_it"], kernel_shape=[3, 2], strides=[3, 2]),
+        node("Resize", ["less_of_it", "", "", "all"], ["back"], mode="cubic"),
     ]
-    outputs = [value(each.output[0], None) for each in (*nodes, row[1], row[-1])]
+    outputs = [value(each.output[0], None) for each in (*nodes, row[1], row[4], row[-1])]
     weights = [
         floats("half", 1, 1, 0.5, 0.5), floats("more", 1, 1, 1.5, 2.25), floats("less", 1, 1, 0.3, 0.75), floats("row", 1, 1, 1.5),
         integers("axis", 2),
@@ -326,7 +330,10 @@ def test_arithmetic_of_shapes(tmp_path: Path) -> None:
     ("nodes", "message"),
     [
         ([node("LpPool", ["x"], ["y"], kernel_shape=[2, 2], ceil_mode=1)], "rounds its size up"),
-        ([node("Resize", ["x", "", "half"], ["y"], mode="cubic")], "Resize node 'y' is cubic"),
+        (
+            [node("Resize", ["x", "", "half"], ["y"], mode="linear", antialias=1)],
+            "Resize node 'y' is of opset 10, antialiased",
+        ),
         ([node("CumSum", ["x", "axis"], ["y"])], "the network has cumsum"),
         (
             [

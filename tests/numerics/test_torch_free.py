@@ -288,6 +288,8 @@ def test_resizes_of_free_extents() -> None:
                 functional.interpolate(plane, scale_factor=each, mode="bilinear") for each in (2.5, (0.75, 1.25), 2)
             ]
             many += [functional.interpolate(plane, scale_factor=1.5, mode="bilinear", align_corners=True)]
+            many += [functional.interpolate(plane, scale_factor=each, mode="bicubic") for each in (1.75, 0.625)]
+            many += [functional.interpolate(plane, size=(plane.shape[2] * 2, 31), mode="bicubic", align_corners=True)]
             many += [functional.interpolate(line, scale_factor=each, mode="linear") for each in (1.5, 0.375)]
             return (*many, functional.interpolate(line, scale_factor=2))
 

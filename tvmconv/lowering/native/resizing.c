@@ -53,3 +53,24 @@ void tvmconv_network_share(float* table, int64_t extent, int64_t size, int64_t m
     table[at] = x - floorf(x);
   }
 }
+
+/* A weight of cubic convolution at a distance of 0 to 2 (Keys, 1981). */
+static float keys(float x, float alpha) {
+  return x <= 1 ? ((alpha + 2) * x - (alpha + 3)) * x * x + 1 : ((alpha * x - 5 * alpha) * x + 8 * alpha) * x - 4 * alpha;
+}
+
+/* Gives the weight that each output has of the element `after` the one before it, -1 to 2; if it `excludes`, of those within alone. */
+void tvmconv_network_cubic(float* table, int64_t extent, int64_t size, int64_t mode, float factor, int64_t after, float alpha,
+                           int64_t excludes) {
+  for (int64_t at = 0; at < size; at++) {
+    const float x = place(at, extent, size, mode, factor), first = floorf(x);
+    float own = 0, sum = 0;
+    for (int tap = -1; tap <= 2; tap++) {
+      const int is_within = first + (float)tap >= 0 && first + (float)tap < (float)extent;
+      const float weight = excludes && !is_within ? 0 : keys(fabsf(x - first - (float)tap), alpha);
+      sum += weight;
+      if (tap == after) own = weight;
+    }
+    table[at] = excludes ? own / sum : own;
+  }
+}

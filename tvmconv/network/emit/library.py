@@ -51,7 +51,7 @@ from ..operators.matmul import FUNCTION as PRODUCT
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
 from ..operators.recurrent import FUNCTION as RECURRENT
-from ..operators.resize import BEFORE, NEAREST, SHARE
+from ..operators.resize import BEFORE, CUBIC, NEAREST, SHARE
 from ..operators.separable import FUNCTION as WINDOWS
 from .families import family_source, is_family
 from .free_table import FreeTable
@@ -194,7 +194,7 @@ def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> 
     for file, names in _OPERATORS.items():
         if any(_calls(function, name) for function in functions.values() for name in names):
             objects.append(operator_object(work, file, target, _is_fixed(functions)))
-    if any(_calls(function, name) for function in functions.values() for name in (NEAREST, BEFORE, SHARE)):
+    if any(_calls(function, name) for function in functions.values() for name in (NEAREST, BEFORE, SHARE, CUBIC)):
         (work / "resizing.o").write_bytes(_resizing(target.isa))
         objects.append("resizing.o")
     (work / "network.o").write_bytes(_executor(target.isa))

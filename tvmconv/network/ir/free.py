@@ -7,8 +7,9 @@ from math import gcd, prod
 from typing import Any
 
 from tvm import relax, sym, tirx
-from tvm.ir import Expr
+from tvm.ir import Expr, Range
 
+from ...checks import LARGEST
 from .constants import static_shape
 
 Dims = tuple[Any, ...]
@@ -48,6 +49,24 @@ def equal(one: Any, other: Any) -> bool:
     if isinstance(one, int) and isinstance(other, int):
         return one == other
     return bool(sym.Analyzer().can_prove_equal(one, other))
+
+
+def is_below_zero(number: Any) -> bool:
+    """Return whether a number is below 0, whatever the symbols, which are extents.
+
+    Raises
+    ------
+    ValueError
+        If that depends on them.
+    """
+    if isinstance(number, int):
+        return number < 0
+    analyzer = sym.Analyzer()
+    for symbol in symbols_in(number):
+        analyzer.bind(symbol, Range(1, LARGEST))
+    if not analyzer.can_prove(number >= 0) and not analyzer.can_prove(number < 0):
+        raise ValueError(f"{number} is below 0 for some extents alone")
+    return bool(analyzer.can_prove(number < 0))
 
 
 def same_shape(one: Any, other: Any) -> bool:

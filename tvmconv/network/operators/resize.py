@@ -31,20 +31,23 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
 }
 # The functions of C that make tables; both lists are in the order of their numbers there.
 NEAREST, BEFORE, SHARE = "tvmconv_network_nearest", "tvmconv_network_before", "tvmconv_network_share"
+CUBIC = "tvmconv_network_cubic"
+# Of cubic ones, from the element before an output's place.
+_TAPS = (-1, 0, 1, 2)
 _MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
 def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a resize to the nearest elements or by linear weights; TVM's of other kinds.
+    """Return a resize to the nearest elements or by linear weights, of free extents by cubic ones; TVM's of other kinds.
 
     Channels first it is a call of the C function of `windows.py`.
     """
     attrs, shapes = call.attrs, [static_shape(each.ty) for each in (call.args[0], call)]
     method, mode, layout = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.layout)
-    known = mode in _MODES and layout in ("NCHW", "NHWC") and method in ("linear", "nearest_neighbor")
-    given, shape = shapes
+    known, given, shape = mode in _MODES and layout in ("NCHW", "NHWC"), *shapes
     if known and (is_free(call.ty) or is_free(call.args[0].ty)):
         return _resized_freely(builder, call)
+    known = known and method != "cubic"
     if (
         not known
         or given is None
@@ -80,7 +83,7 @@ def _by_tables(
     first: int,
     enlarges: bool,
 ) -> relax.Expr:
-    """Return the resize of axes from `first` on by its tables, of more rows than it is given."""
+    """Return the resize of axes from `first` on by its tables: places; two of places, and a share; or places, each before its weights."""
 
     def nearest(data: te.Tensor, rows: te.Tensor, columns: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
@@ -88,17 +91,19 @@ def _by_tables(
 
         return te.compute(shape, element, "resized")
 
-    def linear(data: te.Tensor, *tables: te.Tensor) -> te.Tensor:
-        top, bottom, low, left, right, more = tables
+    half = len(tables) // 2
+    weigh = _interpolate if half == 3 else _sum
 
+    def weighted(data: te.Tensor, *tables: te.Tensor) -> te.Tensor:
         def across(*at: Any) -> Any:
             y, x = at[first : first + 2]
-            one, other = (data(*at[:first], y, column(x), *at[first + 2 :]) for column in (left, right))
-            return _interpolate(one.astype("float32"), other.astype("float32"), more(x))
+            return weigh(
+                tables[half:], x, lambda column: data(*at[:first], y, column, *at[first + 2 :]).astype("float32")
+            )
 
         def element(*at: Any) -> Any:
-            above, below = (rows(*at[:first], row(at[first]), *at[first + 1 :]) for row in (top, bottom))
-            return _interpolate(above, below, low(at[first])).astype(data.dtype)
+            made = weigh(tables[:half], at[first], lambda row: rows(*at[:first], row, *at[first + 1 :]))
+            return made.astype(data.dtype)
 
         # Each row is resized once, if the output has as many: then it is a sum of two whole rows, whatever its channels.
         rows: Any = across
@@ -108,7 +113,7 @@ def _by_tables(
         return te.compute(shape, element, "resized")
 
     fusable = {"op_pattern": OUT_FUSABLE}
-    function = linear if len(tables) > 2 else nearest
+    function = weighted if half > 1 else nearest
     return builder.call_te(function, call.args[0], *tables, primfunc_name_hint="resize2d", primfunc_attrs=fusable)
 
 
@@ -119,9 +124,9 @@ def _resized_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     factors = [float(each) for each in attrs.roi[:2]]  # which nothing else is for; 0: the quotient of the sizes
     rounding = str(attrs.rounding_method) or ("round" if mode == "align_corners" else "floor")
 
-    def table(axis: int, function: str, dtype: str, *numbers: int) -> Any:
+    def table(axis: int, function: str, dtype: str, *numbers: int | float) -> Any:
         def made(extent: Any, size: Any) -> te.Tensor:
-            last = [tirx.const(each, "int64") for each in numbers]
+            last = [tirx.const(each, "float32" if isinstance(each, float) else "int64") for each in numbers]
             last = [tirx.const(_MODES.index(mode), "int64"), tirx.const(factors[axis - first], "float32"), *last]
 
             def body(_: Any, written: Any) -> Any:
@@ -136,6 +141,10 @@ def _resized_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     for axis in (first, first + 1):
         if str(attrs.method) == "linear":
             tables += [table(axis, BEFORE, "int32", 0), table(axis, BEFORE, "int32", 1), table(axis, SHARE, "float32")]
+        elif str(attrs.method) == "cubic":
+            how = float(attrs.cubic_alpha), int(attrs.cubic_exclude)
+            for tap in _TAPS:
+                tables += [table(axis, BEFORE, "int32", tap), table(axis, CUBIC, "float32", tap, *how)]
         else:
             tables.append(table(axis, NEAREST, "int32", list(_ROUNDINGS).index(rounding)))
     enlarges = bool(sym.Analyzer().can_prove(given[first] <= shape[first]))
@@ -157,8 +166,14 @@ def _windows(extents: Sequence[int], tables: Sequence[Array]) -> list[Windows]:
     return found
 
 
-def _interpolate(one: Any, other: Any, share: Any) -> Any:
-    return one * (1.0 - share) + other * share
+def _interpolate(tables: Sequence[Any], at: Any, element: Callable[[Any], Any]) -> Any:
+    before, after, share = (table(at) for table in tables)
+    return element(before) * (1.0 - share) + element(after) * share
+
+
+def _sum(tables: Sequence[Any], at: Any, element: Callable[[Any], Any]) -> Any:
+    terms = [element(place(at)) * weight(at) for place, weight in zip(tables[::2], tables[1::2], strict=True)]
+    return sum(terms[1:], terms[0])
 
 
 def _coordinates(extent: int, size: int, mode: str) -> Array:

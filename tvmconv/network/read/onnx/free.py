@@ -119,6 +119,11 @@ def check_nodes(model: ModelProto, source: str) -> None:
 def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> str | None:
     if node.op_type in _FIXED:
         return "is read by the shape of its data"
+    if node.op_type == "GatherND":
+        return (
+            "gathers by places that extents decide (as torch.onnx.export with dynamo=True writes adaptive pools, right at the example's size"
+            " alone: give torch.export's own program, a .pt2)"
+        )
     same = str(given.get("auto_pad", "NOTSET"))
     if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool", "AveragePool"):
         return f"pads by {same}"
@@ -127,7 +132,7 @@ def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> s
     if node.op_type == "Pad" and given.get("mode", "constant") != "constant":
         return f"pads by {given['mode']}"
     if node.op_type == "Resize":
-        if given.get("mode", "nearest") not in ("nearest", "linear"):
+        if given.get("mode", "nearest") not in _METHODS:
             return f"is {given['mode']}"
         if len(node.input) < 3 or given.get("antialias") or given.get("axes"):
             return "is of opset 10, antialiased, or of some axes"
@@ -138,6 +143,7 @@ def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> s
     return None
 
 
+_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -161,15 +167,16 @@ def resize(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.
     planes = [1] * (4 - len(dims))
     if planes:
         data = emit(relax.op.expand_dims(data, 2))
-    method = {"nearest": "nearest_neighbor", "linear": "linear"}[_word(given, "mode", "nearest")]
     resized = relax.op.image.resize2d(
         data,
         relax.ShapeExpr([*planes, *made[2:]]),
         roi=[0.0] * 4 if whole else [*planes, *given_factors[2:], 0.0, 0.0],
         layout="NCHW",
-        method=method,
+        method=_METHODS[_word(given, "mode", "nearest")],
         coordinate_transformation_mode=_word(given, "coordinate_transformation_mode", "half_pixel"),
         rounding_method=_word(given, "nearest_mode", "round_prefer_floor"),
+        cubic_alpha=given.get("cubic_coeff_a", -0.75),
+        cubic_exclude=given.get("exclude_outside", 0),
     )
     return relax.op.squeeze(emit(resized), [2]) if planes else resized
 

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import prod
+from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,6 +83,17 @@ def tensor_of(builder: relax.BlockBuilder, sizes: Sizes) -> relax.Expr:
     return number_table(builder, numbers, sizes.dtype, sizes.array.shape, scaled)
 
 
+def _multiple(number: Any) -> Multiple:
+    """Return a number or expression as a multiple: of 1, or of itself."""
+    if isinstance(number, Multiple):
+        return number
+    return Multiple(number) if isinstance(number, Expr) else Multiple(1, Fraction(number))
+
+
+def _number(factor: Fraction) -> int | float:
+    return int(factor) if factor.denominator == 1 else float(factor)
+
+
 class SizeTensors:
     """Tensors of a model whose numbers are known so, by their names."""
 
@@ -110,19 +121,26 @@ class SizeTensors:
         return made
 
     def counted(self, node: NodeProto, values: Mapping[str, Any], builder: relax.BlockBuilder) -> relax.Expr | None:
-        """Return a Range of whole numbers to one that calls give; None: it is another operator, or of fixed numbers."""
+        """Return a Range from or to a number that calls give; None: it is another operator, or of fixed numbers."""
         if node.op_type != "Range" or not any(name in self._known for name in node.input):
             return None
-        start, limit, step = (self.of(name, values).array.item() for name in node.input)
-        if not isinstance(step, int) or step < 1:
-            raise ValueError(f"the Range node {node.name!r} counts by {step}, which is for fixed extents alone")
+        given = [self.of(name, values) for name in node.input]
+        start, limit, step = (_multiple(each.array.item()) for each in given)
+        if not isinstance(step.expression, int) or not step.factor or step.factor.denominator > _DENOMINATORS:
+            raise ValueError(
+                f"the Range node {node.name!r} counts by {given[2].array.item()}: free extents take exact steps"
+            )
         zero = tirx.const(0, "int64")
-        count = sym.Analyzer().simplify(tirx.floordiv(limit - start + (step - 1), zero + step))
+        ends = [(limit, limit.factor / step.factor), (start, -start.factor / step.factor)]
+        whole = lcm(*(factor.denominator for _, factor in ends))
+        length = sum((zero + each.expression) * int(factor * whole) for each, factor in ends)
+        count = sym.Analyzer().simplify(tirx.floordiv(length + (whole - 1), whole))
 
         def compute(first: Any, many: Any) -> te.Tensor:
-            return te.compute((many,), lambda at: first + at * step, "counted")
+            dtype, (begin, by) = given[0].dtype, (_number(start.factor), _number(step.factor))
+            return te.compute((many,), lambda at: first.astype(dtype) * begin + at.astype(dtype) * by, "counted")
 
-        return builder.emit(builder.call_te(compute, zero + start, count, primfunc_name_hint="range"))
+        return builder.emit(builder.call_te(compute, zero + start.expression, count, primfunc_name_hint="range"))
 
     def tensors(self, node: NodeProto, builder: relax.BlockBuilder) -> dict[str, relax.Expr]:
         """Return those that a node takes which needs tensors, as such."""

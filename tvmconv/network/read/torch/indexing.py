@@ -15,7 +15,7 @@ import torch
 from tvm import relax
 
 from ...ir.constants import static_shape
-from ...ir.free import is_one
+from ...ir.free import equal, is_below_zero, is_one
 from .arguments import Converters, Given
 
 
@@ -75,6 +75,19 @@ def _choose(given: Given) -> relax.Expr:
     else:
         raise ValueError(f"the index {index} is not fixed")
     return given.emit(relax.op.take(given["self"], at, axis, mode="clip"))
+
+
+def _part(given: Given) -> relax.Expr:
+    """Return ``slice.Tensor``: as many elements as PyTorch knows it to have, from its begin on."""
+    (axis,), begin, step = given.axes(), given["start"], given["step"]
+    extent, count = given.dims("self")[axis], given.made_dims()[axis]
+    if equal(count, extent):
+        return given["self"]
+    begin = 0 if begin is None else begin
+    if is_below_zero(begin):  # from the end
+        begin = max(extent + begin, 0) if isinstance(extent, int) and isinstance(begin, int) else extent + begin
+    end = begin + (count - 1) * step + 1
+    return given.emit(relax.op.strided_slice(given["self"], [axis], [begin], [end], [step], assume_inbound=True))
 
 
 def _take_rows(given: Given) -> relax.Expr:
@@ -142,6 +155,7 @@ MOVES: Converters = {
     "index.Tensor": _index,
     "index_select.default": _select,
     "select.int": _choose,
+    "slice.Tensor": _part,
     "embedding.default": _take_rows,
     "cat.default": _concatenate,
     "stack.default": _stack,

@@ -162,11 +162,12 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
         # Nearest elements of whole ratios alone: else roundings of coordinates decide. Fixed extents have weights of their own.
         free = not all(isinstance(each, int) for each in (*shape, *sizes))
-        alike = as_sizes or (free and fast == "linear")
+        smooth = fast == "linear" or (fast == "cubic" and free)
+        alike = as_sizes or (free and smooth)
         ones = bool(corners) and any(map(is_one, sizes))
-        whole = fast == "linear" or all(ratio and ratio == int(ratio) for ratio in ratios)
-        if fast and whole and alike and (rank == 2 or (free and rank == 1)) and not (ones and fast == "linear"):
-            how = "align_corners" if corners else "half_pixel" if fast == "linear" else "asymmetric"
+        whole = smooth or (fast == "nearest_neighbor" and all(ratio and ratio == int(ratio) for ratio in ratios))
+        if fast and whole and alike and (rank == 2 or (free and rank == 1)) and not (ones and smooth):
+            how = "align_corners" if corners else "half_pixel" if smooth else "asymmetric"
             factors = [0.0 if as_sizes else float(scale or 0) for scale in scales]
             planes = 2 - rank
             if planes:
@@ -179,6 +180,7 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
                 method=fast,
                 coordinate_transformation_mode=how,
                 rounding_method="floor",
+                cubic_alpha=-0.75,
             )
             return given.emit(relax.op.squeeze(given.emit(made), [2]) if planes else made)
         shape = given.fixed_shape(name)
@@ -255,7 +257,7 @@ WINDOWS: Converters = {
     "upsample_linear1d.vec": _resize(1, "linear", "linear"),
     "upsample_bilinear2d.vec": _resize(2, "linear", "linear"),
     "upsample_trilinear3d.vec": _resize(3, "linear", "linear"),
-    "upsample_bicubic2d.vec": _resize(2, "cubic", None),
+    "upsample_bicubic2d.vec": _resize(2, "cubic", "cubic"),
     **{f"{_OF_PLANES[mode]}.default": _resize(2, mode, None) for mode in ("linear_aa", "cubic_aa")},
     "unfold.default": _windows,
 }
