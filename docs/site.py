@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = ("ops", "reference", "errors", "frontends", "torch", "relax", "onnxruntime", "metaschedule")
 # Pages that lie elsewhere in the repository than on the site.
 MOVED = {"contributing.md": "CONTRIBUTING.md"}
+ROLE = re.compile(r":[a-z]+:<code>~?")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -46,6 +47,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return f"]({place}{anchor})"
 
     return LINK.sub(lead, markdown)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Return a page without the roles of docstrings, which are Sphinx's."""
+    return ROLE.sub("<code>", html)
 
 
 def _api(module: str) -> str:

@@ -92,14 +92,16 @@ def test_links_of_the_readme_are_absolute() -> None:
     assert targets and [target for target in targets if not PUBLISHED.match(target)] == []
 
 
-@pytest.mark.parametrize("line", dict.fromkeys(re.findall(r"^    (tvmconv .*)$", EVERYTHING, re.MULTILINE)))
+@pytest.mark.parametrize(
+    "line", dict.fromkeys(re.findall(r"^(?:    |\| `)(tvmconv [^`\n]*)", EVERYTHING, re.MULTILINE))
+)
 def test_commands_are_accepted(line: str) -> None:
     arguments = cli.parser().parse_args(shlex.split(line.partition(" | ")[0], comments=True)[1:])
     assert arguments.command in cli.COMMANDS
 
 
 def test_every_command_and_exit_code_is_named() -> None:
-    assert all(f"    tvmconv {command} " in TEXTS[COMMANDS] for command in cli.COMMANDS)
+    assert all(re.search(rf"`tvmconv {command}[ `]", TEXTS[COMMANDS]) for command in cli.COMMANDS)
     documented = re.findall(r"^  (\d+) +(.+)$", cli.EXIT_CODES, re.MULTILINE)
     assert (
         len(documented) == 6

@@ -16,6 +16,8 @@ from .parsing import add_command, add_json, positive, positive_seconds
 from .sources import read_inputs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy import ndarray
 
     from ..runtime.networks.network import Network
@@ -27,6 +29,7 @@ EXAMPLE = """\
   tvmconv run detector.so
   tvmconv run detector.so --input image.npz --output answers.npz
   tvmconv run detector.so --bench
+  tvmconv run detector.so --profile
   tvmconv run detector.so --bench --threads 1 --concurrency 4
   tvmconv run detector.so --bench --against detector.onnx
 """
@@ -37,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "run",
-        "Run a network that tvmconv compile wrote, and print its outputs; or time it, whole and by operator.",
+        "Run a network that tvmconv compile wrote, and print its outputs; or time it, whole, by operator, or by layer of the model.",
         EXAMPLE,
         run,
     )
@@ -53,11 +56,16 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name")
     parser.add_argument("--bench", action="store_true", help="time it instead, whole and by operator")
     parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="time its steps instead, in order, with the model's nodes or modules that each computes",
+    )
+    parser.add_argument(
         "--seconds",
         type=positive_seconds,
         default=1.0,
         metavar="S",
-        help="with --bench: time for each measurement (default 1)",
+        help="with --bench and --profile: time for each measurement (default 1)",
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
     parser.add_argument(
@@ -79,8 +87,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError("--against and --concurrency are for --bench: give it, too")
     if arguments.against and arguments.concurrency > 1:
         raise InputError("--against races one caller each; leave out --concurrency")
-    if arguments.bench and arguments.output:
-        raise InputError("--bench gives times, and --output is for answers; leave one of them out")
+    if arguments.bench and arguments.profile:
+        raise InputError("--bench times operators, and --profile steps; leave one of them out")
+    if (arguments.bench or arguments.profile) and arguments.output:
+        option = "--bench" if arguments.bench else "--profile"
+        raise InputError(f"{option} gives times, and --output is for answers; leave one of them out")
     if arguments.output:
         check_output(Path(arguments.output))
     if arguments.threads:
@@ -94,6 +105,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.bench:
         _bench(network, arrays, arguments)
+        return 0
+    if arguments.profile:
+        _profile(network, arrays, arguments)
         return 0
     outputs = network(**arrays)
     if arguments.output:
@@ -167,6 +181,25 @@ def _bench(network: Network, arrays: dict[str, ndarray], arguments: argparse.Nam
         " is outside our kernels",
         file=sys.stderr,
     )
+
+
+def _profile(network: Network, arrays: dict[str, ndarray], arguments: argparse.Namespace) -> None:
+    steps = network.steps(arrays, arguments.seconds)
+    if arguments.json:
+        print_json([asdict(each) for each in steps])
+        return
+    total = sum(each.seconds for each in steps)
+    rows = [
+        (f"{each.seconds * 1e6:.1f}", f"{100 * each.seconds / total:.1f}", each.name, _abridge(each.nodes))
+        for each in steps
+    ]
+    print_table(("us", "%", "step", "nodes"), rows)
+
+
+def _abridge(nodes: Sequence[str]) -> str:
+    """Return names, of many the first and the last ones; --json has all."""
+    shown = [*nodes[:2], f"... {len(nodes) - 4} more ...", *nodes[-2:]] if len(nodes) > 5 else nodes
+    return ", ".join(shown) or "-"
 
 
 def _race(arrays: dict[str, ndarray], arguments: argparse.Namespace) -> None:

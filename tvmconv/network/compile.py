@@ -23,6 +23,7 @@ from .emit.prefetch_filters import prefetch_next
 from .free_operators import check_operators
 from .ir.extents import has_extents
 from .ir.graph import MAIN
+from .ir.nodes import nodes_of
 from .kernels.build import WORKSPACE
 from .kernels.replace import ConvolutionRow
 from .lower import check_target, describe, schedule_functions, tvm_errors
@@ -97,7 +98,7 @@ def _plan(module: tvm.IRModule, known: CpuTarget) -> Planned:
         graphs = {name: function for name, function in every.items() if isinstance(function, relax.Function)}
         kernels = {name: function.attrs for name, function in every.items() if name not in graphs}
         workspaces = {name: int(attrs.get(WORKSPACE, 0)) for name, attrs in kernels.items() if attrs}
-        planned = plan(graphs, MAIN, workspaces)
+        planned = plan(graphs, MAIN, workspaces, nodes_of(lowered))
         called = dict.fromkeys(step.function for step in planned.steps)  # no set: the same order in each process
         functions = {name: lowered[name] for name in called if name not in OWN}
         _check(functions)

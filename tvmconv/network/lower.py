@@ -18,6 +18,7 @@ from ..version import __version__
 from .ir.constants import static_shape
 from .ir.extents import extents_of, input_shape, output_shape
 from .ir.graph import MAIN, OUTPUT_NAMES
+from .ir.nodes import carry, carry_fused
 from .kernels.fix_others import fix_others
 from .operators import legalizations
 from .operators.attention import with_attention
@@ -49,20 +50,21 @@ def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "defaul
     Of reproducible `math`, attention, which sums by the CPU's vectors, stays what it is made of.
     """
     reproducible = math == "reproducible"
-    mod = by_blocks(narrow_groups(call_resampling(mod if reproducible else with_attention(mod))))
+    mod = carry(mod, by_blocks(narrow_groups(call_resampling(mod if reproducible else with_attention(mod)))))
     with target.tvm():
-        scheduled = tvm.transform.Sequential(
+        functions = tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
                 relax.transform.LegalizeOps(legalizations(target)),
                 relax.transform.RewriteDataflowReshape(),
                 relax.transform.AnnotateTIROpPattern(),
                 tvm.transform.module_pass(lambda given, _: bound_fusion(given), opt_level=0, name="tvmconv.Bounded"),
-                relax.transform.FuseOps(),
-                relax.transform.FuseTIR(),
-                relax.transform.DeadCodeElimination(),
-                schedule_others(target),
             ]
+        )(mod)
+        mod = carry(mod, functions)
+        mod = carry_fused(mod, relax.transform.FuseOps()(mod))
+        scheduled = tvm.transform.Sequential(
+            [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination(), schedule_others(target)]
         )(mod)
     return fix_others(scheduled) if reproducible else scheduled
 

@@ -19,6 +19,7 @@ from ..support.timing import stage
 from .algebra import join_filters
 from .ir.branches import outline
 from .ir.constants import constant_bytes
+from .ir.nodes import carry
 from .kernels.keep_floats import keep_floats
 from .kernels.place import place_kernels
 from .kernels.replace import ConvolutionRow
@@ -102,7 +103,8 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
     state = Rewritten(mod, options, constant_bytes(mod))
     for each in PASSES if last is None else PASSES[: check_pass(last) + 1]:
         with stage("rewrite"):
-            state = each.run(state)
+            after = each.run(state)
+            state = replace(after, module=carry(state.module, after.module))
     return with_report(state.module, state.rows, state.rewrites, state.weights, options.math, state.in_f32)
 
 

@@ -14,7 +14,7 @@ from torch import fx, nn
 from ..errors import BuildError, SourceError, TvmconvWarning, UnsupportedMachineError, check_extra
 from ..network.read.torch.decompose import decompose
 from ..runtime.networks.network import Network
-from ..support.lines import line_of
+from ..support.lines import line_of, module_of
 from ..support.progress import Progress
 from .calling import NetworkCall
 from .chain import Lost, NetworkChain, part, wiring
@@ -333,7 +333,6 @@ def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Op
         is_tensor = not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
         if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem" or not is_tensor:
             continue
-        path = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))[0]
         line = line_of(node)
         if f'"{Flat.forward.__code__.co_filename}"' in line:
             continue
@@ -341,7 +340,7 @@ def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Op
         why += f" ({line})" if why and line else ""
         rows.append(
             OperatorRow(
-                str(path).removeprefix("model").removeprefix("."),
+                module_of(node),
                 str(node.target).removeprefix("aten."),
                 _describe(node.meta.get("val")),
                 files.get(node.name, "PyTorch"),

@@ -280,14 +280,16 @@ def _resizing(isa: Isa) -> bytes:
 def _measures(plan: NetworkPlan) -> dict[str, Any]:
     """Return what each step reads and writes, how much memory a call takes, and that with all weights, inputs and outputs; 0 where extents are free."""
     if plan.is_free:
-        steps = [{"function": each.function, "bytes": 0} for each in plan.steps]
-        return {"steps": steps, "arena_bytes": 0, "peak_bytes": 0}
-    sizes = [sum(array.size for array in each.arguments) for each in plan.steps]
-    steps = [{"function": each.function, "bytes": size} for each, size in zip(plan.steps, sizes, strict=True)]
+        return {"steps": [_step(each, 0) for each in plan.steps], "arena_bytes": 0, "peak_bytes": 0}
+    steps = [_step(each, sum(array.size for array in each.arguments)) for each in plan.steps]
     ends = sum(each.size for each in (*plan.inputs, *plan.outputs))
     peak = sum(each.size for each in plan.weights) + plan.prepared_bytes + plan.arena_bytes + ends
     prepared = {"prepared_bytes": plan.prepared_bytes} if plan.prepared else {}
     return {"steps": steps, "arena_bytes": plan.arena_bytes, "peak_bytes": peak, **prepared}
+
+
+def _step(step: PlanStep, size: int) -> dict[str, Any]:
+    return {"function": step.function, "bytes": size, **({"nodes": list(step.nodes)} if step.nodes else {})}
 
 
 def _table(plan: NetworkPlan, identity: str) -> str:

@@ -21,6 +21,7 @@ from ...runtime.networks.placing import Lifetime, largest_gap, place, slots_of, 
 from ..ir.branches import branches_of
 from ..ir.constants import constant, content
 from ..ir.free import Dims, dims_of, equal, product
+from ..ir.nodes import of_variable
 
 COPY = "tvmconv_copy"
 # Name of a step that passes over others: it calls none of the module's functions.
@@ -92,6 +93,8 @@ class PlanStep:
         Of a later step's weights, what it prefetches (`prefetch_filters.py`).
     passed
         Of `IF`, how many steps after it are passed over where its argument is false, or always if it has none.
+    nodes
+        Nodes of the model that it computes, as far as they are known.
     """
 
     function: str
@@ -99,6 +102,7 @@ class PlanStep:
     free: tuple[int, int] = (0, 0)
     following: Array | None = None
     passed: int = 0
+    nodes: tuple[str, ...] = ()
 
     @property
     def symbol(self) -> str:
@@ -163,7 +167,12 @@ def item_bytes(dtype: str) -> int:
     return (_BITS.get(dtype) or int(tvm.DataType(dtype).bits)) // 8
 
 
-def plan(functions: Mapping[str, relax.Function], name: str, workspaces: Mapping[str, int]) -> NetworkPlan:
+def plan(
+    functions: Mapping[str, relax.Function],
+    name: str,
+    workspaces: Mapping[str, int],
+    nodes: Mapping[str, Sequence[str]],
+) -> NetworkPlan:
     """Return the plan of a function, whose calls are of functions of its module, with the bytes that some of these allocate.
 
     Parameters
@@ -172,13 +181,15 @@ def plan(functions: Mapping[str, relax.Function], name: str, workspaces: Mapping
         The Relax functions of the module by their names.
     name
         The function's.
+    nodes
+        The model's nodes by the names of variables.
 
     Raises
     ------
     SourceError
         If it does something else, such as calling TVM's runtime; the error says what.
     """
-    planner = _Planner(functions)
+    planner = _Planner(functions, nodes)
     planner.place_outputs(planner.walk(functions[name], planner.inputs_of(functions[name])))
     planner.place_weights()
     planner.place_prepared()
@@ -187,8 +198,8 @@ def plan(functions: Mapping[str, relax.Function], name: str, workspaces: Mapping
 
 
 class _Planner:
-    def __init__(self, functions: Mapping[str, relax.Function]) -> None:
-        self._functions = functions
+    def __init__(self, functions: Mapping[str, relax.Function], nodes: Mapping[str, Sequence[str]]) -> None:
+        self._functions, self._nodes = functions, nodes
         self.plan = NetworkPlan()
         self._values: dict[Any, Any] = {}
         self._weights: dict[bytes, Storage] = {}
@@ -211,10 +222,10 @@ class _Planner:
             for binding in block.bindings:
                 if not isinstance(binding, relax.VarBinding):
                     raise SourceError(f"the network matches shapes while it runs ({binding.var.name}); give fixed ones")
-                self._values[binding.var] = self._bound(binding.value)
+                self._values[binding.var] = self._bound(binding.value, of_variable(self._nodes, binding.var.name))
         return self._array(function.body.body)
 
-    def _bound(self, value: Any) -> Any:
+    def _bound(self, value: Any, nodes: tuple[str, ...] = ()) -> Any:
         if isinstance(value, relax.Tuple):
             return tuple(self._array(each) for each in value.fields)
         if isinstance(value, relax.TupleGetItem):
@@ -225,7 +236,7 @@ class _Planner:
         if name in ("relax.reshape", "relax.memory.view"):
             return self._view(value)
         if name == "relax.call_tir":
-            return self._call(value)
+            return self._call(value, nodes)
         if (branches := branches_of(value)) is not None:
             return self._choose(value, *branches)
         if isinstance(value.op, tvm.ir.GlobalVar):
@@ -251,21 +262,20 @@ class _Planner:
         base, (shape, dtype) = self._array(call.args[0]), _fixed_shape(call)
         return Array(base.storage, base.offset, shape, dtype)
 
-    def _call(self, call: relax.Call) -> Any:
+    def _call(self, call: relax.Call, nodes: tuple[str, ...]) -> Any:
         name, arguments = call.args[0].name_hint, [self._array(each) for each in call.args[1].fields]
         made = self._made(call)
         if arguments and all(each.storage.region in KEPT for each in arguments) and all(map(_is_fixed, made)):
-            return self._prepare(name, arguments, made, call)
-        self.plan.steps.append(PlanStep(name, (*arguments, *made)))
+            return self._prepare(PlanStep(name, (*arguments, *made), nodes=nodes), arguments, made, call)
+        self.plan.steps.append(PlanStep(name, (*arguments, *made), nodes=nodes))
         return tuple(made) if _gives_several(call) else made[0]
 
-    def _prepare(self, name: str, arguments: list[Array], made: list[Array], call: relax.Call) -> Any:
+    def _prepare(self, step: PlanStep, arguments: list[Array], made: list[Array], call: relax.Call) -> Any:
         """Note a step of weights alone, once for each of these; return what it computes."""
         for each in made:
             each.storage.region = Region.PREPARED
             self._written.discard(each.storage)
-        key = (name, tuple(each.storage for each in arguments))
-        step = self._prepared.setdefault(key, PlanStep(name, (*arguments, *made)))
+        step = self._prepared.setdefault((step.function, tuple(each.storage for each in arguments)), step)
         made = list(step.arguments[len(arguments) :])
         return tuple(made) if _gives_several(call) else made[0]
 

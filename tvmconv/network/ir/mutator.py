@@ -9,6 +9,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
+from .nodes import name_new
+
 
 class Rebinding(PyExprMutator):  # type: ignore[misc]
     """A mutator that binds some variables to something else, and copies every other binding."""
@@ -43,7 +45,7 @@ def each_function(
             mutator = mutator_of(mod, function)
             mutator.builder_.update_func(variable, mutator.visit_expr(function))
             mod = mutator.builder_.get()
-    return mod
+    return name_new(mod)
 
 
 def tidy(mod: tvm.IRModule) -> tvm.IRModule:

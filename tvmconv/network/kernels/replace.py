@@ -17,6 +17,7 @@ from ...runtime.arrays import KERNEL_TYPES
 from ...signature import format_signature
 from ..ir.free import dims_of, equal, product
 from ..ir.mutator import Rebinding
+from ..ir.nodes import name_new
 from ..ir.problem_of import elements, plain_filter
 from .build import Array, NetworkKernel
 from .data_matmul import DataProduct
@@ -90,7 +91,7 @@ class KernelReplacing(Rebinding):
 
     def module(self) -> tvm.IRModule:
         """Return the rewritten module."""
-        return self.builder_.finalize()
+        return name_new(self.builder_.finalize())
 
     def row(self, function: str, chain: Followed) -> ConvolutionRow:
         """Return what became of a chain of a function."""

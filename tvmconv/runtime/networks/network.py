@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,6 +48,8 @@ class Operator:
         All these calls together, the least of all times.
     bytes
         What these calls read and write, each array once.
+    nodes
+        Nodes of the model that it computes, where the library knows them.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Operator:
     calls: int
     seconds: float
     bytes: int
+    nodes: tuple[str, ...] = ()
 
 
 class Network:
@@ -279,6 +281,17 @@ class Network:
 
     def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
+        steps = self.steps(arrays, seconds)
+        found = []
+        for name in dict.fromkeys(each.name for each in steps):
+            same = [each for each in steps if each.name == name]
+            taken, moved = sum(each.seconds for each in same), sum(each.bytes for each in same)
+            nodes = tuple(dict.fromkeys(node for each in same for node in each.nodes))
+            found.append(Operator(name, same[0].ours, len(same), taken, moved, nodes))
+        return sorted(found, key=lambda each: -each.seconds)
+
+    def steps(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
+        """Time each step for about `seconds` in all; return the calls one by one, in their order."""
         given = self._given(arrays)
         entries, extents, made = self._made(given)
         addresses = [*extents, *map(address, given), *map(address, made)]
@@ -289,20 +302,18 @@ class Network:
             entries.run(entries.handle, times.ctypes.data, *addresses)
             np.minimum(least, times, out=least)
             calls += 1
-        taken: defaultdict[str, float] = defaultdict(float)
-        moved: Counter[str] = Counter()
-        ran = [(step, each) for step, each in zip(entries.steps, least, strict=False) if each >= 0]
-        for step, each in ran:
-            taken[step["function"]] += float(each)
-            moved[step["function"]] += step["bytes"]
-        count = Counter(step["function"] for step, _ in ran)
-        found = [
+        ran = [(step, float(each)) for step, each in zip(entries.steps, least, strict=False) if each >= 0]
+        return [
             Operator(
-                entries.signatures.get(name, name), name in entries.signatures, count[name], taken[name], moved[name]
+                entries.signatures.get(name := step["function"], name),
+                name in entries.signatures,
+                1,
+                each,
+                step["bytes"],
+                tuple(step.get("nodes", ())),
             )
-            for name in taken
+            for step, each in ran
         ]
-        return sorted(found, key=lambda each: -each.seconds)
 
 
 def load_network(path: str | os.PathLike[str], arena_limit: int | None = None) -> Network:

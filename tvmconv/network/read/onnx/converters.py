@@ -28,6 +28,7 @@ from ...ir.branches import check_branches
 from ...ir.constants import constant, integers, static_shape
 from ...ir.extents import formula
 from ...ir.free import dims_of, is_free, is_known, number_of, quotient
+from ...ir.nodes import with_nodes
 from ..quantized import find_dequantized
 from .free import gather, resize, take_slices
 from .free_windows import average, give_free_pads
@@ -51,7 +52,7 @@ def read(
     `shapes` are those of inputs that have symbols.
     """
     importer = _OnnxImporter(model, prepare, dict(shapes))
-    return importer.from_onnx(model.graph, importer.opset)
+    return with_nodes(importer.from_onnx(model.graph, importer.opset), importer.names)
 
 
 class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
@@ -65,6 +66,8 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
         self._model, self._prepare = model, prepare
         self._sizes = SizeTensors() if shapes else None
+        # Of nodes, by what they were read as.
+        self.names: dict[relax.Expr, str] = {}
 
     def _construct_nodes(self, graph: Any) -> None:
         plain: list[NodeProto] = []
@@ -117,7 +120,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         )
         model = self._prepare(model)
         importer = _OnnxImporter(model, self._prepare)
-        importer.bb = self.bb
+        importer.bb, importer.names = self.bb, self.names
         function = importer.function(model.graph)
         kept = [each.name for each in model.graph.input]
         return self.bb.normalize(relax.Call(function, [taken[name] for name in kept]))
@@ -161,6 +164,8 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
                 f"the extents of the {op_name} node {attrs['tvm_custom']['name']!r} may differ ({shapes}); say for which sizes"
                 " they are equal, such as multiples: --shape NAME=1x3x?%32x?%32"
             )
+        for each in made if isinstance(made, relax.Tuple) else (made,):
+            self.names.setdefault(each, attrs["tvm_custom"]["name"])
         return made
 
     def _by_frontend(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:

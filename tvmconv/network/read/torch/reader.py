@@ -15,9 +15,10 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from ....errors import SourceError, last_line
 from ....frontends.torch.fixed import TYPES
 from ....frontends.torch.memory import dense, readable
-from ....support.lines import line_of
+from ....support.lines import line_of, module_of
 from ...ir.extents import with_extents
 from ...ir.free import Dims, dims_of, equal
+from ...ir.nodes import with_nodes
 from .arguments import Converter, Given
 from .complex import is_complex
 from .constants import constants, fixed_of
@@ -101,6 +102,7 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
     for variable, function in module.functions_items():
         if variable.name_hint != "main":  # a branch, which nobody calls from outside
             module[variable] = function.without_attr("global_symbol")
+    module = with_nodes(module, importer.names)
     return with_extents(module, importer.extents) if importer.extents else module
 
 
@@ -112,6 +114,13 @@ def unread(nodes: Iterable[Node]) -> dict[Node, str]:
 
 def _is_float8(node: Node) -> bool:
     return getattr(node.meta.get("val"), "dtype", None) in _FLOAT8
+
+
+def _name(node: Node) -> str:
+    """Return the path of the module that called an operator, and the operator."""
+    operator = str(node.meta.get("original_aten", node.target)).removeprefix("aten.").partition(".")[0]
+    path = module_of(node)
+    return f"{path}: {operator}" if path else operator
 
 
 def _branching(node: Node) -> str:
@@ -132,6 +141,8 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         self._node: Node | None = None
         self._fixed: dict[Node, Any] = {}
         self._extents: ProgramExtents | None = None
+        # Of nodes, by the variables that they were read as.
+        self.names: dict[Any, str] = {}
         self.convert_map |= {name: self._ours(each) for name, each in CONVERTERS.items()}
         self.convert_map = {name: self._watched(each) for name, each in self.convert_map.items()}
 
@@ -224,7 +235,10 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
                 if isinstance(value, NUMBERS):
                     return None  # what computes with it is an extent, or cannot be read
                 assert convert is not None
-                return self._shaped(convert(node), value)
+                made = self._shaped(convert(node), value)
+                if isinstance(made, relax.Var):
+                    self.names.setdefault(made, _name(node))
+                return made
             # For others that are fixed it is known already.
             return None if all(user in self._fixed for user in node.users) else constants(self._fixed[node])
 

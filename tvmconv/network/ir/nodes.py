@@ -1,0 +1,221 @@
+"""Nodes of the model that a module's variables come from: their names go through the passes in those of the variables.
+
+A reader names what it binds, and the module has a table from these names to the model's own. TVM's passes keep names; what a pass
+binds anew is a part of what it is for (`name_new`), and the nodes of what is gone are those of its readers (`carry`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+Nodes = dict[str, list[str]]
+_NODES = "tvmconv.nodes"
+# Sign between the name of a variable and the number of a part.
+_PART = "'"
+_MOVES = ("relax.astype", "relax.memory.view", "relax.permute_dims", "relax.reshape")
+
+
+def nodes_of(mod: tvm.IRModule) -> Nodes:
+    """Return the model's nodes by the names of variables; none: they are not known."""
+    text = mod.get_attr(_NODES)
+    return {} if text is None else dict(json.loads(str(text))["nodes"])
+
+
+def with_nodes(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
+    """Return a module as a reader leaves it, its variables named by the nodes that they, or their values, were read from."""
+    renamed: dict[Any, str] = {}
+    nodes: Nodes = {}
+    for _, _, bindings in _graphs(mod):
+        for binding in bindings:
+            # What is picked of several outputs is the node, too.
+            of = binding.value.tuple_value if isinstance(binding.value, relax.TupleGetItem) else binding.value
+            name = names.get(binding.var) or names.get(of) or next(iter(nodes.get(renamed.get(of, ""), ())), "")
+            if name:
+                renamed[binding.var] = f"n{len(nodes)}_{re.sub('[^0-9A-Za-z]+', '_', name)}"
+                nodes[renamed[binding.var]] = [name]
+    return name_new(_with_table(_rename(mod, renamed), nodes))
+
+
+def name_new(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose variables that a pass made are parts of the first that reads them, which they were made for.
+
+    Where a variable is a part now, and moved, the part has its name.
+    """
+    nodes = nodes_of(mod)
+    renamed: dict[Any, str] = {}
+    for _, _, bindings in _graphs(mod) if nodes else ():
+        readers, last = _Readers(bindings), ""
+        for at in range(len(bindings) - 1, -1, -1):
+            variable = bindings[at].var
+            if variable.name not in nodes:
+                reader = readers.first(at)
+                owner = last if reader is None else renamed.get(reader.var, reader.var.name)
+                part = f"{owner.partition(_PART)[0]}{_PART}{len(nodes)}"
+                nodes[part], renamed[variable] = [], part
+                if reader is not None and _moves(reader.value):
+                    renamed[variable], renamed[reader.var] = owner, part
+            last = renamed.get(variable, variable.name)
+    return _with_table(_rename(mod, renamed), nodes) if renamed else mod
+
+
+def carry(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
+    """Return what a pass made of a module, where the nodes of variables that are gone are those of the first that read them."""
+    nodes = nodes_of(before)
+    if not nodes:
+        return after
+    after = name_new(after)
+    nodes = {**nodes_of(after), **nodes}
+    read = relax.transform.DeadCodeElimination()(after)
+    left = {binding.var.name for _, _, bindings in _graphs(read) for binding in bindings}
+    for _, _, bindings in _graphs(before):
+        readers = _Readers(bindings)
+        for at, binding in enumerate(bindings):
+            gone = binding.var.name
+            if gone not in left and (reader := readers.first(at)) is not None:
+                both = (*nodes.get(gone, ()), *nodes.get(reader.var.name, ()))
+                nodes[reader.var.name] = list(dict.fromkeys(both))
+    return _with_table(after, nodes)
+
+
+class _Readers:
+    """Find the first binding that reads another; no graph of all, as most are not looked for."""
+
+    def __init__(self, bindings: Sequence[Any]) -> None:
+        self._bindings = bindings
+        self._reads: list[list[Any] | None] = [None] * len(bindings)
+
+    def first(self, at: int) -> Any:
+        """Return it for the binding at a place; None: the function returns it, or nothing reads it."""
+        variable = self._bindings[at].var
+        return next((self._bindings[by] for by in range(at + 1, len(self._bindings)) if self._has(by, variable)), None)
+
+    def _has(self, by: int, variable: Any) -> bool:
+        found = self._reads[by]
+        if found is None:
+            found = self._reads[by] = _read_by(self._bindings[by].value)
+        return variable in found
+
+
+def of_variable(nodes: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
+    """Return the nodes of a variable, of a part that has none of its own those of the variable that it was made for."""
+    return tuple(nodes.get(name) or nodes.get(name.partition(_PART)[0], ()))
+
+
+def _moves(value: Any) -> bool:
+    return (
+        isinstance(value, (relax.Var, relax.TupleGetItem)) or getattr(getattr(value, "op", None), "name", "") in _MOVES
+    )
+
+
+def carry_fused(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
+    """Return what TVM's FuseOps made of a module, each call of a joined function with the nodes of all that it is made of.
+
+    Equal functions are one, so that their own names say nothing: their bindings are found again by what they call and read.
+    """
+    nodes = nodes_of(before)
+    if not nodes:
+        return after
+    renamed: dict[Any, str] = {}
+    for variable, function, bindings in _graphs(after):
+        if _is_joined(function):
+            continue
+        origin = before[variable.name_hint]
+        known = dict(zip(function.params, origin.params, strict=True))
+        left: dict[Any, list[Any]] = {}
+        for binding in _bindings(origin):
+            left.setdefault(_key(binding.value), []).append(binding.var)
+
+        def find(binding: Any, known: dict[Any, Any], left: dict[Any, list[Any]] = left) -> Any:
+            found = left.get(_key(binding.value, known))
+            known[binding.var] = found.pop(0) if found else None
+            return known[binding.var]
+
+        for binding in bindings:
+            called = getattr(binding.value, "op", None)
+            joined = after[called] if isinstance(called, tvm.ir.GlobalVar) else None
+            if joined is None or not _is_joined(joined):
+                find(binding, known)
+                continue
+            inner = {param: known.get(each) for param, each in zip(joined.params, binding.value.args, strict=True)}
+            parts = [part for each in _bindings(joined) if (part := find(each, inner)) is not None]
+            names = [part.name for part in parts if part.name in nodes]
+            known[binding.var] = inner.get(joined.body.body)
+            if names:
+                renamed[binding.var] = names[-1]
+                nodes[names[-1]] = list(dict.fromkeys(node for name in names for node in of_variable(nodes, name)))
+    return _with_table(_rename(after, renamed), nodes)
+
+
+def _is_joined(function: relax.Function) -> bool:
+    return "Primitive" in (function.attrs or {})
+
+
+def _key(value: Any, known: Mapping[Any, Any] | None = None) -> Any:
+    """Return the function or operator of a value, and the variables that it reads, as they are `known` elsewhere."""
+    read = _read_by(value)
+    called = [each.name_hint for each in getattr(value, "args", ()) if isinstance(each, tvm.ir.GlobalVar)]
+    name = getattr(getattr(value, "op", None), "name", type(value).__name__)
+    return name, *called, *(each for each in (read if known is None else map(known.get, read)) if each is not None)
+
+
+def _read_by(value: Any) -> list[Any]:
+    read: list[Any] = []
+    relax.analysis.post_order_visit(value, lambda each: read.append(each) if isinstance(each, relax.Var) else None)
+    return read
+
+
+def _bindings(function: relax.Function) -> list[Any]:
+    return [binding for block in function.body.blocks for binding in block.bindings]
+
+
+def _graphs(mod: tvm.IRModule) -> list[tuple[Any, relax.Function, list[Any]]]:
+    return [
+        (variable, function, _bindings(function))
+        for variable, function in mod.functions_items()
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr)
+    ]
+
+
+def _with_table(mod: tvm.IRModule, nodes: Mapping[str, Sequence[str]]) -> tvm.IRModule:
+    return mod.with_attr(_NODES, json.dumps({"nodes": nodes}))
+
+
+def _rename(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
+    """Return a module whose variables have other names."""
+    if not names:
+        return mod
+    for variable, function, bindings in _graphs(mod):
+        if any(each.var in names for each in bindings):
+            mutator = _Renaming(mod, names)
+            mutator.builder_.update_func(variable, mutator.visit_expr(function))
+            mod = mutator.builder_.get()
+    return mod
+
+
+@mutator
+class _Renaming(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, names: Mapping[Any, str]) -> None:
+        super().__init__(mod)
+        self._names = names
+
+    def visit_var_def_(self, var: relax.Var) -> relax.Var:
+        """Return a variable by its new name."""
+        return self._named(var, relax.Var)
+
+    def visit_dataflow_var_def_(self, var: relax.DataflowVar) -> relax.Var:
+        """Return a variable of a block by its new name."""
+        return self._named(var, relax.DataflowVar)
+
+    def _named(self, var: relax.Var, kind: type[relax.Var]) -> relax.Var:
+        if var not in self._names:
+            return var
+        made = kind(self._names[var], var.ty)
+        self.set_var_remap(var, made)
+        return made
