@@ -25,7 +25,7 @@ from .operators.block_sums import by_blocks
 from .operators.bound_fusion import bound_fusion
 from .operators.normalization import narrow_groups
 from .operators.resampling import call_resampling
-from .report import noted
+from .report import notes_of
 from .schedule.rules import schedule_others
 
 
@@ -83,7 +83,7 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
     names = [str(name) for name in main.attrs[OUTPUT_NAMES]] if OUTPUT_NAMES in (main.attrs or {}) else []
     if len(set(names)) != len(outputs):
         names = [f"output{number}" for number in range(len(outputs))]
-    free, found = extents_of(mod), noted(mod)
+    free, found = extents_of(mod), notes_of(mod)
     return {
         "tvmconv": __version__,
         "tvm": version("apache-tvm"),

@@ -43,15 +43,15 @@ def report(mod: tvm.IRModule) -> list[ConvolutionRow]:
     TvmconvError
         If it has not.
     """
-    return [ConvolutionRow(**row) for row in noted(mod)["convolutions"]]
+    return [ConvolutionRow(**row) for row in notes_of(mod)["convolutions"]]
 
 
 def rewrites(mod: tvm.IRModule) -> list[str]:
     """Return a line for each place where fixed filters were joined (`tvmconv.network.algebra`); errors are those of :func:`report`."""
-    return list(noted(mod)["rewrites"])
+    return list(notes_of(mod)["rewrites"])
 
 
-def noted(mod: tvm.IRModule) -> dict[str, Any]:
+def notes_of(mod: tvm.IRModule) -> dict[str, Any]:
     """Return what :func:`with_report` was given, by its names; errors are those of :func:`report`."""
     check_module(mod)
     text = mod.get_attr(_REPORT)
