@@ -81,7 +81,11 @@ def test_no_number_about_a_cpu(path: Path) -> None:
 
 def test_no_cpu_has_a_name_beside_the_rows() -> None:
     """Measurements are in benchmarks/results/plans.md."""
-    files = [path for name in ("tvmconv/algorithms", "schedules") for path in (ROOT / name).rglob("*.py")]
+    files = [
+        path
+        for name in ("tvmconv/algorithms", "tvmconv/lowering/cpu", "schedules")
+        for path in (ROOT / name).rglob("*.py")
+    ]
     assert FILES[0] in files and [path for path in files if found(CPU, path.read_text())] == []
 
 
