@@ -4,13 +4,6 @@ A task is some rows of one part of the output channels; threads share the rows, 
 and tiles (tvmconv/algorithms/cpu/direct_plan.py). A task copies its rows of data, padded, then walks over vectors of channels and
 tiles of a row; a tile's accumulators are all the vector registers but a few, and each step of the reduction multiplies every pixel
 of the tile, broadcast, with every filter vector.
-
-Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
-
-    tvmconv build SIGNATURE --math strict -o B && tvmconv bench B --threads 1
-
-for f32, NXC and XIO, 3x3 taps with padding, filters prepacked: 97 at 56x56, 64 to 64 channels; 99 at 28x28, 128 to
-128; 99 at 14x14, 256 to 256 (one in 21 products is with rows of padding, and skipped); 94 at 56x56, 256 to 256.
 """
 
 from __future__ import annotations
@@ -127,8 +120,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target
         taps = window.in_order(taps)
     elif window.channels <= plan.unrolls[1] and axis.stride < axis.span:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
-        # which leaves no registers for the sums. Patches share none: 3 to 384 channels, 16x16 taps apart, 252 us on two
-        # cores of a Zen 5 with rows innermost, 220 in the order of memory.
+        # which leaves no registers for the sums. Patches share none.
         taps.reverse()
     sch.reorder(
         *outer,

@@ -9,14 +9,6 @@ Where whole groups of several channels fill a vector, lanes find those of their 
 holds them (tvmconv/lowering/cpu/rewrites/shuffles.py), one for each channel of a group but the first. Two multiply-adds start in a cycle,
 beside two loads and a shuffle: with 3 taps in a row and 14 sums, 16 shuffled vectors and 3 of the filter serve 42
 multiply-adds, so that these are the limit; with stride 2, 29 shuffled vectors.
-
-Measured on one Zen 5 core, percent of its peak (275 GFLOP/s, in bf16 550), by
-
-    tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
-
-for depthwise 3x3 in f32, NXC and XIO: 35 at 28x28, 256 channels, and at 14x14, 512; 21 with stride 2 to 7x7, 512. Loads
-take the time: a vector of data or filter is in 9 multiply-adds at the most. For 32 groups, 3x3, prepacked: f32 79 at
-56x56, 128 channels, and 84 at 28x28, 256; bf16 79 and 82, and 55 with stride 2 from 56x56 to 28x28, 256 channels.
 """
 
 from __future__ import annotations

@@ -84,8 +84,6 @@ def _part(window: Window, width: int, outputs: int, target: CpuTarget) -> int:
     """Return how many vectors of a sum's products a part has: L1 keeps them of a tile's pixels and rows of the filter.
 
     All, where all pixels are one tile, which uses the filter once, and a cache keeps their data: L2 for half as many pixels as rows.
-    Two cores of a Zen 5, one pixel, us by parts and so: 768 to 3072 channels 73 and 50, 2048 to 1000 60 and 45, 12544 to 1024 660 and
-    370; 4 pixels of 768 to 3072 79 and 70, but of 12544 to 512 354 and 450 from L2.
     """
     count = window.channels // window.lanes
     kept = target.l2_share if 2 * width <= outputs else target.l1_share

@@ -3,13 +3,6 @@
 A tile is some pixels of a row by all output channels. Each step of the reduction loads a vector of channels of every
 pixel and one of the filter for every output channel. The lanes of the sums are added in registers.
 A task is some rows.
-
-Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
-
-    tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
-
-for f32, NXC and XIO: 63 for 3x3, 64 to 3 channels at 128x128; 41 for transposed 4x4 with stride 2, 64 to 3 from 32x32;
-18 for 1x1, 32 to 1 at 256x256, which reads 98 GB/s: to add the lanes of a sum takes longer than its 2 multiply-adds.
 """
 
 from __future__ import annotations
@@ -26,9 +19,7 @@ from tvmconv.algorithms.stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TIL
 from tvmconv.schedules.cpu import steps
 from tvmconv.targets.target import CpuTarget
 
-# Sums of 3 outputs by 4 pixels, and from how many vectors of channels on. GFLOP/s on one core of a Zen 3 at 32x32, 2 pixels and 4:
-# transposed 4x4 with stride 2, 48 channels 61 and 74, 64 64 and 77, 256 64 and 84; 3x3, 48 62 and 78, 64 63 and 79, 192 63 and
-# 81. Of fewer channels LLVM unrolls all taps, and spills the sums: 3x3, 16 channels 63 and 40, 24 62 and 39.
+# Sums of 3 outputs by 4 pixels, and from how many vectors of channels on. Of fewer channels LLVM unrolls all taps, and spills the sums.
 TWELVE, LEAST_STEPS = 12, 6
 # Vectors of channels from which two are unrolled: LLVM makes a pass of four times four, and spills. Transposed 4x4, 128
 # channels 41 and 82, 256 84 and 85.

@@ -155,7 +155,7 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
         sch.parallel(sch.fuse(group, channels, *taps))
         sch.reorder(vector, c, lane)
     elif window.large or window.vnni_factor > 1:
-        # Some rows at a time, each read whole: 1024 to 4096 channels pack in 1.3 ms on one core of a Zen 3, in 4.8 vector by vector.
+        # Some rows at a time, each read whole.
         rows, row = sch.split(c, [None, divisors(window.channels, ROWS)[-1]])
         sch.reorder(*taps, rows, group, channels, row)
         sch.parallel(sch.fuse(*taps, rows))
@@ -186,7 +186,7 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     channels, *taps, c, vector, lane = sch.get_loops(part)[-(2 * len(window.axes) + 4) :]
     rows = prod(int(sch.get(loop).extent) for loop in (*taps, c))
     if 4 * rows * window.lanes % L1_WAY_BYTES == 0:
-        # A row would be copied to one set of L1 alone: two cores of a Zen 5 copied 512 rows of 16 vectors so at 43 GB/s, at 86 spread.
+        # A row would be copied to one set of L1 alone.
         sch.storage_align(part, 0, axis=1, factor=L1_WAY_BYTES // 4, offset=LINE_FLOATS)
     if window.problem.filter_format == "OIX":
         sch.reorder(channels, vector)
@@ -194,8 +194,7 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     elif window.sums_lie_together:
         sch.reorder(channels, *taps, vector, c, lane)
     else:
-        # A line of each vector at a time, for the lines that are written lie in few sets of L1: of 49 pixels, 1024
-        # to 4096 channels took 6.3 ms on one core of a Zen 3 by half lines, and take 5.5.
+        # A line of each vector at a time, for the lines that are written lie in few sets of L1.
         together = gcd(LINE_FLOATS // window.lanes, window.channels)
         c, *row = sch.split(c, [None, together]) if together > 1 else (c,)
         sch.reorder(*taps, c, channels, *row, vector, lane)
@@ -307,9 +306,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
 def _overlapping(window: Window, channels: int, most: int) -> int:
     """Return of how many lanes vectors of a pixel's channels are of which the last overlaps; 0: they divide, or do not lie together.
 
-    Those of a group lie apart from its next pixel's, so LLVM makes no longer vectors of them. Two cores of a Zen 5, us, 3x3 taps with
-    stride 2, by lanes that divide channels and by overlapping ones: 90 in 10 groups at 40x40 62 and 31, 45 in 3 at 56x56 55 and 28, 105 in
-    7 at 20x20 19.1 and 11.0, 126 in 6 at 28x28 45 and 33, in bf16 in 7 28 and 20; 150 in one group at 20x20 100 and 91.
+    Those of a group lie apart from its next pixel's, so LLVM makes no longer vectors of them.
     """
     together = window.problem.data_format == "NXC" and window.channels_in_filter and window.most_lanes >= channels
     alike = window.whole_elements and not window.expands and channels in (window.channels, window.pixel)
@@ -328,8 +325,7 @@ def skip_padding(sch: Schedule, window: Window, x: LoopRV, lane: LoopRV) -> None
 def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:
     """Put a line between the pixels of a copy of data where they would share a set of L1, or two.
 
-    Of two sets a tile's pixels leave no lines for the filter. Two cores of a Zen 5, us, 2 KiB apart and spread: NCX, 512 to 200 channels at
-    14x14 122 and 93, at 7x7 29.7 and 25.4, 512 to 512 219 and 207; 512 with stride 2 from 1024 in bf16 230 and 217.
+    Of two sets a tile's pixels leave no lines for the filter.
     """
     if window.spread:
         sch.storage_align(block, 0, axis=-2, factor=2 * LINE_FLOATS, offset=LINE_FLOATS)
@@ -347,8 +343,7 @@ def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
     # Left-over lanes or strided channels: the accumulators leave the registers by vectors, the rest is scalar.
     copy = sch.get_sblock(stage_name(TILE, window.index))
     # Element by element from an array of its own: TVM would give a local one the place of the sums, and LLVM keeps no sums in
-    # registers that are read at places known only when it runs (192 channels at 17x17 with 7x1 taps, one Zen 3 core: 3.9
-    # milliseconds, and 1.5).
+    # registers that are read at places known only when it runs.
     if window.stores_rows:
         sch.set_scope(copy, 0, "local")
     sch.reverse_compute_at(copy, tile, preserve_unit_loops=True)

@@ -2,12 +2,6 @@
 
 A task is some rows of some channels. Of a vector of channels at a time it copies its rows in 16 bits, which L1 then keeps, and walks over
 tiles of a row. All pairs of taps of a tile's pixels are unrolled, so that neighbouring pixels, which share pairs of data, make them once.
-
-By ports, of 16 outputs with 3x3 taps in tiles of 7 pixels: 10 vpmaddwd (two a cycle on a Zen 3), 10 vpaddd and 6 unpackings, where f32 has 18
-multiply-adds; rounding to 8 bits takes 17 instructions more. Least times of one core's own (thread_time), in turns with f32's kernel of the
-same layer, on a Zen 3 beside other programs, as ratios to it; `grouped` in brackets: 3x3 32 channels at 112x112 1.53 (2.13), 144 at 56x56 1.42
-(1.71), 480 at 14x14 1.36 (1.70), 960 at 7x7 1.68 (1.93), stride 2, 240 at 28x28, 1.23 (1.38); 5x5 120 at 28x28 1.23 (1.38), 672 at
-14x14 1.08 (1.38), stride 2 0.96 (1.18).
 """
 
 from __future__ import annotations

@@ -9,14 +9,6 @@ vectors of channels.
 
 Where two multiply-adds of 512 bits start in a cycle, products take no longer than what passes the caches beside them: there the
 default is the structure of least cycles (tvmconv/algorithms/cpu/transforms/winograd_structures.py).
-
-Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
-
-    tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
-
-for f32, NXC and XIO, 3x3 taps with padding, the filter transformed in each call, and prepacked: 274 and 285 at 56x56, 64 to 64
-channels; 230 and 247 at 28x28, 128 to 128; 199 and 241 at 14x14, 256 to 256; 75 at 7x7, 512 to 512, where transforming
-the filter is most of it, and its 36 MiB are not kept (CpuTarget.l3_share).
 """
 
 from __future__ import annotations
@@ -261,10 +253,8 @@ def filter_by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> 
     """Transform, of a vector of channels, the input channels one after another; return the outer loops, and the lanes.
 
     So each point's values are written as they lie, and what is read of a few channels stays in L1 for all
-    phases. Vectors of half a line take turns for each few of them, while the other half is there: 512 to 512 channels at 7x7 pack
-    in 1.1 ms on one core of a Zen 3, vector by vector in 2.0. Lanes that lie apart are first transposed, for long runs of input
-    channels: transposed, 256 to 128 channels, 8x8 pixels, 4x4 taps, pack in 0.55 ms on one core of a Zen 4 lane by lane, in 0.31
-    by 16 channels and in 0.30 by 64; 512 to 256, 86 pixels, 16 taps, in 1.8, 2.1 and 1.5.
+    phases. Vectors of half a line take turns for each few of them, while the other half is there. Lanes
+    that lie apart are first transposed, for long runs of input channels.
     """
     a, b, *phases, kz, g, vector, c, lane = sch.get_loops(block)[-10:]
     apart = steps.has_block(sch, stage_name(FILTER_PACK, tiles.index))

@@ -107,8 +107,7 @@ def assemble(
 def requests_of(problem: Problem, windows: Sequence[Any]) -> list[str]:
     """Return what lowering is to do with windows in blocks of vectors, which their loops need not divide.
 
-    Constants are added last in a transposed convolution, but with lanes across groups LLVM would then unroll more than registers
-    hold: 4x4 with stride 2 of 64 channels each by itself took 160 us on one core of a Zen 3, and 173 so.
+    Constants are added last in a transposed convolution, but with lanes across groups LLVM would then unroll more than registers hold.
     """
     across = any(getattr(window, "across", False) for window in windows)
     return [QUOTIENTS, HOIST, *[CONSTANTS_LAST] * (problem.op != "convolution" and not across)]
@@ -118,7 +117,7 @@ def is_tiny(problem: Problem) -> bool:
     """Return whether other threads would cost more than they give.
 
     A parallel loop costs half a microsecond when its threads are awake, and milliseconds when one waits for a
-    processor; a problem of this size takes 3 microseconds (two cores of a Zen 4: equal at 225 792 operations).
+    processor; a problem of this size takes 3 microseconds.
     """
     return problem.flops < TINY_FLOPS and problem.nbytes < TINY_BYTES
 

@@ -92,8 +92,7 @@ def for_plain_filters(name: str, problem: Problem, target: Target) -> Algorithm:
 
     Another one, which is exact and multiplies alike, where that gains `LEAST_PLAIN_GAIN` by estimate: what is worth packing once
     may not be worth it in each call. Of filters that are transformed, those whose vectors lie as they are multiplied: others are
-    transposed by squares, which takes less than is estimated. One thread of a Zen 4, microseconds by `winograd2` and by another,
-    512 to 512 channels at 4x4 and 256 to 256 at 5x5: XIO 859 and 691, 190 and 102, OIX 705 and 760, 166 and 183.
+    transposed by squares, which takes less than is estimated.
     """
     chosen = get(name)
     if chosen.numerical_class == "transform" and (problem.op, problem.filter_format) != ("convolution", "XIO"):

@@ -28,7 +28,7 @@ from .kernels.build import WORKSPACE
 from .kernels.replace import ConvolutionRow
 from .lower import check_target, describe, schedule_functions, tvm_errors
 from .passes import use_kernels
-from .report import math_of, report
+from .report import notes_of, report
 
 _PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked", "tirx.tvm_call_packed_lowered")
 
@@ -93,7 +93,7 @@ def _plan(module: tvm.IRModule, known: CpuTarget) -> Planned:
     description = describe(module, known)
     with tvm_errors():
         with stage("lower"):
-            lowered = schedule_functions(module, known, math_of(module))
+            lowered = schedule_functions(module, known, notes_of(module)["math"])
         every = {variable.name_hint: function for variable, function in lowered.functions_items()}
         graphs = {name: function for name, function in every.items() if isinstance(function, relax.Function)}
         kernels = {name: function.attrs for name, function in every.items() if name not in graphs}

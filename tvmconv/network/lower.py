@@ -26,7 +26,7 @@ from .operators.block_sums import by_blocks
 from .operators.bound_fusion import bound_fusion
 from .operators.normalization import narrow_groups
 from .operators.resampling import call_resampling
-from .report import math_of, model_bytes, report, rewrites
+from .report import notes_of
 from .schedule.rules import schedule_others
 
 
@@ -85,7 +85,7 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
     names = [str(name) for name in main.attrs[OUTPUT_NAMES]] if OUTPUT_NAMES in (main.attrs or {}) else []
     if len(set(names)) != len(outputs):
         names = [f"output{number}" for number in range(len(outputs))]
-    free = extents_of(mod)
+    free, found = extents_of(mod), notes_of(mod)
     return {
         "tvmconv": __version__,
         "tvm": version("apache-tvm"),
@@ -97,10 +97,10 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
             for name, each in zip(names, outputs, strict=True)
         ],
         **({"extents": [asdict(each) for each in free]} if free else {}),
-        "report": [asdict(row) for row in report(mod)],
-        "rewrites": rewrites(mod),
-        "math": math_of(mod),
-        "model_bytes": model_bytes(mod),
+        "report": found["convolutions"],
+        "rewrites": found["rewrites"],
+        "math": found["math"],
+        "model_bytes": found["weights"],
     }
 
 

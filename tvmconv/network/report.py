@@ -31,13 +31,14 @@ def with_report(
 ) -> tvm.IRModule:
     """Return a module with its report; `weights` are the bytes of the constants that it had as it came, `math` is an option."""
     # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
-    noted: dict[str, Any] = {
+    given = {
         "convolutions": [asdict(row) for row in rows],
         "rewrites": list(rewrites),
         "weights": weights,
+        "math": math,
+        "in_f32": list(in_f32),
     }
-    noted |= {"math": math, "in_f32": list(in_f32)}
-    return mod.with_attr(_REPORT, json.dumps(noted))
+    return mod.with_attr(_REPORT, json.dumps(given))
 
 
 def report(mod: tvm.IRModule) -> list[ConvolutionRow]:
@@ -48,56 +49,24 @@ def report(mod: tvm.IRModule) -> list[ConvolutionRow]:
     TvmconvError
         If it has not.
     """
+    return [ConvolutionRow(**row) for row in notes_of(mod)["convolutions"]]
+
+
+def rewrites(mod: tvm.IRModule) -> list[str]:
+    """Return a line for each place where fixed filters were joined (`tvmconv.network.algebra`); errors are those of :func:`report`."""
+    return list(notes_of(mod)["rewrites"])
+
+
+def in_f32(mod: tvm.IRModule) -> list[str]:
+    """Return a line for each layer of integers that is computed in f32 (`tvmconv.network.kernels.keep_floats`); errors are those of :func:`report`."""
+    return list(notes_of(mod).get("in_f32", ()))
+
+
+def notes_of(mod: tvm.IRModule) -> dict[str, Any]:
+    """Return what :func:`with_report` was given, by its names; errors are those of :func:`report`."""
     check_module(mod)
     text = mod.get_attr(_REPORT)
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
-    return [ConvolutionRow(**row) for row in json.loads(str(text))["convolutions"]]
-
-
-def rewrites(mod: tvm.IRModule) -> list[str]:
-    """Return a line for each place where fixed filters were joined (`tvmconv.network.algebra`).
-
-    Raises
-    ------
-    TvmconvError
-        As :func:`report`.
-    """
-    report(mod)
-    return list(json.loads(str(mod.get_attr(_REPORT)))["rewrites"])
-
-
-def in_f32(mod: tvm.IRModule) -> list[str]:
-    """Return a line for each layer of integers that is computed in f32 (`tvmconv.network.kernels.keep_floats`).
-
-    Raises
-    ------
-    TvmconvError
-        As :func:`report`.
-    """
-    report(mod)
-    return list(json.loads(str(mod.get_attr(_REPORT))).get("in_f32", ()))
-
-
-def math_of(mod: tvm.IRModule) -> str:
-    """Return the option `math` that a module's kernels are by.
-
-    Raises
-    ------
-    TvmconvError
-        As :func:`report`.
-    """
-    report(mod)
-    return str(json.loads(str(mod.get_attr(_REPORT)))["math"])
-
-
-def model_bytes(mod: tvm.IRModule) -> int:
-    """Return how many bytes the constants had of the module that became this one.
-
-    Raises
-    ------
-    TvmconvError
-        As :func:`report`.
-    """
-    report(mod)
-    return int(json.loads(str(mod.get_attr(_REPORT)))["weights"])
+    found: dict[str, Any] = json.loads(str(text))
+    return found

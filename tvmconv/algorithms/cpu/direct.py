@@ -195,10 +195,7 @@ def _direct_windows(
 def _tile_image(window: Window, target: CpuTarget) -> Window:
     """Return the window with tiles of the whole image, if that is worth it and those of a plain filter may be others.
 
-    Both have the same choices, and vectors of a tile are to lie together in a filter that is read in place. Two cores of a Zen 5,
-    prepacked, us by tiles of a row and of the image: 1024 to 1280 channels, 3x3 taps, stride 2, at 7x7 1650 and 830, 1024 to 1024, stride
-    2, at 4x4 810 and 350; from L3 384 to 256, 5x5 taps, stride 3, at 13x13 280 and 168, 512 to 512 at 3x3 140 and 89, at 2x2 70 and 60,
-    pairs 33 and 38.
+    Both have the same choices, and vectors of a tile are to lie together in a filter that is read in place.
     """
     tiled, plain = tiled_by_images(window, target), replace(window, prepacked=False)
     return tiled if tiled.whole_image and (plain.stages_filter or _by_parts(plain, target).by_parts) else window
@@ -239,12 +236,7 @@ def _order_tasks(window: Window, target: CpuTarget) -> Window:
 
 
 def _most_together(window: Window, target: CpuTarget) -> int:
-    """Return how many vectors of the filter may lie together: as many as a tile has where more make its stream slower.
-
-    With 16 registers and one core of a Zen 3. In tiles of 3 vectors 320 to 192 channels at 56x56 ran at 82 GFLOP/s with 4, at 91
-    with 3. In tiles of 2, 3 to 64 channels with 11x11 taps at 86 with 4 and 91 with 2, 1024 to 128 at 7x7 at 94 and 99, the mean
-    of 33 such layers 1.01 times as fast. Few products are slower with 2: 1 to 512 channels with 10 taps 0.8, 64 to 256 with one 0.93.
-    """
+    """Return how many vectors of the filter may lie together: as many as a tile has where more make its stream slower."""
     if "vectors_by_tile" not in target.costs.pays or window.across:
         return TOGETHER
     vectors = best_tile(window, target)[1]
@@ -255,9 +247,7 @@ def _packs_parts(window: Window, target: CpuTarget) -> bool:
     """Return whether tasks copy the parts of a filter that they use, instead of one copy before: memory is read less.
 
     Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others that L2
-    does not keep, where few pixels make one task: parts are copied again for each task that uses them. Transposed, ms of
-    one core with one copy and by parts: 4x4 pixels of 1024 to 512 channels, 5x5 taps, stride 2, on a Zen 3 11.7 and 6.9, pairs of
-    bf16 on a Zen 4 8.4 and 4.7; 8x6 pixels of 2048 to 256, 4x4 taps, 12.3 and 9.7, and 6.4 and 4.9, in f32 13.9 and 10.0.
+    does not keep, where few pixels make one task: parts are copied again for each task that uses them.
     """
     if window.stages_filter:
         together = window.problem.batch * prod(axis.outputs for axis in window.axes[:-2]) == 1
@@ -272,10 +262,7 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
 
     Of few pixels, whose sums a cache keeps meanwhile, with a filter that L2 does not keep, if it is copied anyway, else L3; or that
     is copied for one tile, which uses it once. What a tile reads of the whole filter lies a row of it apart, which neither a TLB nor the
-    CPU's own prefetching likes; copied as one, it goes to memory and back. Least times of calls in turn on one core of a Zen 4 beside
-    other programs, ms: 1024 to 1024 channels, 5 taps, 8 samples 13.4 and 1.3 by parts; 1024 to 1280, 3x3 taps, stride 2, at 7x7 25.3
-    and 14.9; 4096 to 4096, one pixel, 29.5 and 3.9; from L3, 1024 to 1000, 16 pixels 0.33 and 0.44, and with OIX 768 to 3072, 16 pixels,
-    0.92 and 0.86. Two cores of a Zen 5, pairs of bf16, one pixel, us: 384 to 96 channels 7.3 and 4.1, 960 to 240 11.1 and 8.3.
+    CPU's own prefetching likes; copied as one, it goes to memory and back.
     """
     if window.one_sum or window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
         return window
@@ -304,11 +291,7 @@ def reads_once(window: Window, target: CpuTarget) -> bool:
 def _by_blocks(window: Window, target: CpuTarget) -> bool:
     """Return whether a task takes its pixels block by block: of a copied filter, each block's part is one piece.
 
-    And where L2 does not keep it, and few pixels use it: 49 pixels, 1024 to 4096 channels (16 MiB), took
-    3.05 ms on one core of an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and
-    without, but in fewer tasks. Where the cache does not even keep a task's part beside the data, for any number of pixels:
-    500 of 768 to 3072 channels took 34.2 ms on one core of a Zen 3 tile by tile, and take 26.9; transposed, 4x4 pixels of
-    1024 to 512, 4x4 taps, stride 2, 4.1 and 3.0.
+    And where L2 does not keep it, and few pixels use it. Where the cache does not even keep a task's part beside the data, for any number of pixels.
     """
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
     if window.across or window.whole_image or not window.stages_filter or size <= target.l2_share:

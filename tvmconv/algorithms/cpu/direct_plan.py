@@ -19,13 +19,9 @@ from .windows.window import FEW_PIXELS, Window
 
 W = TypeVar("W", bound=Window)
 
-# Products of an element of data up to which tasks copy their own parts. One core of a Zen 3, milliseconds with one copy and by
-# parts: 384 to 24 channels, 3 taps with stride 2, 8000 pixels (36 products) 4.3 and 3.0, with plain filters 4.3 and 3.4; 192 to
-# 96, 5 taps with stride 2, 4000 pixels (240) 4.8 and 4.7, and 4.4 and 4.6; 80 to 384, 3 taps, 3000 pixels (1152) 6.5 and 6.2, and
-# 6.3 and 6.6.
+# Products of an element of data up to which tasks copy their own parts.
 MOST_COPIED_PRODUCTS = 128
-# Chunks of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three: 1024 to 1000 channels, 16 pixels, took
-# two cores of a Zen 4 176 us, and take 153 in 25; four pixels 49.3 and 43.7.
+# Chunks of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three.
 MOST_CHUNKS = 64
 LEAST_ROWS = 8  # that use a filter which is taken tap by tap
 
@@ -64,20 +60,13 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
-    """Return the cycles of a tile of the whole row by so many vectors, times how much longer the busiest thread works.
-
-    Two cores of a Zen 4, 50176 to 64 channels, one pixel: by 4 vectors, one task, 164 us, by 2 73, by 1 113.
-    """
+    """Return the cycles of a tile of the whole row by so many vectors, times how much longer the busiest thread works."""
     chunks = part_counts(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS, TASKS)
     return tile_cycles(window, window.row, vectors, target) * min(map(imbalance, (c * window.groups for c in chunks)))
 
 
 def _passes_again(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Return whether L3 bounds the best tile, of fewer pixels than vectors, in each of a few rows.
-
-    Two cores of a Zen 5, 3x3 outputs, 3 pixels by 8 and by 4 vectors, us: 256 to 256 channels, 3x3 taps, 37 and 28, plain 51 and 59; 256
-    to 512 with stride 2 63 and 53, plain 95 and 85.
-    """
+    """Return whether L3 bounds the best tile, of fewer pixels than vectors, in each of a few rows."""
     rows = prod(axis.outputs for axis in window.axes[:-1])
     few = 1 < rows < LEAST_ROWS and widths(window, vectors, target)[0] < vectors
     return few and not _stays(window, vectors, target)
@@ -183,8 +172,7 @@ def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> in
     """Return into which of the numbers of `parts` a row is cut where tasks copy their parts of data; 0: it is copied before.
 
     Where no L2 keeps the copy of all of it, and few products use an element: but half of a cache keeps a part,
-    and threads find a share. Not of pixels copied together, which are read once, nor with AVX-512: four layers took 0.99 to 1.01 of
-    the time on one core of a Zen 4. Of tiles that are shifted, TVM finds no part's extent.
+    and threads find a share. Not of pixels copied together, which are read once, nor with AVX-512. Of tiles that are shifted, TVM finds no part's extent.
     """
     axis, problem = window.axes[-1], window.problem
     measured = "data_parts" in target.costs.pays and problem.data_format == "NXC" and problem.groups == axis.phases == 1
@@ -201,8 +189,7 @@ def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> in
 def _groups_together(window: Window, target: CpuTarget) -> bool:
     """Return whether tasks take all groups of a few pixels before the next: their channels share cache lines.
 
-    Where L2 keeps all groups' filters. One core of a Zen 3: 128 to 640 channels in 8 groups, three taps, 8000
-    outputs 9763 us group after group and 6384 together, 256 to 256 in 4 at 112x112 7463 and 5746, in 8 at 56x56 647 and 607.
+    Where L2 keeps all groups' filters.
     """
     filters = 4 * prod(window.problem.filter_shape)
     return window.groups > 1 and window.problem.data_format == "NXC" and filters <= target.l2_share // 2
@@ -211,9 +198,7 @@ def _groups_together(window: Window, target: CpuTarget) -> bool:
 def _copied_at_once(target: CpuTarget) -> int:
     """Return up to how many bytes of the filter a task copies as one part, so that pieces of its rows are long.
 
-    What L2 keeps; with 16 registers more, for which L3 is hardly slower (tile.FROM_L3). One core of a
-    Zen 3, 49 pixels, 1024 to 4096 channels, microseconds by pieces of 64 bytes and of 1 KiB: 7246 and 6272; 4096 to 1024: 7560
-    and 5493. With AVX-512 that is not measured.
+    What L2 keeps; with 16 registers more, for which L3 is hardly slower (tile.FROM_L3). With AVX-512 that is not measured.
     """
     return 2 * target.l2 if "large_filter_parts" in target.costs.pays else target.l2_share
 

@@ -15,11 +15,9 @@ from .windows.tile import reads_in_place
 from .windows.window import Window
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
-# Products of a whole row, whose taps on padding are known: 27 taps of 14 pixels are 196. On two cores of a Zen 4, 512 channels at
-# 14x14, 27x27 taps, took 469 us in tiles of 2 by 4 that ask, and take 267 whole.
+# Products of a whole row, whose taps on padding are known: 27 taps of 14 pixels are 196.
 MAX_UNROLLED_ROW = 256
-# Steps of the taps that are taken together: fewer leave more taps to be taken one by one. 31x31 taps of 128 channels at 56x56 took 3570 us
-# on two cores of a Zen 4 in steps of 7, and take 2954 in steps of 3.
+# Steps of the taps that are taken together: fewer leave more taps to be taken one by one.
 LEAST_STEPS = 8
 LEAST_BANDS = 4  # of rows, where threads share them
 LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and prefetching fetches what others use
@@ -28,7 +26,7 @@ LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and pre
 def grouped_vectors(window: Window, target: CpuTarget) -> list[int]:
     """Return how many vectors of channels a tile may have, the best first: those whose chunks L1 keeps.
 
-    240 channels, 5x5 taps, are 3 chunks of single vectors, but one of 3 or 5: 34 and 82 us on one core of a Zen 5.
+    240 channels, 5x5 taps, are 3 chunks of single vectors, but one of 3 or 5.
     """
     counts = divisors(window.padded_outputs // window.lanes, 8)
     counts.sort(key=lambda v: grouped_cycles(window, _widths(window, v, target)[0], v, target))
@@ -127,12 +125,7 @@ def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
 def _fewest_channels(window: Window, target: CpuTarget) -> bool:
     """Return whether tasks have the fewest channels, whose rows stay in an L1 of 32 KiB from tap to tap.
 
-    One core of a Zen 3, microseconds by the estimate's tasks and by the smallest: 480 channels at 14x14, 3x3 taps, 25 and 21; 240
-    at 28x28, 5x5, 168 and 118; 1632 at 12x12, 5x5, 220 and 156. Not where pixels are 1 KiB or more apart by a power of two, so
-    that few channels lie in few sets: 256 at 28x28, 3x3, 57 in one part, 66 in 4; nor of dilated rows: 960 at 33x33, 498 in 12, 532
-    in 15. One core of a Zen 5, of 12 ways, whatever lies between pixels and rows, in one part, some, and the smallest: 512 at 14x14,
-    3x3, 4 parts 10.2, 8 parts 7.7; 256 at 28x28 28.5, 26.1 and 21.2; 576 at 28x28, 5x5, 105, 113 and 80; 960 at 33x33, dilation 2,
-    174, 166 and 126.
+    Not where pixels are 1 KiB or more apart by a power of two, so that few channels lie in few sets; nor of dilated rows.
     """
     if _loads_bound(window, target):
         return len(window.axes) > 1
@@ -144,10 +137,8 @@ def _channels_first(window: Window, target: CpuTarget) -> bool:
     """Return whether shuffled sums take channels before taps.
 
     Channels together, LLVM loads data once for all of them. With a stride that is more data than registers hold, and
-    loops between the channels keep LLVM from it. Measured on one Zen 5 core, microseconds for 256 channels in 32 groups,
-    f32, together and apart: with stride 1 to 28x28, 123 and 151; with stride 2, 214 and 179. Where one load starts in a cycle,
-    loads are what such sums wait for, two each where data begins beside a cache line: one core of a Zen 4, stride 2, 329 and
-    414, and 382 and 671 so. Of data that is copied, or pairs, neither order is faster.
+    loops between the channels keep LLVM from it. Where one load starts in a cycle, loads are what such sums wait for, two
+    each where data begins beside a cache line. Of data that is copied, or pairs, neither order is faster.
     """
     loads_bound = "shuffled_taps_first" in target.costs.pays and window.problem.dtype == "f32"
     return window.axes[-1].stride > 1 and not loads_bound

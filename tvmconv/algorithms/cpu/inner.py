@@ -46,9 +46,7 @@ from .windows.window import Kind, Window
 LEAST_PRODUCTS = 128
 # Rows of the filter that a tile reads at once: more streams than that are not prefetched.
 MOST_OUTPUTS = 8
-# More pixels, of one phase, use what is packed often enough. One thread of a Zen 4 beside other programs, plain OIX by `direct` and so,
-# microseconds: 1024 to 1024 channels, 5 taps, 8 samples 2003 and 999; 1024 to 1000, 16 pixels, 367 and 326; 768 to 3072 902 and 854;
-# 49 pixels of 512 to 512, 3x3, by `winograd2` 1845 and 2500.
+# More pixels, of one phase, use what is packed often enough.
 MOST_PIXELS = 16
 
 

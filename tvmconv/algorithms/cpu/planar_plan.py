@@ -57,8 +57,7 @@ def _plan(window: PlanarWindow, channels: int, target: CpuTarget) -> PlanarPlan:
 def _planes(window: PlanarWindow, rows: int, target: CpuTarget) -> int:
     """Return of how many groups a task of so many rows copies data before it multiplies.
 
-    What is read soon after it was stored in other pieces waits until a cache has it. Two cores of a Zen 5, depthwise 3x3,
-    one plane and 8 planes: 384 at 10x10 14.1 and 6.6 us, 960 at 7x7 22.6 and 9.2, 512 at 14x14 12.6 and 10.4.
+    What is read soon after it was stored in other pieces waits until a cache has it.
     """
     axes, problem = window.axes, window.problem
     if not window.stages_data or rows < axes[-2].outputs:
@@ -88,9 +87,7 @@ def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuT
 def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
     """Return whether a task takes a block's tiles, which write a plane's row as one piece, before the next block.
 
-    Where outputs leave L2 and L1 keeps the row's data for the next block. One core of a Zen 3:
-    3 to 32 channels at 640x640 with stride 2 took 3.8 ms, and take 3.0; 3 to 64 at 224x224 2.9, and 2.3; 16 to 32 at 112x112
-    with stride 2, whose outputs stay, would take 0.44 instead of 0.42. Not measured with AVX-512.
+    Where outputs leave L2 and L1 keeps the row's data for the next block. Not measured with AVX-512.
     """
     axes, problem = window.axes, window.problem
     held = 4 * window.channels * prod(axis.span for axis in axes[:-1]) * axes[-1].extent
@@ -101,9 +98,7 @@ def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
 def _blocks_first(window: PlanarWindow, rows: int, target: CpuTarget) -> bool:
     """Return whether a task takes all its rows for a block of channels before the next, where data has few channels.
 
-    Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block. One
-    core of a Zen 4: 2 to 336 channels at 30x30, batch 8, took 2209 us, and take 1012, by AVX2 1735 and 908; 3 to 64 at 112x112 403
-    and 396, by AVX2 402 and 407.
+    Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block.
     """
     axis = window.axes[-2]
     planes = prod(each.span for each in window.axes[:-2])

@@ -87,8 +87,7 @@ def vectors_together(window: Window) -> int:
     """Return how many vectors of output channels lie together in the copy of the filter: those of a tile are one stream of lines.
 
     As many as a tile has, or a multiple or part of them. Of others a tile's vectors would have addresses of their own, around
-    which LLVM spilled sums: 448 to 1232 channels at 28x28, 3 together in tiles of 2, took two cores of a Zen 5 1965 us, and 2
-    together take 1745.
+    which LLVM spilled sums.
     """
     vectors = window.padded_outputs // window.lanes
     if window.whole_image or window.by_blocks or window.packs_parts:

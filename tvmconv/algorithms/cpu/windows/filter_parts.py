@@ -21,9 +21,7 @@ LEAST_ROWS_OF_SHARE = 32
 MOST_SHARES = 16
 # Vectors of sums of a tile, which wait in L1 between parts: as many again are loaded and added.
 MOST_SUMS = 16
-# Tiles that make pairs of bf16 of two rows, each again: two loads that widen, a shift and an or, beside a tile's 4 products. Two cores of
-# a Zen 5, us by copied pairs and in place: 1 tile, 2048 to 2048 channels 129 and 59; 2, 1024 to 1024, 3x3 taps, 277 and 194; 3, 768 to
-# 512, 125 and 123; 4, 512 to 512, 119 and 147.
+# Tiles that make pairs of bf16 of two rows, each again: two loads that widen, a shift and an or, beside a tile's 4 products.
 MOST_TILES_OF_PAIRS = 3
 
 
@@ -31,8 +29,7 @@ def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
     """Return how tasks read whole rows of a filter in place, where pixels are no more than a tile's; None: they read pieces of all rows.
 
     Pieces shorter than a page, a row apart, are what the CPU's own prefetching follows badly, and of an array that begins
-    within a line, as NumPy's do, each piece is one line more. Two cores of a Zen 5, one pixel, us by pieces of 512 bytes and by
-    whole rows, an array at 16 bytes of a line: 12544 to 1024 channels 1074 and 608, 1024 to 1024 30 and 21.
+    within a line, as NumPy's do, each piece is one line more.
     """
     blocks = window.padded_outputs // window.lanes
     piece = DTYPE_BYTES[window.problem.types.filter] * window.problem.out_channels // TASKS
@@ -83,8 +80,7 @@ def channels_of_part(window: Window, vectors: int, unrolls: Sequence[int], chunk
     """Return how many channels a part has: L1 keeps it of a tile's vectors beside their data; any of `unrolls` divides it.
 
     Of rows of all output channels, of which a task has one of `chunks` parts, L2 keeps those that are multiplied and those that are
-    prefetched meanwhile. Two cores of a Zen 4, microseconds, where L1 alone decided and so: 1024 to 1024, 3x3 taps, stride 2, at 4x4
-    1361 and 996; 4096 to 4096, one pixel, 1865 and 1685; `col2im`, 1024 to 512, 5x5 taps, 16 pixels, 3327 and 2509.
+    prefetched meanwhile.
     """
     taps = taps_of_part(window)
     fits = target.l1_share * 3 // 4 // (4 * vectors * window.lanes * taps)

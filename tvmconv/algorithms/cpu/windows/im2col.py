@@ -102,7 +102,7 @@ def im2col(window: Window, target: CpuTarget) -> Window:
 
     The copy takes the time of a vector's multiply-adds of one step or less, and each element is in one for every vector of
     output channels. Two rows of 14 patches share no tile; 196 patches are tiles of 6 by 2 vectors, which load the filter a
-    third as often: 3 to 768 channels by 16x16 ran at 48 % of a Zen 3's peak.
+    third as often.
     """
     problem, axes = window.problem, window.axes
     if len(axes) == 1 or window.across or problem.data_format == "NCX" or problem.op != "convolution":
@@ -133,10 +133,7 @@ def _read_once(axes: Sequence[Axis]) -> bool:
 def _overlap(window: Window, target: CpuTarget) -> bool:
     """Return whether taps that read the same data, or padding, are worth a copy for each of them.
 
-    On one core of a Zen 3, 3x3 taps with stride 2: 512 to 512 channels at 7x7 took 3.1 ms in tiles of 7 pixels by 1 vector and
-    take 2.5 in tiles of 6 by 2; 128 to 256 at 13x13 1.28 and 1.06; 128 to 128 at 28x28 the same: it is rows of few pixels that
-    leave tiles small, whatever the batch. Without a stride, rows of padding that are skipped are worth as much: 256 to 256 at
-    14x14 took 2.4 ms, and would take 2.5. Not measured with AVX-512.
+    Where taps overlap by a stride, it is rows of few pixels that leave tiles small, whatever the batch. Without a stride, rows of padding that are skipped are worth as much. Not measured with AVX-512.
     """
     vectors = (
         "im2col_of_strides" in target.costs.pays and window.vnni_factor == 1 and window.channels % window.lanes == 0

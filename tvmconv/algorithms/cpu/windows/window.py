@@ -24,8 +24,7 @@ FEW_PIXELS = 256
 # A step of the sum unrolls so many channels, which it reads in place (measured in benchmarks/results/coefficients.md).
 FEW_PLANES = 4
 # Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
-# a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
-# with prefetches; 4 pixels 173 and 224; 9 pixels from 1024 to 4096 channels 1447 and 1317.
+# a cycle: prefetches only compete then.
 STREAMED_PIXELS = 8
 
 Kind = TypeVar("Kind", bound="Window")
@@ -76,7 +75,7 @@ class Window(SubConvolution):
     extra_vectors
         Vectors of output channels that are computed and stored once more, so that all divide into good tiles.
     rounds_groups
-        Whether lanes run across groups of bf16, whose sums are short, and the CPU has an instruction that rounds them. One core of a Zen 4, 3x3 taps of 144 channels at 56x56: 137 us by integer arithmetic, 115 so.
+        Whether lanes run across groups of bf16, whose sums are short, and the CPU has an instruction that rounds them.
     order
         Which of the problem's axes each of the window's is, where the row is another than the last. Empty: they are in order.
     spread
@@ -264,10 +263,7 @@ class Window(SubConvolution):
 
     @property
     def copied_once(self) -> bool:
-        """Return whether data is copied before all tasks, not by each: transposed, where several tasks read a plane.
-
-        64 to 48 channels at 16x16x16, 3x3x3 taps, in bf16 took 4.1 ms on one core of a Zen 4, and take 3.0.
-        """
+        """Return whether data is copied before all tasks, not by each: transposed, where several tasks read a plane."""
         several = any(axis.span > axis.stride for axis in self.axes[:-2])
         return self.problem.data_format == "NCX" and not self.across and several
 
@@ -317,8 +313,7 @@ class Window(SubConvolution):
     def stages_filter(self) -> bool:
         """Return whether the filter is packed: its fastest index is not the lane, or no shift fills left-over lanes.
 
-        Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it again: 7x7 taps of
-        128 channels at 56x56 in bf16 took 875 us on one core of a Zen 3, and take 655 with the copy.
+        Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it again.
         """
         backwards = self.problem.filter_format == "XIO" and self.across and not self.expands
         fastest_is_lane = self.reads_rows or backwards

@@ -2,8 +2,7 @@
 
 A padded copy asks of each pixel whether it lies in data: ``copy[x] = if_then_else(row and 1 <= x and x < 57, data[x - 1], 0)``.
 A space marks the loop over columns (COLUMNS), of which the conditions must tell for each column when code is generated. It
-becomes a loop for each run of columns alike, under the condition of the row. On one core of a Granite Rapids, the copy of 64
-channels at 56x56 in bf16 took 20 cycles a line.
+becomes a loop for each run of columns alike, under the condition of the row.
 """
 
 from __future__ import annotations

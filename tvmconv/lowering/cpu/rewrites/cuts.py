@@ -191,7 +191,7 @@ def _divide(task: Any) -> Any:
         return whole_tasks(task)
     asks, cuts, index, inside = ask_cuts(task, axes, task.extent)
     loop = tirx.For(index, 0, task.extent * cuts, task.kind, inside, annotations=task.annotations)
-    # Whole tasks have code of their own: conditions in it took grouped Winograd kernels 8 % longer on a Zen 3, by one thread.
+    # Whole tasks have code of their own: conditions in it make grouped Winograd kernels slower.
     return tirx.AttrStmt(
         0, IMPORT, TEXT, sequence([*asks, rename_repeated(tirx.IfThenElse(cuts == 1, whole_tasks(task), loop))])
     )
@@ -206,7 +206,7 @@ def rename_repeated(statement: Any) -> Any:
 def _place_pieces(body: Any, places: dict[str, tuple[int, Any, Any]]) -> Any:
     """Return a statement whose loops do what lies between two of the `pieces` of their axis, and ask no more.
 
-    They keep their extents, which LLVM unrolls: one whose iterations were counted at run time took a Winograd kernel 5 % longer on a Zen 3.
+    They keep their extents, which LLVM unrolls: one whose iterations were counted at run time makes Winograd kernels slower.
     """
 
     def piece(loop: Any) -> Any:

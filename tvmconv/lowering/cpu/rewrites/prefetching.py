@@ -22,7 +22,7 @@ from tvm.ir import TensorLoad
 from ....algorithms.annotations import PREFETCH, PREFETCH_NEXT
 from ...common.rewrites import find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 
-# Bytes. Measured on one Zen 5 core, 4x4 outputs of 1024 to 512 channels in f32: 1.72 ms; 1.83 with 8 KiB, 9.4 without.
+# Bytes.
 DISTANCE = 16 * 1024
 _READ, L2, _ALL_LEVELS, _DATA = 0, 2, 3, 1  # as LLVM numbers them
 

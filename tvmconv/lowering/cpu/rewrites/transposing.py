@@ -200,9 +200,7 @@ def _to_planes(loop: Any) -> Any:
 def _evict(store: Any, channel: Any, count: int) -> bool:
     """Return whether the planes of `count` channels are more than the lines of the L1 sets in which they lie.
 
-    Parts of a line that are stored one after the other then wait for it once. One core of a Zen 5, us, part after part for all
-    planes, and plane after plane: 64 to 96 channels at 32x32 161 and 80, 192 to 384 at 64x64 4000 and 3300, 3 to 96, 4x4 taps, to
-    64x64 660 and 317. Where planes do not share sets, 64 to 192 at 28x28, 87 and 91.
+    Parts of a line that are stored one after the other then wait for it once.
     """
     first, second = (substitute(store.indices[-1], {channel: at}) for at in (0, 1))
     apart = sym.Analyzer().simplify(second - first)
