@@ -76,7 +76,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--scheduler",
         choices=("gradient", "round-robin"),
         default="gradient",
-        help="says which problem is next. gradient (default): where most is likely to be gained,"
+        help="of MetaSchedule, which says which problem is next. gradient (default): where most is likely to be gained,"
         " weighted by how often a model has the problem; round-robin: each in its turn",
     )
     parser.add_argument("--seed", type=unsigned, default=0, metavar="N", help="of the random choices (default: 0)")

@@ -1,29 +1,47 @@
-"""Give the next turn to the problem that gains most of it by estimate, as MetaSchedule's gradient scheduler does, or to each in its turn.
+"""The tuning loop, run by MetaSchedule: its task scheduler picks the problem of the next turn, and calls our builder and runner.
 
-A turn is built, then measured: one by one, or on servers while the next turn is built.
+Each problem is one task, however many algorithms it has: the gradient scheduler minimizes the sum of the times of all tasks, and
+only the fastest algorithm of a problem counts. The modules that MetaSchedule handles are placeholders that name a candidate in an
+attribute. The builder processes make the schedule itself, so a schedule that crashes TVM ends only a builder.
 """
 
 from __future__ import annotations
 
-import random
+import json
+import signal
 import threading
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
-from math import inf
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from functools import partial
+from typing import Any, ClassVar
 
-from .evaluate import Result, discard
+import tvm
+from tvm import tirx
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import MeasureCandidate
+from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
+from tvm.s_tir.meta_schedule.space_generator import PySpaceGenerator
+from tvm.s_tir.meta_schedule.task_scheduler import GradientBased, RoundRobin
+
+from ..measuring.race import Built
+from ..signature import format_signature
+from .contexts import NO_LIMIT, random_state, tune_context
+from .evaluate import discard
 from .problem_tuner import Session
 from .search import Candidate
 from .trials import Trial
-from .turns import Turns
+from .turns import BATCH, Turns
 
-# MetaSchedule's: the turns whose gain counts, and how much; the rest is what a problem that gains as until now would.
-WINDOW, RECENT = 3, 0.2
+NAME = "tvmconv.candidate"
 
 
 def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, scheduler: str) -> None:
-    """Give turns until no problem takes another.
+    """Run MetaSchedule's task scheduler until no problem takes another turn.
 
     Parameters
     ----------
@@ -34,83 +52,201 @@ def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, s
     scheduler
         ``"gradient"`` or ``"round-robin"``.
     """
-    draw, kept = random.Random(session.seed), _Saver()
-    waiting = deque(_Task(*each, session, kept) for each in zip(problems, weights, strict=True))
-    try:
-        first = len(waiting)  # one turn for each problem, whatever it gains
-        while waiting:
-            if scheduler == "gradient" and not first:
-                draw.shuffle(waiting)  # of equal ones, any
-                waiting.remove(most := max(waiting, key=_Task.gain))
-                waiting.appendleft(most)
-            task = waiting.popleft()
-            if task.take_turn():
-                waiting.append(task)
-            first = max(first - 1, 0)
-    finally:
-        session.evaluator.stop()
+    bench = _Bench(session, {format_signature(turns.problem): turns for turns in problems})
+    # TVM compiles no kernels here, whatever the target.
+    target = tvm.target.Target("llvm")
+    tasks = [
+        tune_context(
+            _empty_function(json.dumps(signature)),
+            target=target,
+            space_generator=_NoSpace(),
+            search_strategy=_Strategy(bench, turns),
+            task_name=signature,
+        )
+        for signature, turns in bench.problems.items()
+    ]
+    order = GradientBased(seed=random_state(session.seed)) if scheduler == "gradient" else RoundRobin()
+    limits = (NO_LIMIT, NO_LIMIT, BATCH)  # candidates in all, of a task, in a turn
+    with bench.raising():
+        order.tune(tasks, weights, *limits, _Builder(bench), _Runner(bench), [], None, None)
 
 
-class _Saver:
-    """Trials that are saved when they are measured, by whichever thread comes: a write to the disk may take longer than a measurement."""
+class _Bench:
+    """Builder and runner of all problems' candidates, and their errors.
 
-    def __init__(self) -> None:
+    TVM turns Python errors into a RuntimeError without their class, and Ctrl-C loses its message: both are kept here.
+    """
+
+    def __init__(self, session: Session, problems: dict[str, Turns]) -> None:
+        self.problems = problems
+        self.session = session
+        self._built: dict[str, tuple[Turns, Candidate, Built]] = {}
+        self._error: BaseException | None = None
         self._measured: deque[tuple[Turns, Trial]] = deque()
-        self._saves = threading.Lock()
+        self._keeps = threading.Lock()
 
-    def keep(self, turns: Turns, trial: Trial) -> None:
-        """Save a trial, and those of other threads."""
+    def build(self, names: Sequence[str]) -> list[BuilderResult]:
+        """Build the candidates of one problem's turn. What does not compile is a trial at once."""
+        signature, *_ = json.loads(names[0])
+        turns = self.problems[signature]
+        candidates = [_candidate(name) for name in names]
+        found = self.session.evaluator.build(turns.problem, self.session.target, candidates)
+        results = []
+        for name, candidate, built in zip(names, candidates, found, strict=True):
+            if isinstance(built, Built):
+                self._built[name] = (turns, candidate, built)
+                results.append(BuilderResult(name, None))
+            else:
+                results.append(BuilderResult(None, self._judge(turns, candidate, built).error_msg))
+        return results
+
+    def run(self, names: Sequence[str]) -> list[RunnerFuture]:
+        """Measure what was built, one by one, or on servers, while MetaSchedule goes on to the next turn."""
+        built = [self._built.pop(name) for name in names]
+        futures = self.session.evaluator.start(self._judge, built)
+
+        def result(number: int) -> RunnerResult:
+            with self.keeping():
+                found = futures[number].result()
+                if number == len(futures) - 1:  # asked for last
+                    discard(each for _, _, each in built)
+                return found
+
+        return [RunnerFuture(each.done, partial(result, number)) for number, each in enumerate(futures)]
+
+    def _judge(self, turns: Turns, candidate: Candidate, built: Any) -> RunnerResult:
+        tuner = turns.tuner
+        trial = self.session.evaluator.judge(turns.problem, tuner.spaces, candidate, built, tuner.best)
         self._measured.append((turns, trial))
-        with self._saves:
-            found: dict[Turns, list[Trial]] = {}
-            while self._measured:
-                owner, each = self._measured.popleft()
-                found.setdefault(owner, []).append(each)
-            for owner, trials in found.items():
-                owner.keep(*trials)
+        with self._keeps:
+            self._keep()
+        if trial.seconds is None:
+            return RunnerResult(None, f"{trial.status}: {trial.detail}")
+        return RunnerResult([trial.seconds], None)
+
+    def _keep(self) -> None:
+        """Save what was measured so far, also by other threads: a write to the disk may take longer than a measurement."""
+        found: dict[Turns, list[Trial]] = {}
+        while self._measured:
+            turns, trial = self._measured.popleft()
+            found.setdefault(turns, []).append(trial)
+        for turns, trials in found.items():
+            turns.keep(*trials)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep an error of this context, which TVM is about to lose."""
+        try:
+            if self._error is not None:
+                raise self._error
+            yield
+        except BaseException as error:
+            self._error = self._error or error
+            raise
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise the kept error in place of TVM's; Ctrl-C also if it arrives in between."""
+
+        def interrupt(*_: object) -> None:
+            self._error = self._error or KeyboardInterrupt()
+            raise KeyboardInterrupt
+
+        ours = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if ours:
+            signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        except RuntimeError:
+            if self._error is None:
+                raise
+        finally:
+            if ours:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.session.evaluator.stop()
+        if self._error is not None:
+            raise self._error
 
 
-class _Task:
-    """A problem, and what it gained by its turns until now."""
+@derived_object
+class _NoSpace(PySpaceGenerator):  # type: ignore[misc]
+    """The spaces of a problem are described by the first turn, in another process."""
 
-    def __init__(self, turns: Turns, weight: int, session: Session, kept: _Saver) -> None:
-        self._turns, self._weight, self._session, self._kept = turns, weight, session, kept
-        self._bests: list[float] = []
-        self._started: list[Future[None]] = []
-        self._built: Sequence[Result] = ()
+    sch_rules: tuple[()] = ()
+    postprocs: tuple[()] = ()
+    mutator_probs: ClassVar[dict[Any, float]] = {}
 
-    def take_turn(self) -> bool:
-        """Build the next candidates and have them measured; where there are none, race, record and return False."""
-        self._wait()
-        candidates = self._turns.propose()
-        if not candidates:
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        pass
+
+    def generate_design_space(self, mod: tvm.IRModule) -> list[Schedule]:
+        """Return nothing."""
+        return []
+
+
+@derived_object
+class _Strategy(PySearchStrategy):  # type: ignore[misc]
+    """Proposes the candidates of a problem's turn. Measurements are recorded when they are made, not when MetaSchedule reports them."""
+
+    def __init__(self, bench: _Bench, turns: Turns) -> None:
+        super().__init__()
+        self._bench, self._turns = bench, turns
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        pass
+
+    def pre_tuning(self, *_: Any) -> None:
+        """Wait for the first turn."""
+
+    def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
+        """Return the candidates of the next turn; None if there is none."""
+        with self._bench.keeping():
+            signature = format_signature(self._turns.problem)
+            names = [json.dumps([signature, *astuple(each)]) for each in self._turns.propose()]
+            return [MeasureCandidate(Schedule(_empty_function(name)), []) for name in names] or None
+
+    def notify_runner_results(self, *_: Any) -> None:
+        """Do nothing: the measurements are recorded already."""
+
+    def post_tuning(self) -> None:
+        """Race and record, as there is no other turn."""
+        with self._bench.keeping():
             self._turns.finish()
-            return False
-        evaluator, problem = self._session.evaluator, self._turns.problem
-        self._built = evaluator.build(problem, self._session.target, candidates)
-        self._started = evaluator.start(self._judge, zip(candidates, self._built, strict=True))
-        return True
 
-    def gain(self) -> float:
-        """Return the seconds that the next turn is expected to gain of all, those of the last turns counted once they have ended."""
-        if self._started and (not self._bests or all(each.done() for each in self._started)):
-            self._wait()
-        best, before = self._bests[-1], self._bests[-1 - WINDOW :][0]
-        if best == inf:  # nothing of it works
-            return -inf
-        recent = (before - best) / WINDOW if len(self._bests) > WINDOW else 0.0
-        return self._weight * (RECENT * recent + (1 - RECENT) * best / len(self._bests))
 
-    def _wait(self) -> None:
-        """Wait for the measurements of the last turn."""
-        for each in self._started:
-            each.result()
-        if self._started:
-            self._bests.append(self._turns.tuner.best)
-        discard(self._built)
-        self._started, self._built = [], ()
+@derived_object
+class _Builder(PyBuilder):  # type: ignore[misc]
+    def __init__(self, bench: _Bench) -> None:
+        super().__init__()
+        self._bench = bench
 
-    def _judge(self, candidate: Candidate, built: Result) -> None:
-        tuner = self._turns.tuner
-        trial = self._session.evaluator.judge(self._turns.problem, tuner.spaces, candidate, built, tuner.best)
-        self._kept.keep(self._turns, trial)
+    def build(self, build_inputs: Sequence[Any]) -> list[BuilderResult]:
+        """Build the candidates that are named."""
+        with self._bench.keeping():
+            return self._bench.build([str(each.mod["main"].attrs[NAME]) for each in build_inputs])
+
+
+@derived_object
+class _Runner(PyRunner):  # type: ignore[misc]
+    def __init__(self, bench: _Bench) -> None:
+        super().__init__()
+        self._bench = bench
+
+    def run(self, runner_inputs: Sequence[Any]) -> list[RunnerFuture]:
+        """Measure them, here or on servers."""
+        with self._bench.keeping():
+            return self._bench.run([str(each.artifact_path) for each in runner_inputs])
+
+
+def _empty_function(name: str) -> tvm.IRModule:
+    """Return a function that has nothing but a name."""
+    function = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0)))
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main").with_attr(NAME, name)})
+
+
+def _candidate(name: str) -> Candidate:
+    _, algorithm, sketch, decisions = json.loads(name)
+    return Candidate(algorithm, sketch, tuple(decisions))

@@ -1,6 +1,7 @@
 """The search: which candidates to measure next, given how fast the measured ones are.
 
-Pure Python over the choices that MetaSchedule traces sample. MetaSchedule's own strategies replay every schedule that they think about, which takes as long as building
+Pure Python over the choices that MetaSchedule traces sample, which MetaSchedule runs as a search strategy
+(`tvmconv.tuning.drive`). Its own strategies replay every schedule that they think about, which takes as long as building
 one here: `python -m benchmarks.strategies` compares them.
 """
 

@@ -15,12 +15,11 @@ from ..errors import TuningError, TvmconvError, TvmconvWarning
 from ..problem import Problem, list_of
 from ..runtime.processors import allowed_processors
 from ..targets.target import Target
-from .drive import drive
 from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
 from .problem_tuner import Session, TuneResult
 from .records import Records, records_of
-from .turns import Budget, TuneProgress, Turns
+from .turns import Budget, TuneProgress, Turns, one_by_one
 
 # Four turns, of which at least one has no parents yet.
 DEFAULT_TRIALS = 64
@@ -65,7 +64,7 @@ def tune(
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone. ``"tf32"``:
         on GPUs also f32 by tensor cores, which round factors to TF32.
     scheduler
-        Who has the next turn. ``"gradient"``: where it is likely to gain most time of all together,
+        Of MetaSchedule: who has the next turn. ``"gradient"``: where it is likely to gain most time of all together,
         problems that stand there several times counted as often; ``"round-robin"``: each in its turn.
     records
         Where they are written, or the folder; absent: the user's, which :func:`tvmconv.build` reads.
@@ -146,7 +145,12 @@ def tune_all(
     order = counts if seconds is None else sorted(counts, key=partial(_rank, session, counts))
     turns = {problem: Turns(session, problem, budget, progress) for problem in order}
     try:
-        drive(list(turns.values()), [counts[each] for each in turns], session, scheduler)
+        if session.listed is not None:
+            one_by_one(list(turns.values()), budget)
+        elif turns:
+            from .drive import drive  # imports TVM
+
+            drive(list(turns.values()), [counts[each] for each in turns], session, scheduler)
     except (KeyboardInterrupt, TvmconvError) as error:
         if isinstance(error, KeyboardInterrupt):
             text = "interrupted: the fastest until now are compared and recorded, some seconds a problem; Ctrl-C again leaves that out"

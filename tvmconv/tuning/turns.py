@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -84,6 +84,10 @@ class Budget:
         in_time = (self._seconds - self.elapsed()) // CANDIDATE_SECONDS * width
         return min(max(BATCH, width), max(LEAST_TURN, in_time))
 
+    def share(self, problems: int) -> float:
+        """Return the end, by ``time.monotonic``, of the equal share of one of so many problems."""
+        return time.monotonic() + (self._seconds - self.elapsed()) / problems
+
     def elapsed(self) -> float:
         """Return the seconds since the start."""
         return time.monotonic() - self._start
@@ -157,6 +161,12 @@ class Turns:
             return []
         return self.tuner.propose(int(min(budget.turn(self._session.evaluator.width), left)))
 
+    def measure(self, candidates: Sequence[Candidate]) -> None:
+        """Build candidates, then measure them."""
+        session, tuner = self._session, self.tuner
+        for trial in session.evaluator.trials(self.problem, session.target, tuner.spaces, candidates, tuner.best):
+            self.keep(trial)
+
     def keep(self, *trials: Trial) -> None:
         """Write and take in candidates that were measured, and report each."""
         self.tuner.write(*trials)
@@ -170,6 +180,21 @@ class Turns:
         """Race the fastest and record the winner, if there was a turn and that was not done."""
         if self.result is None and self.is_begun:
             self.result = self.tuner.finish()
+
+
+def one_by_one(problems: Sequence[Turns], budget: Budget) -> None:
+    """Let each problem take its turns, then race: where there is no TVM, whose task schedulers give turns.
+
+    Each has an equal share of the time; what it leaves is the others'.
+    """
+    for number, turns in enumerate(problems):
+        end = budget.share(len(problems) - number)
+        while time.monotonic() < end or not turns.measured:
+            candidates = turns.propose()
+            if not candidates:
+                break
+            turns.measure(candidates)
+        turns.finish()
 
 
 def _finite(value: float) -> float | None:
