@@ -35,7 +35,6 @@ ALLOWED = {
     "fleet/protocol.py",
     "fleet/session.py",
     "network/lower.py",
-    "network/operators/matmul.py",
     "network/options.py",
 }
 
