@@ -74,12 +74,6 @@ class Dtype:
         """The type of kernels' arrays on CPUs, by NumPy's and TVM's name."""
         return self.kernel or self.numpy
 
-    @property
-    def magnitude(self) -> int:
-        """The largest magnitude of an integer."""
-        assert self.range is not None
-        return max(-self.range[0], self.range[1])
-
 
 _F16 = "typedef uint16_t NAME_f16;  /* IEEE 754 binary16, as bits */"
 _BF16 = "typedef uint16_t NAME_bf16; /* the upper half of an IEEE 754 binary32, as bits */"

@@ -22,6 +22,7 @@ from tvm import relax, sym, tirx
 from tvm.relax.frontend.onnx import from_onnx
 
 import tvmconv
+from tvmconv.accuracy import tolerance
 from tvmconv.lowering.common.rewrites import substitute
 
 op = relax.op
@@ -102,7 +103,7 @@ def exported(function: Callable[..., Any], *arrays: np.ndarray) -> Any:
 
 
 def same(answer: Any, right: Any) -> None:
-    np.testing.assert_allclose(answer, right, rtol=1e-5)  # tolerance: TVM's answers are others, not near ones
+    np.testing.assert_allclose(answer, right, **tolerance(np.asarray(right, np.float32), summed=8))
 
 
 # ONNX's frontend

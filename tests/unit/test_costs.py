@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from tvmconv.targets.cost_rows import all_rows, costs_of, row_text, rows_in
 from tvmconv.targets.costs import StepCosts
 from tvmconv.targets.target import Target
 
+ROOT = Path(__file__).parents[2]
 PROBLEMS = [
     "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16",
     "conv2d-n1-i512x21x21-o512x21x21-k3x3-s1x1-d8x8-p8x8_8x8-g1-NXC-XIO-f32",
@@ -99,3 +102,14 @@ def test_the_slowest_bounds_a_step() -> None:
     assert tile_step(step, 5, 6, 10, stream=step.from_l2) == 15
     assert tile_step(step, 2, 6, 12, spilled=1) == 16
     assert total({"a": 1.0, "b": 2.0}, {"b": 3.0}) == {"a": 1.0, "b": 5.0}
+
+
+def test_each_habit_is_asked_for_and_was_measured() -> None:
+    """What rows say that pays is what plans ask for, and each name has its measurement."""
+    files = [path for name in ("tvmconv/algorithms", "schedules") for path in (ROOT / name).rglob("*.py")]
+    asked = {
+        name for path in files for name in re.findall(r'"(\w+)" (?:not )?in target\.costs\.pays', path.read_text())
+    }
+    assert asked == set().union(*(row.pays for row in all_rows().values()))
+    measured = (ROOT / "benchmarks/results/coefficients.md").read_text()
+    assert [name for name in sorted(asked) if f"`{name}`" not in measured] == []

@@ -173,11 +173,6 @@ class Kn2rowWindow(Window):
         """Return False: taps visit no padding."""
         return False
 
-    @property
-    def whole_rows(self) -> bool:
-        """Return True: products, not outputs, are what rounds the pixels up."""
-        return True
-
 
 def tap_window(window: Window, target: CpuTarget) -> Kn2rowWindow:
     """Return the window as it is computed tap by tap."""
