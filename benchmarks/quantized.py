@@ -11,45 +11,24 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
-
-import numpy as np
 
 from tvmconv.errors import TvmconvError
 from tvmconv.isa.machine import model_name
 from tvmconv.support.workers import Worker
 
 from .machine import CLOCKS
-from .quantized_files import FLOAT, INT8, MODELS, NETWORKS, OURS, QuantizedModel, prepare, share_quantized
+from .quantized_child import LIBRARIES, PEERS, Turn, measure
+from .quantized_files import NETWORKS, OURS, QuantizedModel, prepare, share_quantized
 from .report import markers, table, update
-from .rest import take_turn
 
-LIBRARIES = ("onnxruntime", "openvino")
-PEERS = tuple((library, kind) for kind in (INT8, FLOAT) for library in LIBRARIES)
 COLUMNS = ("network", "in int8", "ours", "fastest", "ours f32", *(f"{name} {kind}" for name, kind in PEERS))
 RATIOS = ("ratio", "of all", "our f32", "fastest: ratio", "of all", "our f32")
 MARKERS = markers("benchmarks.quantized")
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Time a contender: a library, and one of `OURS`, of the network in `folder`."""
-
-    library: str
-    kind: str
-    folder: str
-    seconds: float
-    threads: int
-    clock: str
-
-    def __str__(self) -> str:
-        return f"{self.library} {self.kind} on {Path(self.folder).name}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,18 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(not arguments.prepare and len(rows) < len(arguments.networks or NETWORKS))
 
 
-def measure(turn: Turn) -> list[float]:
-    """Return samples of the seconds that a call takes; none, if a peer cannot read its model."""
-    try:
-        call = _ready(turn.library, turn.kind, turn.folder, turn.threads)
-    except Exception as error:
-        if (turn.library, turn.kind) not in PEERS:
-            raise
-        print(f"{turn}: {error}", file=sys.stderr)
-        return []
-    return take_turn(call, turn.seconds, CLOCKS[turn.clock])
-
-
 def _prepare(name: str, folder: Path) -> None:
     worker: Worker[QuantizedModel, None] = Worker(prepare, os.cpu_count() or 1, torch=True)
     try:
@@ -115,25 +82,6 @@ def _times(folder: Path, arguments: argparse.Namespace) -> list[float]:
         for worker in workers:
             worker.close()
     return [median(each) for each in least]
-
-
-@lru_cache(maxsize=1)
-def _ready(library: str, kind: str, folder: str, threads: int) -> Callable[[], Any]:
-    """Return the call."""
-    path = Path(folder)
-    data, model = np.load(path / "input.npy"), str(path / MODELS[kind])
-    if library == "onnxruntime":
-        from .onnx_network import _onnxruntime
-
-        return _onnxruntime(model, data, threads)
-    if library == "openvino":
-        from .onnx_network import _openvino
-
-        return _openvino(model, data, threads)
-    from tvmconv.runtime.networks.network import load_network
-
-    network = load_network(path / f"{kind}.so")
-    return network.call({network.inputs[0].name: data})
 
 
 def _ratios(row: Sequence[Any]) -> list[float]:
