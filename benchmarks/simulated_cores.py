@@ -1,11 +1,12 @@
-"""Times that more threads than this machine has cores would take for the kernels of a bundle, from tasks that are timed alone.
+"""Times that more threads than this machine has cores would take for networks, and for the kernels of bundles, from tasks that are timed alone.
 
-    python -m benchmarks.simulated_cores BUNDLE --threads 2,16,64
+    python -m benchmarks.simulated_cores BUNDLE NETWORK.so --threads 2,16,64 --update benchmarks/results/many_cores.md
 
-Each kernel is called as by so many threads, and every task by one, the processor's time of which is taken, the least of some calls. The
-makespan is that of threads which take the next task whenever they are done, after what it takes to wake each and to wait for it; in turn
-for each loop; what is in none takes no time. Caches that threads would not share, and memory that they would, are not in it. The last column is the time of two threads
-that was measured.
+Each is called as by so many threads, and every task by one, the processor's time of which is taken, the least of some calls. The
+makespan is that of threads which take the next task whenever they are done, loop after loop; what is between loops is one thread's, what
+is before the first takes no time. Beside it is what it takes to wake each thread and to wait for it, after two measurements. What
+threads cannot take less than: the work shared evenly, and the longest task of each loop. Caches that threads would not share, and
+memory that they would, are not in it. The last column is the time of two threads that was measured.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,16 @@ from tvm_ffi import libinfo
 import tvmconv
 from tvmconv.cli.output import print_table
 from tvmconv.errors import TvmconvError
+from tvmconv.isa.machine import model_name
 from tvmconv.support.toolchain import ffi_includes, run_compiler
+
+from .report import markers, table, update
 
 ROUNDS = 9
 # Microseconds of a loop, and of each thread beyond the first: 0.15 to 0.35 were seen on two cores of a Zen 3.
-LOOP, WAKE = 0.3, 0.25
+LOOP, WAKES = 0.3, (0.15, 0.35)
+MARKERS = markers("benchmarks.simulated_cores")
+Loops = Sequence[tuple[int, Sequence[float]]]
 
 
 def makespan(times: Sequence[float], threads: int) -> float:
@@ -42,9 +49,46 @@ def makespan(times: Sequence[float], threads: int) -> float:
     return max(free)
 
 
-def calls_of(bundle: Path, threads: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the signatures of a bundle's kernels of f32, and calls with a prepacked filter."""
-    generator, registry = np.random.default_rng(0), tvmconv.load(bundle, threads=threads)
+@dataclass(frozen=True)
+class Simulated:
+    """A call as by some number of threads: the threads that each loop asks for, with the microseconds of its tasks, and those between loops."""
+
+    loops: Loops
+    between: float = 0.0
+
+    def makespan(self, wake: float | None = None) -> float:
+        """Return the microseconds of the call; with `wake`, each thread takes so many to come, and a loop LOOP."""
+        found = self.between
+        for asked, times in self.loops:
+            found += makespan(times, asked)
+            found += 0 if wake is None else LOOP + wake * (min(asked, len(times)) - 1)
+        return found
+
+    def shared(self, threads: int) -> float:
+        """Return the microseconds of all work, shared evenly."""
+        return sum(sum(times) for _, times in self.loops) / threads
+
+    def longest(self) -> float:
+        """Return the microseconds of the longest task of each loop, and of what is between loops."""
+        return self.between + sum(max(times, default=0.0) for _, times in self.loops)
+
+
+def calls_of(path: Path, threads: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the signatures of a bundle's kernels of f32, and calls with a prepacked filter; or the name of a network, and its call."""
+    if path.is_file():
+        network = tvmconv.load_network(path)
+        given = network.random_inputs()
+        arrays = [given[each.name] for each in network.inputs]
+        arrays += [np.zeros(each.shape, each.numpy) for each in network.outputs]
+        count = len(network.inputs)
+
+        def run() -> None:
+            places = [each.ctypes.data for each in arrays]
+            network.run(places[:count], places[count:], threads=threads)
+
+        yield path.stem, run
+        return
+    generator, registry = np.random.default_rng(0), tvmconv.load(path, threads=threads)
     for signature in registry:
         kernel = registry[signature]
         if not isinstance(kernel, tvmconv.Kernel) or kernel.problem.dtype != "f32":
@@ -60,10 +104,11 @@ def calls_of(bundle: Path, threads: int) -> Iterator[tuple[str, Callable[[], obj
         yield signature, call
 
 
-def time_by_two(bundle: Path) -> dict[str, float]:
-    """Return the microseconds of each kernel by two threads."""
+def time_by_two(path: Path) -> dict[str, float]:
+    """Return the microseconds of each call by two threads."""
     found = {}
-    for signature, call in calls_of(bundle, 2):
+    for signature, call in calls_of(path, 2):
+        call()
         times = []
         for _ in range(ROUNDS):
             begin = time.perf_counter()
@@ -85,61 +130,79 @@ class SerialPool:
         if self._library.simulated_register() != 0:
             raise TvmconvError("this process has a pool of threads; simulate in a fresh one")
 
-    def loops(self, call: Callable[[], object]) -> list[tuple[int, list[float]]]:
-        """Return the threads that each loop of a call asks for, and the microseconds of its tasks, the least of some calls."""
+    def simulate(self, call: Callable[[], object]) -> Simulated:
+        """Return what a call does, by the least times of some."""
         call()
-        runs = []
+        runs, between = [], []
         for _ in range(ROUNDS):
             self._library.simulated_reset()
             call()
             runs.append(np.array((ctypes.c_double * self._number("tasks")).in_dll(self._library, "simulated_times")))
+            between.append(ctypes.c_double.in_dll(self._library, "simulated_between").value / 1e3)
         times, begin, found = np.min(runs, axis=0) / 1e3, 0, []
         count = self._number("loops")
         threads = (ctypes.c_int * count).in_dll(self._library, "simulated_threads")
-        for asked, tasks in zip(
-            threads, (ctypes.c_int64 * count).in_dll(self._library, "simulated_counts"), strict=True
-        ):
+        counts = (ctypes.c_int64 * count).in_dll(self._library, "simulated_counts")
+        for asked, tasks in zip(threads, counts, strict=True):
             found.append((asked, times[begin : begin + tasks].tolist()))
             begin += tasks
-        return found
+        return Simulated(found, min(between))
 
     def _number(self, name: str) -> int:
         return ctypes.c_int64.in_dll(self._library, f"simulated_{name}").value
 
 
-def simulate(loops: Sequence[tuple[int, Sequence[float]]]) -> float:
-    """Return the microseconds of loops that follow each other."""
-    return sum(makespan(times, asked) + LOOP + WAKE * (min(asked, len(times)) - 1) for asked, times in loops)
+def rows_of(name: str, calls: Sequence[Mapping[int, Simulated]], by_two: float) -> list[list[str]]:
+    """Return the lines of calls that follow each other, simulated for some numbers of threads."""
+    ways: list[tuple[str, Callable[[int, Simulated], float]]] = [
+        ("makespan", lambda _, call: call.makespan()),
+        *((f"{wake} us a thread more", lambda _, call, wake=wake: call.makespan(wake)) for wake in WAKES),
+        ("work shared evenly", lambda threads, call: call.shared(threads)),
+        ("longest tasks", lambda _, call: call.longest()),
+    ]
+    rows = []
+    for way, of in ways:
+        sums = [sum(of(threads, call[threads]) for call in calls) for threads in calls[0]]
+        measured = f"{by_two:.0f}" if way == "makespan" else ""
+        rows.append([name, way, *(f"{each:.0f}" for each in sums), measured])
+        name = ""
+    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table of the bundle that the command line names."""
+    """Print the table of the bundles and networks that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulated_cores", description=__doc__)
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("sources", type=Path, nargs="+", metavar="BUNDLE|NETWORK.so")
     parser.add_argument("--threads", default="2,4,8,16,32,64", help="numbers, with commas, default %(default)s")
+    parser.add_argument("--list", action="store_true", help="also print each kernel of bundles")
+    parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between its markers there")
     arguments = parser.parse_args(argv)
     counts = [int(each) for each in arguments.threads.split(",")]
     if min(counts) < 2:
         parser.error("--threads has a number below 2: one thread has no loop to share")
+    rows = []
     try:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            by_two = pool.apply(time_by_two, (arguments.bundle,))
-        found: dict[str, list[float]] = {}
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, multiprocessing.get_context("spawn").Pool(1) as pool:
             serial = SerialPool(Path(folder))
-            for threads in counts:
-                for signature, call in calls_of(arguments.bundle, threads):
-                    found.setdefault(signature, []).append(simulate(serial.loops(call)))
+            for source in arguments.sources:
+                by_two = pool.apply(time_by_two, (source,))
+                found: dict[str, dict[int, Simulated]] = {}
+                for threads in counts:
+                    for name, call in calls_of(source, threads):
+                        found.setdefault(name, {})[threads] = serial.simulate(call)
+                if arguments.list and len(found) > 1:
+                    rows += [row for name, call in found.items() for row in rows_of(name, [call], by_two[name])]
+                name = source.stem if len(found) == 1 else f"{len(found)} kernels of {source.stem}"
+                rows += rows_of(name, list(found.values()), sum(by_two.values()))
+        header = ["us", "", *map(str, counts), "2, measured"]
+        if arguments.update:
+            where = f"Microseconds, f32; tasks were timed on one core of {model_name()}:"
+            update(arguments.update, "\n".join([where, "", *table(header, rows)]), MARKERS)
+        else:
+            print_table(header, rows)
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    rows = [
-        [signature, *(f"{each:.0f}" for each in times), f"{by_two[signature]:.0f}"]
-        for signature, times in found.items()
-    ]
-    sums = [sum(each) for each in zip(*found.values(), strict=True)]
-    rows.append(["all", *(f"{each:.0f}" for each in sums), f"{sum(by_two.values()):.0f}"])
-    print_table(["us by threads", *map(str, counts), "2, measured"], rows)
     return 0
 
 

@@ -73,24 +73,49 @@ def test_taps_that_meet_few_rows_of_a_piece(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture(scope="module")
-def in_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int, CutAxis], int]:
-    """Return the launcher's function, of tasks, threads and an axis."""
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """Return the launcher's functions that decide, as a library."""
     folder = tmp_path_factory.mktemp("launcher")
     native = Path(tvmconv.__file__).parent / "lowering" / "native"
     text = (native / "launcher.c").read_text()
-    begin = text.index("static int cut_tasks")
-    end = text.index("\n}\n", begin) + 3
-    source = "#include <stdint.h>\n#define FEW_THREADS 8\nint threads, next_tasks, next_enough;\n"
+    source = "#include <stdint.h>\nint threads, next_tasks, next_enough;\n"
     source += "static int current_threads(void) { return threads; }\n"
-    (folder / "cut.c").write_text(source + text[begin:end].replace("static int cut_tasks", "int cut_tasks"))
-    run_compiler(("-shared", "-fPIC", "cut.c", "-o", "cut.so"), folder)
-    library = ctypes.CDLL(str(folder / "cut.so"))
+    source += "".join(
+        f"{line}\n" for line in text.splitlines() if line.startswith(("#define FEW_", "#define THREADS_"))
+    )
+    for name in ("threads_for", "cut_tasks"):
+        begin = text.index(f"static int {name}")
+        source += text[begin + len("static ") : text.index("\n}\n", begin) + 3]
+    (folder / "decide.c").write_text(source)
+    run_compiler(("-shared", "-fPIC", "decide.c", "-o", "decide.so"), folder)
+    return ctypes.CDLL(str(folder / "decide.so"))
+
+
+@pytest.fixture(scope="module")
+def in_c(launcher: ctypes.CDLL) -> Callable[[int, int, CutAxis], int]:
+    """Return the launcher's function, of tasks, threads and an axis."""
 
     def ask(tasks: int, threads: int, axis: CutAxis) -> int:
-        ctypes.c_int.in_dll(library, "threads").value = threads
-        return int(library.cut_tasks(tasks, axis.pieces, axis.again, axis.enough))
+        ctypes.c_int.in_dll(launcher, "threads").value = threads
+        return int(launcher.cut_tasks(tasks, axis.pieces, axis.again, axis.enough))
 
     return ask
+
+
+def test_loops_ask_for_threads_that_pay(launcher: ctypes.CDLL) -> None:
+    for size, tasks in product((0, 1, 8, 33, 200, 5000), (1, 7, 8, 9, 20, 33, 64, 131, 784)):
+        least = None
+        for threads in (1, 2, 8, 9, 16, 32, 48, 64, 200):
+            asked = launcher.threads_for(size, tasks, threads)
+            if threads <= 8:
+                assert asked == min(threads, tasks)
+                continue
+            assert min(8, tasks) <= asked <= min(threads, tasks)
+            took = -(-tasks // asked) * 24 * size // tasks + asked
+            assert least is None or took <= least + 1, (size, tasks, threads)  # never slower with more threads
+            least = took
+    assert launcher.threads_for(1, 1000, 64) == 8 and launcher.threads_for(5000, 64, 64) == 64
+    assert launcher.threads_for(5000, 65, 64) == 33  # two rounds
 
 
 def test_the_launcher_cuts_as_the_benchmark_counts(in_c: Callable[[int, int, CutAxis], int]) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from models import model, save, value
+from onnx import helper
 from toys import compile_bundle, run_python
 
+from tvmconv.network.compile import build
+from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.runtime.processors import usable_processors
 from tvmconv.signature import parse_signature
 
@@ -110,6 +114,22 @@ print(tasks() > 24)  # there are 32 tasks
 def test_small_loops_ask_for_few_threads(small_bundle: Path) -> None:
     script = "before = tasks(); call(tvmconv.load(sys.argv[1], threads=33)); print(tasks() - before)"
     assert int(_run(script, small_bundle)) < 8
+
+
+def test_small_loops_between_kernels_ask_for_few_threads(tmp_path: Path) -> None:
+    made = model([helper.make_node("Add", ["x", "x"], ["y"])], [value("x", (1, 4, 128, 128))])
+    build(read_onnx(save(made, tmp_path)), tmp_path / "network.so")
+    script = """
+import os, sys, numpy as np
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+import tvmconv
+network = tvmconv.load_network(sys.argv[1])
+x, y = np.ones((1, 4, 128, 128), np.float32), np.zeros((1, 4, 128, 128), np.float32)
+before = len(os.listdir("/proc/self/task"))
+network.run([x.ctypes.data], [y.ctypes.data], threads=33)
+print(len(os.listdir("/proc/self/task")) - before, (y == 2).all())
+"""
+    assert run_python(script, tmp_path / "network.so") == "7 True"
 
 
 def test_waiting_threads_sleep(small_bundle: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tvm import tirx
 
 from benchmarks.many_cores import Layer, layer, main, summary
-from benchmarks.simulated_cores import LOOP, WAKE, makespan, simulate
+from benchmarks.simulated_cores import LOOP, Simulated, makespan, rows_of
 from tvmconv.algorithms.annotations import CUT
 from tvmconv.lowering.cpu.rewrites.cuts import LEAST_STORES
 from tvmconv.lowering.cpu.rewrites.together import share_together, steps_of
@@ -100,4 +100,9 @@ def test_threads_take_the_next_task_when_they_are_done() -> None:
     assert makespan([1, 1, 1, 3], 2) == 4
     assert makespan([2, 2], 64) == 2
     assert makespan([], 4) == 0
-    assert simulate([(2, [3, 1, 1, 1]), (1, [5])]) == 3 + 5 + 2 * LOOP + WAKE
+    call = Simulated([(2, [3, 1, 1, 1]), (1, [5])], between=7)
+    assert call.makespan() == 3 + 5 + 7
+    assert call.makespan(wake=0.5) == pytest.approx(3 + 5 + 7 + 2 * LOOP + 0.5)
+    assert call.shared(2) == (6 + 5) / 2 and call.longest() == 3 + 5 + 7
+    cells = [row[-2:] for row in rows_of("net", [{2: call}], 16.4)]
+    assert cells == [["15", "16"], ["16", ""], ["16", ""], ["6", ""], ["15", ""]]

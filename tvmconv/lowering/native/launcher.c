@@ -48,21 +48,31 @@ static int current_threads(void) { return requested_threads > 0 ? requested_thre
 static __thread int next_tasks = 0, next_enough = 0;
 /* Calls for each thread of a loop, which take what others have left of theirs: of more tasks, some are one call. */
 #define MOST_TASKS 16
-/* Threads for which plans have tasks. Of more, each takes some 0.3 us to wake and to wait for: a loop of n times 5 us has 8 times the root of n. */
+/* Threads for which plans have tasks; and what a loop of the size of one such task takes, some 5 to 10 us, in the time that a further thread takes
+ * to wake and to wait for. */
 #define FEW_THREADS 8
-#define MOST_OF_ROOT 64
+#define THREADS_OF_SIZE 24
 
-static int threads_for(int size, int threads) {
+/* Returns how many of `threads` a loop of so many tasks alike asks for: as many as make it shortest, and no more than find a task in the
+ * last round. */
+static int threads_for(int size, int tasks, int threads) {
+  if (tasks < threads) threads = tasks;
+  if (threads <= FEW_THREADS) return threads;
+  const int64_t work = (int64_t)THREADS_OF_SIZE * size;
   int paying = FEW_THREADS;
-  while (paying < threads && paying * paying < MOST_OF_ROOT * size) paying++;
-  return threads < paying ? threads : paying;
+  while (paying < threads && (int64_t)paying * paying < work) paying++; /* by whole rounds, or parts of one */
+  int64_t rounds = tasks / paying, most = (tasks + threads - 1) / threads;
+  if (rounds < most) rounds = most;
+  const int64_t more = (tasks + rounds - 1) / rounds, fewer = (tasks + rounds) / (rounds + 1);
+  const int64_t best = rounds * work / tasks + more <= (rounds + 1) * work / tasks + fewer ? more : fewer;
+  return best > FEW_THREADS ? (int)best : FEW_THREADS;
 }
 
 static int parallel_launch(ParallelTask task, void* data, int num_task) {
   int threads = current_threads(), tasks = next_tasks;
   next_tasks = 0;
   if (num_task > 0) tasks = num_task;
-  if (tasks > 0) threads = threads_for(next_enough, tasks < threads ? tasks : threads);
+  if (tasks > 0) threads = threads_for(next_enough, tasks, threads);
   if (threads == 1) {
     ParallelGroupEnv env = {NULL, 1};
     return task(0, &env, data);

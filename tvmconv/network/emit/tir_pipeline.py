@@ -9,6 +9,7 @@ from ...lowering.common.activations import expand_steps
 from ...lowering.common.fixed_rounding import fix_rounding
 from ...lowering.cpu.passes import PIPELINE
 from ...lowering.cpu.rewrites.bf16_bits import broadcast_bits
+from ...lowering.cpu.rewrites.cuts import announce_tasks
 from ...lowering.cpu.rewrites.squares import by_squares
 from ...lowering.cpu.stack import keep_on_stack
 from ...support.timing import stage
@@ -16,6 +17,8 @@ from ..kernels.build import LOWERED
 from .quotients import hide_quotients, show_quotients
 
 NETWORK_PIPELINE = "tvmconv_network"
+# Products that a core adds while it reads and stores an element, mostly from L2 or L3.
+PRODUCTS = 8
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvmconv.LowerNetwork")
@@ -54,6 +57,7 @@ def _others() -> tvm.transform.Pass:
             tirx.transform.BF16ComputeLegalize(),
             tirx.transform.NarrowDataType(32),
             s_tir.transform.LoopPartition(),
+            tirx.transform.prim_func_pass(_announce, opt_level=0, name="AnnounceTasks"),
             tirx.transform.VectorizeLoop(True),
             tirx.transform.StorageRewrite(),
             s_tir.transform.HoistIfThenElse(),
@@ -76,6 +80,10 @@ def _others() -> tvm.transform.Pass:
             tirx.transform.BF16StorageLegalize(),
         ]
     )
+
+
+def _announce(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+    return func.with_body(announce_tasks(func.body, PRODUCTS))
 
 
 def _pipeline() -> tuple[tvm.transform.Pass, object, object]:

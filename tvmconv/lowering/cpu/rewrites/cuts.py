@@ -87,13 +87,16 @@ def cut_tasks(body: Any) -> Any:
     return _place_pieces(cut, {})  # of a function of one thread
 
 
-def announce_tasks(body: Any) -> Any:
-    """Return the statement in which the launcher knows how many tasks each loop has and how large they are, those that were not cut too."""
+def announce_tasks(body: Any, products: int = 1) -> Any:
+    """Return the statement in which the launcher knows how many tasks each loop has and how large they are, those that were not cut too.
+
+    An element that is stored takes as long as so many `products`.
+    """
 
     def announce(task: Any) -> Any:
         if task.kind != tirx.ForKind.PARALLEL or not isinstance(task.extent, tirx.IntImm):
             return task
-        enough = int(task.extent * stores(task.body)) // LEAST_STORES
+        enough = int(int(task.extent) * stores(task.body) * products) // LEAST_STORES
         asked = tirx.call_extern("int32", FUNCTION, task.extent, 1, 0, enough)
         return tirx.AttrStmt(0, IMPORT, TEXT, tirx.SeqStmt([tirx.Evaluate(asked), task]))
 
