@@ -51,7 +51,7 @@ def steps_of(loops: Sequence[Any]) -> list[list[Any]]:
 
 def tasks_alike(loop: Any, step: Sequence[Any]) -> int:
     """Return how many tasks as those of a loop a step would have, if it had these alone."""
-    return max(int(loop.extent), int(_stores(step) / stores(loop.body)))
+    return max(int(loop.extent), int(_stores(step) / max(stores(loop.body), 1)))
 
 
 def _join_last(sequence_: Any) -> Any:
