@@ -66,10 +66,11 @@ def _join_last(sequence_: Any) -> Any:
     if len(steps) == len(loops):
         return sequence_
     around = [each for each in statements[first:] if not _is_parallel(each)]
-    many = tirx.call_extern("int32", FUNCTION, 1, 2, 0, 2) > 1  # one task of two pieces is cut for them
+    few = tirx.call_extern("int32", FUNCTION, 1, 2, 0, 2) < 2  # for more, one task of two pieces is cut
     together = sequence([*around, *(_join(step) if len(step) > 1 else step[0] for step in steps)])
     in_turn = sequence([whole_tasks(each) if _is_parallel(each) else each for each in statements[first:]])
-    either = rename_repeated(tirx.IfThenElse(many, together, in_turn))
+    # Those in turn first: arrays of loops that stand behind take the places of theirs, not the other way round.
+    either = rename_repeated(tirx.IfThenElse(few, in_turn, together))
     return sequence([*statements[:first], tirx.AttrStmt(0, IMPORT, TEXT, either)])
 
 
