@@ -35,8 +35,7 @@ def key_of(job: Job) -> str:
     facts = {
         **_compiler(),
         "problem": decision.signature,
-        "target": repr(target),
-        "costs": _plain(getattr(target, "costs", None)),
+        **_target_facts(target),
         "math": decision.math,
         "ways": _plain(decision.ways),
         "checked on": model_name() if job.check else None,
@@ -49,6 +48,11 @@ def key_of(job: Job) -> str:
 def key_of_functions(functions: str, target: Target) -> str:
     """Return the digest of what decides the object of a network's functions between kernels, given as TVM's JSON."""
     return _digest({**_compiler(), "functions": functions, "target": repr(target)})
+
+
+@cache
+def _target_facts(target: Target) -> dict[str, Any]:
+    return {"target": repr(target), "costs": _plain(getattr(target, "costs", None))}
 
 
 def _compiler() -> dict[str, Any]:

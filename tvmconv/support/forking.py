@@ -85,8 +85,9 @@ def fork_workers(count: int, function: Callable[[], None], *modules: str) -> Non
         import_module(each)
     gc.collect()
     gc.freeze()  # what is there stays, in pages that all share
-    for _ in range(min(count, _MOST) - len(_waiting)):
-        _waiting.append(ForkedProcess(function))
+    with contextlib.suppress(OSError):  # no room for more processes: whoever needs one says so
+        for _ in range(min(count, _MOST) - len(_waiting)):
+            _waiting.append(ForkedProcess(function))
 
 
 def take_forked() -> ForkedProcess | None:

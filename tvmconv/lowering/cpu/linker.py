@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -170,12 +170,12 @@ def _keep_object(
     (work / "kept.s").write_text(_platform(isa).kept.format(section=SECTION, file="kept.bin"))
 
 
-def operator_object(work: Path, name: str, target: CpuTarget, fixed: bool = False) -> str:
+def operator_object(work: Path, name: str, target: CpuTarget, fixed: bool = False, flags: Sequence[str] = ()) -> str:
     """Write a C file of a network's operators, for a CPU, as an object file into the folder `work`; return its name.
 
-    If `fixed`, the compiler makes no multiply-adds, which it would elsewhere for another CPU.
+    If `fixed`, the compiler makes no multiply-adds, which it would elsewhere for another CPU; `flags` are for it, too.
     """
-    flags = (*target.isa.flags(target.features), *["-ffp-contract=off"] * fixed)
+    flags = (*target.isa.flags(target.features), *["-ffp-contract=off"] * fixed, *flags)
     (work / f"{name}.o").write_bytes(_operator_object(name, flags, target.isa))
     return f"{name}.o"
 

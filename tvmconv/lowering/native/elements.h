@@ -12,7 +12,7 @@ typedef int32_t I32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
 typedef uint32_t U32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
 typedef uint16_t U16 __attribute__((vector_size(BYTES / 2), aligned(2), may_alias));
 
-/* Types of elements. */
+/* Types of elements: f32, and bf16, unless a file is compiled for a network that has none (WHOLE_ALONE). */
 enum { WHOLE, HALF };
 #define SIZE(type) ((type) == HALF ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float))
 

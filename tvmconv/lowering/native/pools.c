@@ -65,8 +65,13 @@ typedef void Together(const char* const* taps, int64_t count, int64_t elements, 
   static void kind##_##in##_##out(const char* const* taps, int64_t count, int64_t elements, float by, char* to, F32* poison) { \
     together(taps, count, elements, by, to, poison, kind, in, out);                                                           \
   }
+#ifdef WHOLE_ALONE
+#define TYPES(kind) KNOWN(kind, WHOLE, WHOLE)
+#define BY_TYPES(kind) {{kind##_WHOLE_WHOLE}}
+#else
 #define TYPES(kind) KNOWN(kind, WHOLE, WHOLE) KNOWN(kind, WHOLE, HALF) KNOWN(kind, HALF, WHOLE) KNOWN(kind, HALF, HALF)
 #define BY_TYPES(kind) {{kind##_WHOLE_WHOLE, kind##_WHOLE_HALF}, {kind##_HALF_WHOLE, kind##_HALF_HALF}}
+#endif
 TYPES(GREATEST) TYPES(KEEPING) TYPES(MEAN)
 /* Functions by the types that are read and written. */
 static Together* const known[3][2][2] = {BY_TYPES(GREATEST), BY_TYPES(KEEPING), BY_TYPES(MEAN)};

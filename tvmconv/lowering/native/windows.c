@@ -206,7 +206,13 @@ typedef void Across(const Windows* windows, const float* columns, int64_t width,
                                              int64_t stored) {                                                          \
     across(windows, columns, width, base, from, beyond, divisors, to, row, stored, rows, kind, how);                            \
   }
+#ifdef WHOLE_ALONE
+#define EACH_DOWN(kind) DOWN(kind, WHOLE)
+#define BY_TYPE(kind) {down_##kind##_WHOLE}
+#else
 #define EACH_DOWN(kind) DOWN(kind, WHOLE) DOWN(kind, HALF)
+#define BY_TYPE(kind) {down_##kind##_WHOLE, down_##kind##_HALF}
+#endif
 #define EACH_ACROSS(kind, how) ACROSS(kind, how, 1) ACROSS(kind, how, 8)
 #define ROWS_OF(kind, how) {across_##kind##_##how##_1, across_##kind##_##how##_8}
 EACH_DOWN(GREATEST) EACH_DOWN(KEEPING) EACH_DOWN(MEAN) EACH_DOWN(WEIGHTED)
@@ -215,10 +221,10 @@ EACH_ACROSS(KEEPING, NEXT) EACH_ACROSS(KEEPING, APART) EACH_ACROSS(KEEPING, TABL
 EACH_ACROSS(MEAN, NEXT) EACH_ACROSS(MEAN, APART) EACH_ACROSS(WEIGHTED, TABLE)
 
 static Down* const downs[][2] = {
-    [GREATEST] = {down_GREATEST_WHOLE, down_GREATEST_HALF},
-    [KEEPING] = {down_KEEPING_WHOLE, down_KEEPING_HALF},
-    [MEAN] = {down_MEAN_WHOLE, down_MEAN_HALF},
-    [WEIGHTED] = {down_WEIGHTED_WHOLE, down_WEIGHTED_HALF},
+    [GREATEST] = BY_TYPE(GREATEST),
+    [KEEPING] = BY_TYPE(KEEPING),
+    [MEAN] = BY_TYPE(MEAN),
+    [WEIGHTED] = BY_TYPE(WEIGHTED),
 };
 static Across* const acrosses[][3][2] = {
     [GREATEST] = {ROWS_OF(GREATEST, NEXT), ROWS_OF(GREATEST, APART), ROWS_OF(GREATEST, TABLE)},

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from tvm import relax
@@ -48,6 +49,9 @@ class Level:
     def maps(self) -> list[LinearMap]:
         """The parts without shapes."""
         return [part for part, _ in self.parts]
+
+
+_filters: WeakKeyDictionary[Graph, list[tuple[Any, Level]]] = WeakKeyDictionary()
 
 
 def is_rows(variable: Any, graph: Graph) -> bool:
@@ -92,11 +96,17 @@ def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> 
     return found
 
 
-def filters(graph: Graph) -> Iterator[tuple[Any, Level]]:
-    """Give the variables of a function that are one convolution's answer, what is computed by channel before and after it included.
+def filters(graph: Graph) -> list[tuple[Any, Level]]:
+    """Return the variables of a function that are one convolution's answer, what is computed by channel before and after it included.
 
-    Of those that are parts of others only the last is given.
+    Of those that are parts of others only the last is given. Several rules ask for them.
     """
+    if graph not in _filters:
+        _filters[graph] = list(_find_filters(graph))
+    return _filters[graph]
+
+
+def _find_filters(graph: Graph) -> Iterator[tuple[Any, Level]]:
     inside: set[Any] = set()
     for variable in reversed([*graph.values]):
         shape = static_shape(getattr(variable, "ty", None))

@@ -53,6 +53,7 @@ from ..operators.mean_pool import FUNCTION as MEAN_POOL
 from ..operators.recurrent import FUNCTION as RECURRENT
 from ..operators.resize import BEFORE, CUBIC, NEAREST, SHARE
 from ..operators.separable import FUNCTION as WINDOWS
+from ..operators.sort import FUNCTION as SORT
 from .families import family_source, is_family
 from .free_table import FreeTable
 from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, Storage, item_bytes
@@ -190,15 +191,18 @@ def _identity(described: Mapping[str, Any], weights: Iterable[Storage]) -> str:
 def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
     plan, functions = network.plan, network.functions
-    objects = ["network.o", "plan.o", "sorting.o"]
+    objects = ["network.o", "plan.o"]
+    types = () if any(map(_has_bf16, functions.values())) else ("-DWHOLE_ALONE",)  # compiled in a third of the time
     for file, names in _OPERATORS.items():
         if any(_calls(function, name) for function in functions.values() for name in names):
-            objects.append(operator_object(work, file, target, _is_fixed(functions)))
+            objects.append(operator_object(work, file, target, _is_fixed(functions), types))
     if any(_calls(function, name) for function in functions.values() for name in (NEAREST, BEFORE, SHARE, CUBIC)):
         (work / "resizing.o").write_bytes(_resizing(target.isa))
         objects.append("resizing.o")
+    if any(_calls(function, SORT) for function in functions.values()):
+        (work / "sorting.o").write_bytes(_sorting(target.isa))
+        objects.append("sorting.o")
     (work / "network.o").write_bytes(_executor(target.isa))
-    (work / "sorting.o").write_bytes(_sorting(target.isa))
     plan_object = compile_text(_table(plan, identity), _INCLUDE, name="plan.c", isa=target.isa)
     (work / "plan.o").write_bytes(plan_object)
     # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
@@ -256,6 +260,11 @@ def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> st
 def _calls(function: tirx.PrimFunc, name: str) -> bool:
     calls = find_all(function.body, Call)
     return any(getattr(each.op, "name", "") == "tirx.call_extern" and str(each.args[0].value) == name for each in calls)
+
+
+def _has_bf16(function: tirx.PrimFunc) -> bool:
+    own = find_all(function.body, tirx.AllocBuffer, tirx.DeclBuffer)
+    return any(str(each.dtype) == "bfloat16" for each in (*function.params, *(each.buffer for each in own)))
 
 
 def _offsets(weights: Iterable[Storage]) -> Iterator[tuple[int, np.ndarray]]:

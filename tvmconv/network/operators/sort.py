@@ -16,6 +16,8 @@ from .elementwise import Legalize
 # All bits but the sign, by the integer's type.
 _MAGNITUDE = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
+FUNCTION = "tvmconv_argsort"
+
 
 def topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return the first of a sort."""
@@ -65,7 +67,7 @@ def _sort(keys: te.Tensor, axis: int, descending: bool, count: int | None, dtype
     def body(given: Any, written: Any) -> Any:
         # All of 64 bits: TVM makes them so where an extent is, and WebAssembly's functions take what they are declared with.
         sizes = [tirx.const(each, "int64") for each in (*numbers, int(descending), 8 if dtype == "int64" else 4)]
-        failed = tirx.call_extern("int32", "tvmconv_argsort", given[0].data, written[0].data, *sizes) != 0
+        failed = tirx.call_extern("int32", FUNCTION, given[0].data, written[0].data, *sizes) != 0
         return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
 
     return te.extern([made], [keys], body, dtype="int64" if dtype == "int64" else "int32", name="argsort")

@@ -35,8 +35,9 @@ def rounded_up(window: Window, target: CpuTarget) -> Window:
         return replace(window, row=row_extent(outputs, target))
     tiles = range(1, min(outputs, accumulators(target)) + 1)
     tiled = [replace(window, row=-(-outputs // tile) * tile, tile=tile) for tile in tiles]
-    best = min(tiled, key=lambda each: pixel_cycles(each, target))
-    return best if pixel_cycles(best, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
+    cycles = [pixel_cycles(each, target) for each in tiled]
+    least = min(cycles)
+    return tiled[cycles.index(least)] if least < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
 
 
 def longest_row(window: Window) -> Window:
@@ -101,16 +102,20 @@ def tiled_by_images(window: Window, target: CpuTarget) -> Window:
 
 def pixel_cycles(window: Window, target: CpuTarget) -> float:
     """Cycles per vector and channel of a pixel that is stored, by the best tile."""
-    width, vectors = best_tile(window, target)
+    cycles = tile_costs(window, target)
+    width, vectors = _cheapest(window, target, cycles)
     # A row of one vector may ask for more loads than start beside its multiply-adds.
     loads = (width + vectors) * target.costs.tile.pair
     waits = max(0.0, loads * target.multiply_adds / (width * vectors) - 1)
-    return (tile_cycles(window, width, vectors, target) + waits) * window.row / window.axes[-1].outputs
+    return (cycles(width, vectors) + waits) * window.row / window.axes[-1].outputs
 
 
 def best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
     """Return the pixels and vectors of channels of the tile that costs least."""
-    cycles = tile_costs(window, target)
+    return _cheapest(window, target, tile_costs(window, target))
+
+
+def _cheapest(window: Window, target: CpuTarget, cycles: Callable[[int, int], float]) -> tuple[int, int]:
     counts = divisors(window.padded_outputs // window.lanes, 8)
     tiles = [(t, v) for v in counts for t in _fitting(window, v, target)]
     return min(tiles, key=lambda tile: cycles(*tile))
