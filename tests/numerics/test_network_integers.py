@@ -261,6 +261,16 @@ def test_what_is_no_scale_or_not_fixed_is_named(tmp_path: Path) -> None:
             read_onnx(source)
 
 
+def test_scales_that_are_computed_are_checked(tmp_path: Path) -> None:
+    chains = Chains()
+    half, zero = chains.const(np.float16(0)), chains.const(np.uint8(3))
+    for node in (("Cast", half), ("Identity", chains.const(np.float32(0)))):
+        scale = chains.node(*node, **({"to": TensorProto.FLOAT} if node[0] == "Cast" else {}))
+        chains.output(chains.node("QuantizeLinear", chains.input([2, 2]), scale, zero), TensorProto.UINT8)
+        with pytest.raises(SourceError, match=r"has a scale of 0\.0 in .*: scales are positive and finite"):
+            read_onnx(chains.save(tmp_path))
+
+
 def test_weights_in_f32_stay_so_between_quantizers(tmp_path: Path) -> None:
     chains, rng = Chains(), np.random.default_rng(7)
     scale, zero = chains.const(np.float32(0.02)), chains.const(np.int8(3))

@@ -145,6 +145,17 @@ def test_quantized_models_are_in_integers(weights_by: str, tmp_path: Path) -> No
     assert len(rows_of) == 3 and all("-u8" in each for each in rows_of), rows_of
 
 
+@pytest.mark.parametrize("wrong", [0.0, np.nan])
+def test_scales_of_weights_that_are_none_are_named(wrong: float, tmp_path: Path) -> None:
+    x = opset13.parameter([1, 3, 4, 4], np.float32, name="x")
+    weight = opset13.multiply(opset13.convert(constant(integers_of(2, 3, 1, 1), np.int8), np.float32), constant(wrong))
+    made = opset13.convolution(fake(x, -1, 1), weight, [1, 1], [0, 0], [0, 0], [1, 1])
+    made.set_friendly_name("wrong")
+    path = save([made], [x], tmp_path)
+    with pytest.raises(SourceError, match=f"'wrong' has .*a scale of {wrong}.*scales are positive and finite"):
+        as_relax(read_ir(path).onnx, path)
+
+
 @pytest.mark.parametrize("dtype", ["i4", "u4", "i8"])
 def test_compressed_weights_are_computed(dtype: str, tmp_path: Path) -> None:
     """Compare weights of four bits with a scale for each group of a row, as NNCF compresses them."""

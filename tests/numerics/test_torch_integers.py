@@ -172,10 +172,17 @@ def test_what_is_no_scale_or_zero_point_is_named() -> None:
         def forward(self, x: Any) -> Any:
             return torch.ops.quantized_decomposed.quantize_per_tensor(x, *self.numbers)
 
+    class WrongWeights(Wrong):
+        def forward(self, x: Any) -> Any:
+            weights = torch.tensor([[3, 4]], dtype=torch.uint8)
+            return x @ torch.ops.quantized_decomposed.dequantize_per_tensor(weights, *self.numbers).T
+
     for scale, zero, message in (
-        (-1.0, 0, "scales are positive and finite"),
+        (-1.0, 0, "has a scale of -1.0: scales are positive and finite"),
+        (float("nan"), 0, "has a scale of nan: scales are positive and finite"),
         (1.0, 300, "those of uint8 are 0 to 255"),
     ):
-        program = torch.export.export(Wrong(scale, zero), (torch.ones(2),), strict=False)
-        with pytest.raises(SourceError, match=message):
-            read_torch(program)
+        for kind, name in ((Wrong, "quantize"), (WrongWeights, "dequantize")):
+            program = torch.export.export(kind(scale, zero), (torch.ones(2),), strict=False)
+            with pytest.raises(SourceError, match=rf"{name}_per_tensor.default \(File .*\): .*{message}"):
+                read_torch(program)

@@ -79,6 +79,7 @@ def test_scales_are_positive_and_finite(kind: str, name: str, scale: float) -> N
         ("QLinearConv", {"b": np.array([0, 2**31 - 1], s32)}, "bias of 2147483647 in 'b' beside sums of up to 96012, which may pass 32 bits"),
         ("QGemm", {"b": np.array([-(2**31), 0], s32)}, "bias of -2147483648 in 'b' beside sums of up to 96012"),
         ("QLinearConcat", {"xs": f32(0)}, "scale of 0.0 in 'xs'"),
+        ("DequantizeLinear", {"ws": np.ones(2, f32)}, "2 scales in 'ws' along the axis 1 of 2x3x1x1 integers"),
     ],
 )  # fmt: skip
 def test_what_has_no_meaning_is_named(kind: str, changed: dict[str, Any], message: str) -> None:

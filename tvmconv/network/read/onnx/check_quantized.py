@@ -95,6 +95,11 @@ def _find_in(node: NodeProto, place: _Place, fixed: Mapping[str, Array]) -> Iter
         yield f"has a zero point of {zero[zero != 0].flat[0]} in {names[2]!r}: integers of 32 bits have none but 0"
     if scale is not None and zero is not None and scale.size != zero.size and 1 not in (scale.size, zero.size):
         yield f"has {scale.size} scales in {names[1]!r} and {zero.size} zero points in {names[2]!r}: each has both"
+    if node.op_type == "DequantizeLinear" and scale is not None and scale.size > 1 and integers is not None:
+        given, rank = attributes_of(node), integers.ndim
+        axis = given.get("axis", 1)
+        if not given.get("block_size") and (not -rank <= axis < rank or scale.size != integers.shape[axis]):
+            yield f"has {scale.size} scales in {names[1]!r} along the axis {axis} of {'x'.join(map(str, integers.shape))} integers"
     if node.op_type not in _CHANNELS:
         return
     for name, array in zip(names[1:], (scale, zero), strict=True):

@@ -33,7 +33,7 @@ def expand_fake_quantize(model: ModelProto, source: str) -> None:
     Raises
     ------
     SourceError
-        If the bounds of one are not fixed, or two of them are one number; it names the node.
+        If the bounds of one are not fixed, or not finite, or two of them are one number; it names the node.
     """
     if not any(map(_is_fake, model.graph.node)):
         return
@@ -56,10 +56,11 @@ def _expand(node: NodeProto, model: ModelProto, source: str, fixed: Mapping[str,
     write, levels = NodeWriter(node, model), int(attributes_of(node)["levels"])
     data, *bounds = (array_of(fixed[name]) if name in fixed else None for name in node.input)
     known = [each for each in bounds if each is not None]
-    if len(known) < 4 or levels < 2 or (known[0] == known[1]).any():
+    finite = all(np.isfinite(each).all() for each in known)
+    if len(known) < 4 or levels < 2 or not finite or (known[0] == known[1]).any():
         raise SourceError(
-            f"{source}: the FakeQuantize node {node.name or node.output[0]!r} is read with fixed bounds, a lowest number that is not the"
-            " highest, and two levels or more"
+            f"{source}: the FakeQuantize node {node.name or node.output[0]!r} is read with fixed bounds, which are finite, a lowest"
+            " number that is not the highest, and two levels or more"
         )
     if not _write_quantizer(node.input[0], data, write, levels, known):
         _write_formula(node.input[0], write, levels, known)

@@ -111,6 +111,7 @@ def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IR
 def prepare(model: ModelProto, source: str) -> ModelProto:
     """Return a model in operators that the frontend reads, without what constants decide; errors are those of :func:`read_onnx`."""
     simple = simplify(model, source)
+    check_quantized(simple, source)  # also numbers that were computed
     if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
         raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
     by_others = expand_functions(simple, source)

@@ -73,6 +73,8 @@ class FixedValues:
         given = [self.of(each) for each in op.input_values()]
         if not given or kind in _CHANGING or kind == "Result" or any(each is None for each in given):
             return False
+        if kind == "FakeQuantize" and not all(np.isfinite(_as_array(each)).all() for each in given[1:]):
+            return False  # refused when it is read
         made = _dequantize(op, given)
         values: Sequence[Array | DequantizedWeights] | None = (
             [made] if made is not None else _evaluate(op, [_as_array(each) for each in given])

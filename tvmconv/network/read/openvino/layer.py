@@ -125,11 +125,21 @@ class IrLayer(NodeWriter):
         return [axis % max(self.rank(), 1) for axis in self.numbers(place, default)]
 
     def weights(self, place: int, change: Callable[[Array], Array]) -> str:
-        """Write an input that is fixed, after a move, if they are integers as such, with DequantizeLinear; return its name."""
+        """Write an input that is fixed, after a move, if they are integers as such, with DequantizeLinear; return its name.
+
+        Raises
+        ------
+        ValueError
+            If their scale is not finite; it continues "the layer ...".
+        """
         value = self._translation.fixed.of(self._op.input_value(place))
         assert value is not None
         moved = value.move(change) if isinstance(value, DequantizedWeights) else change(value)
         if isinstance(moved, DequantizedWeights):
+            if not (known := np.isfinite(moved.scale)).all():
+                raise ValueError(
+                    f"has weights by a scale of {moved.scale[~known].flat[0]}: scales are positive and finite"
+                )
             if (line := moved.find_line()) is not None:
                 axis, scale, zero = line
                 return self.op(

@@ -5,7 +5,7 @@ Filters are fixed before the graph is read: the integers that they are dequantiz
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,22 +134,37 @@ def _numbers(given: Given, integers: str) -> list[relax.Expr]:
         If they are fixed, and are none.
     """
     made = []
-    bounds = np.iinfo(integers)
     for name, dtype in zip(list(given.nodes)[1:3], ("float32", "int32"), strict=True):
         array = _find_fixed(given, given.nodes[name])
         if array is None:
             value = given.of_type(given[name], dtype)
-        elif dtype == "float32" and not (np.isfinite(array) & (array > 0)).all():
-            raise ValueError(f"has a scale of {array.min()}: scales are positive and finite")
-        elif dtype == "int32" and not ((array >= bounds.min) & (array <= bounds.max)).all():
-            raise ValueError(
-                f"has zero points of {array.min()} to {array.max()}: those of {integers} are {bounds.min} to {bounds.max}"
-            )
         else:
+            _check_numbers(array, integers, dtype == "float32")
             value = relax.const(array, dtype)
         alone = "axis" not in given.nodes
         made.append(given.emit(relax.op.reshape(value, ())) if alone and value.ty.ndim else value)
     return made
+
+
+def _check_numbers(array: Array, integers: str, are_scales: bool) -> None:
+    """Raise ValueError if scales, or zero points, are none of integers of a type."""
+    bounds = np.iinfo(integers)
+    if are_scales and not (bad := np.isfinite(array) & (array > 0)).all():
+        raise ValueError(f"has a scale of {array[~bad].flat[0]}: scales are positive and finite")
+    if not are_scales and not ((array >= bounds.min) & (array <= bounds.max)).all():
+        raise ValueError(
+            f"has zero points of {array.min()} to {array.max()}: those of {integers} are {bounds.min} to {bounds.max}"
+        )
+
+
+def check_weights(node: Node, fixed: Mapping[Node, Any]) -> None:
+    """Raise ValueError if fixed integers are dequantized by numbers that are no scale or zero point of theirs."""
+    if node not in fixed or not is_dequantizer(node):
+        return
+    integers, *both = (fixed.get(each, each) for each in list(arguments(node).values())[:3])
+    for number, given in enumerate(both):
+        array = numbers(dense(given)) if isinstance(given, torch.Tensor) else np.asarray(0 if given is None else given)
+        _check_numbers(array, str(integers.dtype).removeprefix("torch."), number == 0)
 
 
 def _quantize(given: Given) -> relax.Expr:

@@ -29,7 +29,7 @@ from .indexing import MOVES
 from .matmul import PRODUCTS
 from .normalization import NORMALIZATIONS
 from .pool_resize import WINDOWS
-from .quantized import QUANTIZERS
+from .quantized import QUANTIZERS, check_weights
 from .reductions import REDUCTIONS
 from .scatter import WRITES
 
@@ -150,10 +150,11 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         """Compute what is fixed; raise an UnreadError that names the first operator that is not known, and its line."""
         self._fixed = fixed_of(program)
         self._extents = ProgramExtents(program, names)
-        for node in program.graph.nodes:
-            if node not in self._fixed and (why := self.lacking(node)):
-                self._node = node
+        for self._node in program.graph.nodes:
+            check_weights(self._node, self._fixed)
+            if self._node not in self._fixed and (why := self.lacking(self._node)):
                 raise self.error(why)
+        self._node = None
         # Whatever computes what is fixed, or extents, is not converted.
         self.convert_map |= {
             node.target.__name__: self._watched(None)
