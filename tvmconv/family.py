@@ -204,7 +204,7 @@ class ProblemFamily:
         return tuple(found) or (self.typical,)
 
     def problem(self, batch: int, in_spatial: Sequence[int], like: Problem | None = None) -> Problem:
-        """Return its problem of these extents, whatever their ranges; where pads are as they come, with those of `like`, or zeros.
+        """Return its problem of these extents, whatever their ranges; where pads are as they come, with those of `like`, or the least.
 
         Raises
         ------
@@ -221,8 +221,10 @@ class ProblemFamily:
         shape = (batch, *in_spatial, self.in_channels) if nxc else (batch, self.in_channels, *in_spatial)
         pads: dict[str, Any] = {"auto_pad": self.pads}
         if self.pads == "?":
-            zeros = (0,) * self.rank
-            pads = {"pads_begin": like.pads_begin if like else zeros, "pads_end": like.pads_end if like else zeros}
+            axes = zip(self.kernel, self.dilations, in_spatial, strict=True)
+            least = tuple(max(d * (k - 1) + 1 - x, 0) if convolution else 0 for k, d, x in axes)
+            begin, end = (like.pads_begin, like.pads_end) if like else ((0,) * self.rank, least)
+            pads = {"pads_begin": begin, "pads_end": end}
             if like and not convolution:
                 pads["output_padding"] = like.output_padding
         elif not isinstance(self.pads, str):

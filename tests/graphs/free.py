@@ -167,9 +167,8 @@ class FreeDraw:
     def _enlarged(self, name: str) -> None:
         channels, key = self.values[name]
         like = self.random.choice([*self.values])
-        how = self.random.choice(
-            ({"mode": "linear"}, {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"})
-        )
+        nearest = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        how = self.random.choice(({"mode": "linear"}, nearest, {"mode": "cubic" if self.rank == 2 else "linear"}))
         if self.random.random() < 0.5 and self.values[like][1] != key:
             head = self._node("Shape", name, start=0, end=2)
             sizes = self._node("Concat", head, self._node("Shape", like, start=2), axis=0)

@@ -50,15 +50,14 @@ def problems_of(family: ProblemFamily, rng: random.Random) -> Iterator[Problem]:
     """Yield problems of sizes that the family has."""
     for batch, *spatial in SIZES:
         extents = [extent.near(size) for extent, size in zip(family.in_spatial, (*spatial, spatial[0]), strict=False)]
-        own = family
         if family.pads == "?":
             pads = tuple(
                 tuple(rng.randrange(d * (k - 1) + 1) for k, d in zip(family.kernel, family.dilations, strict=True))
                 for _ in range(2)
             )
             extra = tuple(rng.randrange(s) for s in family.strides) if family.op != "convolution" else ()
-            own = replace(family, pads=pads, output_padding=extra)
         try:
+            own = replace(family, pads=pads, output_padding=extra) if family.pads == "?" else family
             problem = own.problem(batch, extents)
         except InvalidProblemError:  # no output
             continue
@@ -116,8 +115,9 @@ def draw(rng: random.Random) -> ProblemFamily:
     pads = rng.choice((fixed, "?", "same_upper") if op == "convolution" else (fixed, "?"))
     groups = rng.choice((1, 1, 3, 8))
     inputs, outputs = (groups * (1 if groups == 8 else rng.choice((1, 4, 11))) for _ in range(2))
+    extents = (Extent(),) if pads == fixed else (Extent(), Extent(), Extent(), Extent(3, 3))  # lower than filters
     return ProblemFamily(
-        op, Extent(), inputs, (Extent(),) * rank, outputs, tuple(kernel), tuple(strides), tuple(dilations), pads, groups,
+        op, Extent(), inputs, tuple(rng.choice(extents) for _ in range(rank)), outputs, tuple(kernel), tuple(strides), tuple(dilations), pads, groups,
         rng.choice(DATA_FORMATS), rng.choice(FILTER_FORMATS), rng.choice(("f32", "f32", "f16", "bf16")), rng.random() < 0.5,
         rng.choice(((), "relu", "add-relu")),
     )  # type: ignore[arg-type]  # fmt: skip

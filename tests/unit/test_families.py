@@ -24,6 +24,7 @@ TEXTS = (
     "conv2d-n1-i3xh%32xw%32[32:4096]-o16x?x?-k3x3-s2x2-d1x1-psame_upper-g1-NXC-XIO-f32-bias-relu",
     "conv2d-n[2:8]-i3x20x?-o16x9x?-k3x3-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-bf16-clip_0_6",
     "conv1d-n?-i64x?%4[8:]-o32x?-k3-s2-d1-p?-g1-NCX-OIX-f16-gelu",
+    "conv2d-n1-i8x3x?-o8x?x?-k5x5-s1x1-d1x1-p?-g1-NXC-XIO-f32",
     "backprop2d-n?-i64x?x?-o32x?x?-k3x3-s2x2-d1x1-p1x1_1x1+1x1-g1-NXC-XIO-f32",
     "backprop3d-n?-i64x?x?x?-o32x?x?x?-k3x3x3-s2x2x2-d1x1x1-p?-g1-NXC-XIO-f32-add",
 )
@@ -101,6 +102,10 @@ def test_other_pads_and_strides_are_told() -> None:
         == "pads_begin is [1, 0], and the family's [1, 1]; pads_end is [0, 2], and the family's [0, 1]"
     )
     assert replace(family, pads="?").obstacle(other) is None
+    low = ops.convolution(
+        (1, 3, 20, 8), (5, 5, 8, 8), strides=(1, 1), dilations=(1, 1), pads_begin=(2, 2), pads_end=(2, 2)
+    )
+    assert parse_family(TEXTS[4]).obstacle(low) is None  # lower than its filter without pads
     small = ops.convolution((1, 1, 1, 16), (3, 3, 16, 32), strides=(1, 1), dilations=(1, 1), auto_pad="same_upper")
     assert family.obstacle(small) is None  # a stride that is never taken
 
@@ -116,7 +121,7 @@ def test_other_pads_and_strides_are_told() -> None:
         (FREE.replace("o32x?x?", "o32x4x?"), "the other fields give o32x?x?"),
         (FREE.replace("p1x1_1x1", "p1_1x1"), "pads_begin"),
         (FREE.replace("p1x1_1x1", "psame"), "field 8"),
-        (TEXTS[4].replace("p1x1_1x1+1x1", "psame_upper"), "give them"),
+        (TEXTS[5].replace("p1x1_1x1+1x1", "psame_upper"), "give them"),
         (FREE.replace("i16", "i15").replace("g1", "g2"), "groups"),
         ("conv2d", "field 2"),
     ],
