@@ -1,4 +1,4 @@
-"""Networks that others wrote (torchvision, timm, torchaudio, segmentation-models-pytorch, diffusers) beside other libraries.
+"""Networks that others wrote (torchvision, timm, torchaudio, segmentation-models-pytorch, diffusers, spandrel) beside other libraries.
 
 Weights are random, inputs fixed, nothing is downloaded. Each contender has a process of its own with equal threads, and they take
 turns, so that all meet the same machine; answers are compared with PyTorch's in f32. Printed are medians in milliseconds, the

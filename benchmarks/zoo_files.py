@@ -105,12 +105,17 @@ def write_ours(model: nn.Module, inputs: Any, dtype: str, file: Path, joins: boo
     """Compile a model for some inputs into a file; without `joins`, its fixed filters as they are."""
     from tvmconv.network.compile import build
     from tvmconv.network.read.torch.reader import read_torch
+    from tvmconv.torch.exporting import export
+    from tvmconv.torch.flat import Flat
 
     inputs = tuple(each.to(getattr(torch, DTYPES[dtype])) for each in inputs)
     # Others export the model after us, in f32.
     model = copy.deepcopy(model).to(getattr(torch, DTYPES[dtype]))
-    program = torch.export.export(model, inputs, strict=False)
-    with nullcontext() if joins else mock.patch("tvmconv.network.passes.simplified", lambda mod, *_: (mod, [])):
+    try:
+        program = torch.export.export(model, inputs, strict=False)
+    except RuntimeError:  # of a forward that writes its own weights
+        program = export(Flat(model, inputs, {}))
+    with nullcontext() if joins else mock.patch("tvmconv.network.passes.join_filters", lambda mod, *_: (mod, [])):
         build(read_torch(program), file)
 
 

@@ -129,6 +129,11 @@ def _labelled(network: Any, sample: torch.Tensor, step: torch.Tensor) -> Any:
     return network(sample, timestep=step, class_labels=label, return_dict=False)[0]
 
 
+def _span() -> nn.Module:
+    _package("torchvision")
+    return _package("spandrel.architectures.SPAN.__arch.span").SPAN(num_in_ch=3, num_out_ch=3)
+
+
 _SMALL_UNET = {
     "block_out_channels": (64, 128, 256),
     "layers_per_block": 1,
@@ -320,6 +325,8 @@ NETWORKS: dict[str, Network] = {
         downsampling_ratios=[2, 4, 4, 8],
         channel_multiples=[1, 2, 4, 8],
     ),
+    # spandrel, whose forward writes its own weights
+    "span": Network("restoration", _span, ((1, 3, 64, 64),)),
 }
 
 

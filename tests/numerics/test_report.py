@@ -167,6 +167,16 @@ def test_the_peak_may_be_unknown(bundle: Bundle, tmp_path: Path, monkeypatch: py
     assert "limits are unknown" in page.text and all(row[7] == "" for row in page.tables["kernels"][1:])
 
 
+def test_a_peak_that_kernels_pass_is_measured_again_or_not_drawn(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturbed = replace(LIMITS, flops=1.0)
+    monkeypatch.setattr("tvmconv.measuring.peak.measure", lambda threads: disturbed)
+    for again, text in ((LIMITS, "The lines are"), (disturbed, "kernels passed them")):
+        monkeypatch.setattr("tvmconv.reporting.kernels.measure_again", lambda threads, again=again: again)
+        assert text in report(tmp_path, bundle).text
+
+
 def test_tuning_curves(bundle: Bundle, tmp_path: Path) -> None:
     log = TrialLog(tmp_path / "records", PROBLEM, Target.parse("host"), "a machine")
     for seconds in (9e-4, None, 6e-4, 8e-4, 4.5e-4):

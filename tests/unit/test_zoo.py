@@ -117,6 +117,7 @@ def test_there_are_sixty_networks_of_all_kinds() -> None:
         "vocoder",
         "separation",
         "diffusion",
+        "restoration",
     }
 
 

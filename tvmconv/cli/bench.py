@@ -41,12 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the time of each kernel."""
     from ..building.bench import bench
     from ..measuring import peak
+    from ..reporting.kernels import confirm
     from ..runtime.processors import kernel_threads
 
     threads = arguments.threads or kernel_threads()
     limits = peak.measure(threads)
     with progress_bar("timing") as progress:
         rows = bench(arguments.bundle, seconds=arguments.seconds, threads=threads, progress=progress)
+    limits = confirm(limits, rows)
     if arguments.json:
         print_json(
             {
@@ -85,7 +87,10 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     else:
-        print(f"{threads} threads; the peak is unknown: no C compiler with OpenMP to measure it with", file=sys.stderr)
+        print(
+            f"{threads} threads; the peak is unknown: no C compiler with OpenMP to measure it with, or other programs computed meanwhile",
+            file=sys.stderr,
+        )
     return 0
 
 

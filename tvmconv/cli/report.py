@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..measuring import peak
     from ..reporting.comparison import check_common, read_other, with_bundle, with_recorded
     from ..reporting.curves import read_curves
-    from ..reporting.kernels import measure
+    from ..reporting.kernels import confirm, measure
     from ..reporting.page import Page, render
     from ..runtime.bundle import Bundle, read_bundle
     from ..runtime.processors import kernel_threads
@@ -86,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     with progress_bar("timing") as progress:
         other_bundle = other if isinstance(other, Bundle) else None
         lines, pairs = measure(bundle, other_bundle, arguments.seconds, threads, progress)
+    limits = confirm(limits, [line.row for line in lines if line.row is not None])
     comparison = None
     if isinstance(other, Bundle):
         comparison = with_bundle(other, pairs)

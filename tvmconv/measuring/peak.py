@@ -120,6 +120,13 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
     return Peak(computing.flops, computing.bf16_flops, memory, cached, threads)
 
 
+def measure_again(threads: int) -> Peak | None:
+    """Measure the same anew, where what was found cannot be."""
+    arithmetic.cache_clear()
+    measure.cache_clear()
+    return measure(threads)
+
+
 def agree(memory: Callable[[], float], cached: Callable[[], float]) -> tuple[float, float]:
     """Return the bandwidths of memory and of the cache, measured again while the cache's is less, as it is where others compute.
 

@@ -15,7 +15,7 @@ from ..runtime.networks.network import Network, Operator
 from ..signature import parse_signature
 from .document import Facts, document, machine_facts
 from .kernel_table import signature_cell
-from .kernels import roof
+from .kernels import confirm, roof
 from .page import roofline_note
 from .roofline import draw_roofline
 from .table import ABSENT, Cell, Column, draw_table, number, words
@@ -46,6 +46,7 @@ def render_network(
     """Return the page of a network: timed as a whole and by operator, where its machine has these limits."""
     algorithms = {row["signature"]: (row["algorithm"], row["origin"]) for row in network.description["report"]}
     rows = [_bench_row(each, network, *algorithms[each.name]) if each.ours else None for each in operators]
+    limits = confirm(limits, [row for row in rows if row is not None])
     anchors = {(each.name, network.description["target"]): f"o{index}" for index, each in enumerate(operators)}
     total = sum(each.seconds for each in operators) or 1.0
     lines = (

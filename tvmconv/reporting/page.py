@@ -99,7 +99,7 @@ def roofline_note(rows: Sequence[BenchRow], limits: Peak | None) -> str:
     if limits is None and all(BACKENDS[row.kind].plural in unmeasured for row in rows):
         return f"<p class='muted'>What {' and '.join(sorted(unmeasured))} can do at most is not measured here.</p>"
     if limits is None:
-        return "<p class='muted'>The machine's limits are unknown: no C compiler with OpenMP to measure them with.</p>"
+        return "<p class='muted'>The machine's limits are unknown: no C compiler with OpenMP to measure them with, or kernels passed them, as where other programs compute.</p>"
     return (
         "<p class='muted'>The lines are what this machine was measured to do with these threads. Arrays that are used again"
         " and again come from the cache as long as it holds them, so the share of the roof takes its bandwidth (dashed). Operations are"

@@ -80,9 +80,7 @@ def grid(x: Scale, y: Scale, x_label: str, y_label: str) -> str:
     parts.append(
         f'<text class="label" x="{middle:.1f}" y="{y.start + 34:.1f}" text-anchor="middle">{escape(x_label)}</text>'
     )
-    parts.append(
-        f'<text class="label" x="{x.start:.1f}" y="{y.end - 8:.1f}" text-anchor="end">{escape(y_label)}</text>'
-    )
+    parts.append(f'<text class="label" x="2" y="{y.end - 8:.1f}">{escape(y_label)}</text>')
     return "".join(parts)
 
 

@@ -51,17 +51,19 @@ def name_new(mod: tvm.IRModule) -> tvm.IRModule:
     nodes = nodes_of(mod)
     renamed: dict[Any, str] = {}
     for _, _, bindings in _graphs(mod) if nodes else ():
-        readers, last = _Readers(bindings), ""
+        readers = _Readers(bindings)
         for at in range(len(bindings) - 1, -1, -1):
             variable = bindings[at].var
             if variable.name not in nodes:
                 reader = readers.first(at)
-                owner = last if reader is None else renamed.get(reader.var, reader.var.name)
+                if reader is None:  # The function returns it: it is of the last before it.
+                    owner = next((each.var.name for each in bindings[at::-1] if each.var.name in nodes), "")
+                else:
+                    owner = renamed.get(reader.var, reader.var.name)
                 part = f"{owner.partition(_PART)[0]}{_PART}{len(nodes)}"
                 nodes[part], renamed[variable] = [], part
                 if reader is not None and _moves(reader.value):
                     renamed[variable], renamed[reader.var] = owner, part
-            last = renamed.get(variable, variable.name)
     return _with_table(_rename(mod, renamed), nodes) if renamed else mod
 
 
