@@ -32,7 +32,7 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
 # The functions of C that make tables; both lists are in the order of their numbers there.
 NEAREST, BEFORE, SHARE = "tvmconv_network_nearest", "tvmconv_network_before", "tvmconv_network_share"
 CUBIC = "tvmconv_network_cubic"
-# Taps of cubic ones, from the element before an output's place.
+# Taps of cubic resizes, from the element before an output's place.
 _TAPS = (-1, 0, 1, 2)
 _MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
