@@ -168,11 +168,14 @@ def _wait_for_worker(given: bytes, files: list[int]) -> None:
 
 def _work(given: bytes, streams: list[int]) -> None:
     """Become what the command would have been; never returns."""
+    from tvmconv.support.timing import count_anew
+
     code, environment, folder, cores = pickle.loads(given)
     os.setsid()
     for number, each in enumerate(streams):
         os.dup2(each, number)
         os.close(each)
+    count_anew()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

@@ -63,8 +63,8 @@ def count_anew() -> None:
 
 
 def count_start() -> None:
-    """Count this process, from its start until now, as its imports."""
-    _clock.add("import", _age())
+    """Count this process, from its start until now, as its imports, but for what stages took."""
+    _clock.add("import", _age() - sum(_clock.seconds.values()))
 
 
 def collect() -> dict[str, float]:

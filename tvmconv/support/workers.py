@@ -133,7 +133,8 @@ def serve(torch: bool) -> None:
     requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not mix with the answers
     collect_rarely()
-    function = pickle.load(requests)
+    with stage("waiting"):
+        function = pickle.load(requests)
     if isinstance(function, str):
         function = resolve_name(function)
     count_start()

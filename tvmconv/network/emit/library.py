@@ -6,7 +6,7 @@ import hashlib
 import json
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +17,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 from tvm.ir import Call, save_json
+from tvm.tirx.buffer import is_buffer_var
 
 from ...algorithms.annotations import FIXED
 from ...building.cache import key_of_functions
@@ -71,6 +72,9 @@ _OPERATORS = {
     "recurrent": (RECURRENT,),
     "windows": (WINDOWS,),
 }
+_OF_RESIZES = (NEAREST, BEFORE, SHARE, CUBIC)
+# Modules in which LLVM compiles functions between kernels, at once.
+_PARTS = 2
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 
 
@@ -191,36 +195,48 @@ def _identity(described: Mapping[str, Any], weights: Iterable[Storage]) -> str:
 def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
     plan, functions = network.plan, network.functions
-    objects = ["network.o", "plan.o"]
+    called, fixed, isa = _called(functions), _is_fixed(functions), target.isa
     types = () if any(map(_has_bf16, functions.values())) else ("-DWHOLE_ALONE",)  # compiled in a third of the time
-    for file, names in _OPERATORS.items():
-        if any(_calls(function, name) for function in functions.values() for name in names):
-            objects.append(operator_object(work, file, target, _is_fixed(functions), types))
-    if any(_calls(function, name) for function in functions.values() for name in (NEAREST, BEFORE, SHARE, CUBIC)):
-        (work / "resizing.o").write_bytes(_resizing(target.isa))
-        objects.append("resizing.o")
-    if any(_calls(function, SORT) for function in functions.values()):
-        (work / "sorting.o").write_bytes(_sorting(target.isa))
-        objects.append("sorting.o")
-    (work / "network.o").write_bytes(_executor(target.isa))
-    plan_object = compile_text(_table(plan, identity), _INCLUDE, name="plan.c", isa=target.isa)
-    (work / "plan.o").write_bytes(plan_object)
+    free = {name: each for name, each in functions.items() if is_family(each)}
+    text, of_families = family_source(free) if free else ("", {})
     # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
-    renames = has_selection(target.isa)
-    if free := {name: each for name, each in functions.items() if is_family(each)}:
-        text, kernels = family_source(free)
-        (work / "families.o").write_bytes(compile_text(text, isa=target.isa))
-        objects += ["families.o", *(_rename_code(each, name, target.isa, work) for name, each in kernels.items())]
-        functions = {name: each for name, each in functions.items() if name not in free}
-    built = [name for name, each in functions.items() if renames and CODE in (each.attrs or {})]
-    # A process for each kernel, while LLVM compiles what lies between.
-    with ThreadPoolExecutor(usable_processors()) as pool:
-        renamed = [pool.submit(_rename_code, functions[name], name, target.isa, work) for name in built]
-        if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
-            module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
-            _compile(module, target, _is_fixed(functions), work / "functions.o")
-        objects += [each.result() for each in renamed]
-    return [*objects, "functions.o"] if others else objects
+    static = {name: each for name, each in functions.items() if name not in free}
+    built = {name: each for name, each in static.items() if has_selection(isa) and CODE in (each.attrs or {})}
+    others = {name: each.without_attr(CODE) for name, each in static.items() if name not in built}
+    # C compilers and objcopy are processes, and LLVM runs beside Python.
+    with stage("LLVM"), ThreadPoolExecutor(usable_processors()) as pool:
+        parts = [
+            pool.submit(_compile, part, target, fixed, work, f"functions{number}.o")
+            for number, part in enumerate(_parts_of(others))
+        ]
+        objects = [
+            pool.submit(_write, work / "network.o", lambda: _executor(isa)),
+            pool.submit(
+                _write, work / "plan.o", lambda: compile_text(_table(plan, identity), _INCLUDE, name="plan.c", isa=isa)
+            ),
+        ]
+        for file, names in _OPERATORS.items():
+            if called.intersection(names):
+                objects.append(pool.submit(operator_object, work, file, target, fixed, types))
+        if called.intersection(_OF_RESIZES):
+            objects.append(pool.submit(_write, work / "resizing.o", lambda: _resizing(isa)))
+        if SORT in called:
+            objects.append(pool.submit(_write, work / "sorting.o", lambda: _sorting(isa)))
+        if free:
+            objects.append(pool.submit(_write, work / "families.o", lambda: compile_text(text, isa=isa)))
+        objects += [pool.submit(_rename_code, each, name, isa, work) for name, each in (of_families | built).items()]
+        return [each.result() for each in (*objects, *parts)]
+
+
+def _write(path: Path, compiled: Callable[[], bytes]) -> str:
+    path.write_bytes(compiled())
+    return path.name
+
+
+def _parts_of(functions: Mapping[str, tirx.PrimFunc]) -> list[tvm.IRModule]:
+    """Return functions as modules to be compiled at once: as many on every machine, so that libraries are the same."""
+    named = [(name, each.with_attr("global_symbol", name)) for name, each in functions.items()]
+    return [tvm.IRModule(dict(some)) for number in range(_PARTS) if (some := named[number::_PARTS])]
 
 
 def _is_fixed(functions: Mapping[str, tirx.PrimFunc]) -> bool:
@@ -228,8 +244,9 @@ def _is_fixed(functions: Mapping[str, tirx.PrimFunc]) -> bool:
     return any(FIXED in (each.attrs or {}) and LOWERED not in each.attrs for each in functions.values())
 
 
-def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, path: Path) -> None:
-    """Write the object file of functions between kernels, which the user's cache keeps."""
+def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, work: Path, name: str) -> str:
+    """Write the object file of functions between kernels, which the user's cache keeps; return its name."""
+    path = work / name
     known = open_cache()
     if known is not None:
         with stage("cache"):
@@ -237,13 +254,14 @@ def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, path: Path) -
             content = known.read(key)
         if content is not None:
             path.write_bytes(content)
-            return
+            return name
     # Only the executor calls these functions, whose tables are right: checks of arguments took LLVM a third of its time.
     with stage("LLVM"), tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         executable = tvm.compile(module, target.tvm(fixed), tir_pipeline=NETWORK_PIPELINE)
     write_object(executable, path, target.isa)
     if known is not None:
         known.write(key, path.read_bytes())
+    return name
 
 
 def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:
@@ -257,14 +275,16 @@ def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> st
     return file
 
 
-def _calls(function: tirx.PrimFunc, name: str) -> bool:
-    calls = find_all(function.body, Call)
-    return any(getattr(each.op, "name", "") == "tirx.call_extern" and str(each.args[0].value) == name for each in calls)
+def _called(functions: Mapping[str, tirx.PrimFunc]) -> set[str]:
+    """Return the names of C functions that are called."""
+    calls = (each for function in functions.values() for each in find_all(function.body, Call))
+    return {str(each.args[0].value) for each in calls if getattr(each.op, "name", "") == "tirx.call_extern"}
 
 
 def _has_bf16(function: tirx.PrimFunc) -> bool:
-    own = find_all(function.body, tirx.AllocBuffer, tirx.DeclBuffer)
-    return any(str(each.dtype) == "bfloat16" for each in (*function.params, *(each.buffer for each in own)))
+    own = (each.buffer for each in find_all(function.body, tirx.AllocBuffer, tirx.DeclBuffer))
+    arrays = (*filter(is_buffer_var, function.params), *own)  # parameters may be extents, too
+    return any(str(each.dtype) == "bfloat16" for each in arrays)
 
 
 def _offsets(weights: Iterable[Storage]) -> Iterator[tuple[int, np.ndarray]]:
