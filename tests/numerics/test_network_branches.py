@@ -22,7 +22,7 @@ from tvm import relax
 from tvmconv import cli
 from tvmconv.errors import SourceError
 from tvmconv.network.compile import build
-from tvmconv.network.emit.memory_plan import IF
+from tvmconv.network.emit.network_plan import IF
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.network.report import report

@@ -18,7 +18,8 @@ from ..support.timing import stage
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget
 from .emit.library import Planned, part, write
-from .emit.memory_plan import OWN, needs_runtime, plan
+from .emit.memory_plan import needs_runtime, plan
+from .emit.network_plan import OWN
 from .emit.prefetch_filters import prefetch_next
 from .free_operators import check_operators
 from .ir.extents import has_extents

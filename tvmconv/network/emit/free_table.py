@@ -10,7 +10,7 @@ from tvm.ir import Call
 
 from ...errors import SourceError
 from ..ir.free import Dims, symbols_in
-from .memory_plan import Array, NetworkPlan, Storage, item_bytes
+from .network_plan import Array, NetworkPlan, Storage, item_bytes
 
 _OPERATORS = {tirx.Add: "({} + {})", tirx.Sub: "({} - {})", tirx.Mul: "({} * {})"}
 _OPERATORS |= {tirx.FloorDiv: "quotient({}, {})", tirx.FloorMod: "rest({}, {})"}

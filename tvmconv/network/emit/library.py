@@ -57,7 +57,7 @@ from ..operators.separable import FUNCTION as WINDOWS
 from ..operators.sort import FUNCTION as SORT
 from .families import family_source, is_family
 from .free_table import FreeTable
-from .memory_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, Storage, item_bytes
+from .network_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, Storage, item_bytes
 from .tir_pipeline import NETWORK_PIPELINE
 
 _NATIVE = Path(__file__).parent / "native"

@@ -7,8 +7,7 @@ written where its caller wants it; all else lies in an arena, whose bytes are us
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,151 +19,9 @@ from ...errors import SourceError
 from ...runtime.networks.placing import Lifetime, largest_gap, place, slots_of, whole_lines
 from ..ir.branches import branches_of
 from ..ir.constants import constant, content
-from ..ir.free import Dims, dims_of, equal, product
+from ..ir.free import Dims, dims_of, equal
 from ..ir.nodes import of_variable
-
-COPY = "tvmconv_copy"
-# Name of a step that passes over others: it calls none of the module's functions.
-IF = "tvmconv_if"
-OWN = {COPY, IF}
-_BITS = {"bool": 8}
-
-
-class Region(IntEnum):
-    """Region of an array, as `native/executor.h` numbers them."""
-
-    INPUT = 0
-    OUTPUT = 1
-    WEIGHTS = 2
-    ARENA = 3
-    NUMBER = 4
-    PREPARED = 5
-
-
-# Regions that no call changes.
-KEPT = (Region.WEIGHTS, Region.PREPARED)
-
-
-@dataclass(eq=False)
-class Storage:
-    """Bytes that one step writes, or one in each branch of an If, or nobody.
-
-    Attributes
-    ----------
-    region, number, offset
-        Where they are: the number of an input or output, or the offset in the weights, the arena, or what is prepared.
-    size
-        How many they are; where extents are free an expression of these.
-    array
-        Of weights.
-    """
-
-    region: Region
-    size: Any
-    number: int = 0
-    offset: int = 0
-    array: Any = None
-
-
-@dataclass(frozen=True)
-class Array:
-    """A value: a storage, seen as an array; or one number, by which a function knows extents that are free."""
-
-    storage: Storage
-    offset: int
-    shape: Dims
-    dtype: str
-
-    @property
-    def size(self) -> Any:
-        """Number of its bytes."""
-        return _bytes(self.shape, self.dtype)
-
-
-@dataclass(frozen=True)
-class PlanStep:
-    """A call of a function of the module with these arrays, the last of which it writes.
-
-    Attributes
-    ----------
-    free
-        Where bytes of the arena begin that nothing needs meanwhile, for its workspace, and how many they are.
-    following
-        Of a later step's weights, what it prefetches (`prefetch_filters.py`).
-    passed
-        Of `IF`, how many steps after it are passed over where its argument is false, or always if it has none.
-    nodes
-        Nodes of the model that it computes, as far as they are known.
-    """
-
-    function: str
-    arguments: tuple[Array, ...]
-    free: tuple[int, int] = (0, 0)
-    following: Array | None = None
-    passed: int = 0
-    nodes: tuple[str, ...] = ()
-
-    @property
-    def symbol(self) -> str:
-        """The function that is called: one that prefetches has another name."""
-        return self.function if self.following is None else f"{self.function}_next"
-
-    @property
-    def given(self) -> tuple[Array, ...]:
-        """Arguments that the function is called with."""
-        return self.arguments if self.following is None else (*self.arguments[:-1], self.following, self.arguments[-1])
-
-
-@dataclass
-class NetworkPlan:
-    """A network's steps; what it takes and gives.
-
-    Attributes
-    ----------
-    steps
-        In order.
-    prepared, prepared_bytes
-        How many of the steps, the first ones, are of weights alone: they run when the network is loaded, and what they write is kept.
-    inputs, outputs
-        Their arrays.
-    weights
-        The storages in the file, each with its offset.
-    arena_bytes
-        How much memory a call needs, where no extent is free.
-    slots
-        Where extents are free, of each storage of the arena, whose number is its place here, the slot whose bytes it shares.
-    workspace_bytes
-        Where extents are free, what a step allocates at most.
-    """
-
-    steps: list[PlanStep] = field(default_factory=list)
-    prepared: int = 0
-    prepared_bytes: int = 0
-    inputs: list[Array] = field(default_factory=list)
-    outputs: list[Array] = field(default_factory=list)
-    weights: list[Storage] = field(default_factory=list)
-    arena_bytes: int = 0
-    slots: dict[Storage, int] = field(default_factory=dict)
-    workspace_bytes: int = 0
-
-    @property
-    def is_free(self) -> bool:
-        """Return whether extents are free."""
-        arrays = (*self.inputs, *self.outputs, *(each for step in self.steps for each in step.arguments))
-        return not all(map(_is_fixed, arrays))
-
-
-def _is_fixed(array: Array) -> bool:
-    return all(isinstance(size, int) for size in array.shape)
-
-
-def _bytes(shape: Dims, dtype: str) -> Any:
-    return product((*shape, item_bytes(dtype)))
-
-
-def item_bytes(dtype: str) -> int:
-    """Return how many bytes an element has."""
-    return (_BITS.get(dtype) or int(tvm.DataType(dtype).bits)) // 8
+from .network_plan import COPY, IF, KEPT, Array, NetworkPlan, PlanStep, Region, Storage, bytes_of, is_fixed
 
 
 def plan(
@@ -211,7 +68,7 @@ class _Planner:
         """Return the network's inputs."""
         for number, each in enumerate(function.params):
             shape, dtype = _fixed_shape(each)
-            storage = Storage(Region.INPUT, _bytes(shape, dtype), number)
+            storage = Storage(Region.INPUT, bytes_of(shape, dtype), number)
             self.plan.inputs.append(Array(storage, 0, shape, dtype))
         return self.plan.inputs
 
@@ -265,7 +122,7 @@ class _Planner:
     def _call(self, call: relax.Call, nodes: tuple[str, ...]) -> Any:
         name, arguments = call.args[0].name_hint, [self._array(each) for each in call.args[1].fields]
         made = self._made(call)
-        if arguments and all(each.storage.region in KEPT for each in arguments) and all(map(_is_fixed, made)):
+        if arguments and all(each.storage.region in KEPT for each in arguments) and all(map(is_fixed, made)):
             return self._prepare(PlanStep(name, (*arguments, *made), nodes=nodes), arguments, made, call)
         self.plan.steps.append(PlanStep(name, (*arguments, *made), nodes=nodes))
         return tuple(made) if _gives_several(call) else made[0]
@@ -325,7 +182,7 @@ class _Planner:
         made = []
         for type_ in call.ty_args[0].fields if _gives_several(call) else call.ty_args:
             shape, dtype = _fixed_type(type_, call)
-            made.append(Array(Storage(Region.ARENA, _bytes(shape, dtype)), 0, shape, dtype))
+            made.append(Array(Storage(Region.ARENA, bytes_of(shape, dtype)), 0, shape, dtype))
         self._written.update(each.storage for each in made)
         return made
 

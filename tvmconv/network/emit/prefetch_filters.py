@@ -20,7 +20,7 @@ from ...lowering.cpu.rewrites.prefetching import L2, fetching, loops_down_to, pr
 from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
 from ..kernels.build import CODE, LOWERED
-from .memory_plan import KEPT, Array, NetworkPlan, PlanStep
+from .network_plan import KEPT, Array, NetworkPlan, PlanStep
 
 # Smaller filters are not prefetched: what that spares is no more than what it takes.
 LEAST_BYTES = 100_000
