@@ -14,7 +14,7 @@ from toys import compile_bundle
 import tvmconv
 from tvmconv import fills
 from tvmconv.lowering.compiler import Choice
-from tvmconv.lowering.cpu.rewrites import cuts
+from tvmconv.lowering.cpu.rewrites import cuts, together
 from tvmconv.lowering.cpu.rewrites.cuts import CutAxis
 from tvmconv.signature import parse_signature
 from tvmconv.support.toolchain import run_compiler
@@ -38,6 +38,14 @@ TAP_BY_TAP = [
     "conv2d-n1-i16x17x20-o32x9x10-k3x3-s2x2-d6x7-p6x7_6x7-g2-NXC-XIO-bf16",
     "conv3d-n1-i16x6x7x8-o16x6x7x8-k3x3x3-s1x1x1-d3x3x4-p3x3x4_3x3x4-g1-NXC-XIO-f32",
 ]
+# Phases without taps, which a loop fills before the others: zeros, a bias, and what an epilogue makes of them.
+FILLED = {
+    "backprop2d-n1-i15x17x17-o15x42x42-k5x5-s2x2-d2x2-p0x0_0x0-g15-NXC-OIX-f32": "grouped",
+    "backprop2d-n1-i24x13x13-o32x25x25-k1x1-s2x2-d1x1-p0x0_0x0-g1-NCX-XIO-f32-bias": "planar",
+    "backprop1d-n1-i90x9-o56x18-k3-s2-d4-p4_3-g1-NCX-XIO-f16-bias": "direct",
+    "backprop2d-n2-i29x9x9-o16x58x6-k2x1-s7x1-d2x1-p2x0_0x3-g1-NXC-XIO-f32-bias-prelu": "direct",
+    "backprop3d-n5-i8x8x2x1-o160x24x3x2-k3x1x2-s3x2x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-OIX-bf16-bias": "winograd2",
+}
 
 
 def test_bits_are_those_of_one_thread(tmp_path: Path) -> None:
@@ -57,6 +65,22 @@ def test_bits_are_those_of_one_thread(tmp_path: Path) -> None:
                 out = np.full_like(want, np.nan)
                 kernel(data, given, out=out)
                 assert np.array_equal(out, want), signature
+
+
+def test_loops_behind_one_that_fills_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in (cuts, together):
+        monkeypatch.setattr(each, "LEAST_STORES", 64)
+    choices = {parse_signature(signature): algorithm for signature, algorithm in FILLED.items()}
+    bundle = compile_bundle(tmp_path / "bundle", choices, choices=choices, quick=True)
+    one, *others = (tvmconv.load(bundle, threads=threads) for threads in (1, 9, 33, 200))
+    for problem in choices:
+        arrays, _ = fills.exact_case(problem)
+        given = arrays.given()
+        want = one.lookup(problem)(**given)
+        for registry in others:
+            out = np.full_like(want, 7)
+            registry.lookup(problem)(**given, out=out)
+            assert np.array_equal(out, want), problem
 
 
 def test_taps_that_meet_few_rows_of_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,24 +103,25 @@ def announce_tasks(body: Any, products: int = 1) -> Any:
     return map_nodes(body, tirx.For, announce)
 
 
-def stores(statement: Any, shares: Mapping[str, float] | None = None, times: float = 1) -> float:
+def stores(statement: Any, shares: Mapping[str, float] | None = None, times: float = 1, into: Any = None) -> float:
     """Return how many elements a statement stores, both branches of a condition included; loops without a fixed extent count once.
 
-    Of loops along the axes that `shares` names, and of what pieces of them need, that share counts.
+    Of loops along the axes that `shares` names, and of what pieces of them need, that share counts; of stores those `into` an array, if
+    it is given.
     """
     if isinstance(statement, tirx.For):
         extent = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
         share = (shares or {}).get(_axis_of(statement), 1) if asks_for(statement, CUT) else 1
-        return stores(statement.body, shares, times * extent * share)
+        return stores(statement.body, shares, times * extent * share, into)
     if isinstance(statement, tirx.BufferStore):
-        return times  # loops over lanes are vectorized later
+        return times if into is None or statement.buffer.same_as(into) else 0  # loops over lanes are vectorized later
     if isinstance(statement, tirx.SeqStmt):
-        return sum(stores(each, shares, times) for each in statement.seq)
+        return sum(stores(each, shares, times, into) for each in statement.seq)
     if isinstance(statement, tirx.IfThenElse):
         needed = times * prod((shares or {}).get(_axis_of(each), 1) for each in _calls(statement.condition))
-        otherwise = stores(statement.else_case, shares, times) if statement.else_case is not None else 0
-        return stores(statement.then_case, shares, needed) + otherwise
-    return stores(statement.body, shares, times) if hasattr(statement, "body") else 0
+        otherwise = stores(statement.else_case, shares, times, into) if statement.else_case is not None else 0
+        return stores(statement.then_case, shares, needed, into) + otherwise
+    return stores(statement.body, shares, times, into) if hasattr(statement, "body") else 0
 
 
 def axes_of(task: Any, work: float = 0) -> dict[str, CutAxis]:

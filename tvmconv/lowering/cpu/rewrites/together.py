@@ -3,12 +3,13 @@
 A transposed convolution has a loop for each of its phases, or for each step of one: threads wait at the end of each, and many find
 too few tasks in it. Where the loops of a function are its end, those that read nothing that another writes share their threads. For
 a few threads they stand one after the other, as they were. What one loop stores another does not: a definition's windows part the
-output.
+output; but one that stores all of it fills it for those behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -40,13 +41,25 @@ def steps_of(loops: Sequence[Any]) -> list[list[Any]]:
     between, after = set().union(*read), [0] * len(loops)  # how many steps follow each loop's
     for first in reversed(range(len(loops))):
         for later in range(first + 1, len(loops)):
-            if written[first] & (read[later] | written[later] & between) or read[first] & written[later]:
+            both = written[first] & written[later]
+            if (
+                written[first] & read[later]
+                or read[first] & written[later]
+                or both & between
+                or _fills(loops[first], both)
+            ):
                 after[first] = max(after[first], after[later] + 1)
     steps = [
         [loop for loop, each in zip(loops, after, strict=True) if each == left]
         for left in reversed(range(max(after) + 1))
     ]
     return [sorted(step, key=lambda loop: -stores(loop.body)) for step in steps] if len(steps) < len(loops) else apart
+
+
+def _fills(loop: Any, arrays: Iterable[Any]) -> bool:
+    """Return whether a loop may store all of one of some arrays."""
+    sizes = {each: prod(int(size) for size in each.shape) for each in arrays}
+    return any(int(loop.extent) * stores(loop.body, into=each) >= size for each, size in sizes.items())
 
 
 def tasks_alike(loop: Any, step: Sequence[Any]) -> int:
