@@ -38,18 +38,21 @@ def _copy(source: tirx.Buffer, made: tirx.Buffer, tasks: int = 8) -> tirx.For:
 
 
 def test_loops_wait_for_what_they_need() -> None:
-    data, a, b, out = (tirx.decl_buffer((16,), "float32", name) for name in ("data", "a", "b", "out"))
+    data, a, b, out = (tirx.decl_buffer((1 << 23,), "float32", name) for name in ("data", "a", "b", "out"))
     phases = [_copy(data, a), _copy(a, out), _copy(data, b, 3), _copy(b, out, 16)]
     assert steps_of(phases) == [[phases[0], phases[2]], [phases[1], phases[3]]]
     again = [_copy(data, a), _copy(a, out), _copy(data, a), _copy(a, out)]
     assert steps_of(again) == [[loop] for loop in again]  # the third writes what the second reads
     direct = [_copy(data, out, 16), _copy(data, out, 3)]
     assert steps_of([_copy(data, a), _copy(a, out), *direct])[1][1:] == direct
+    small = tirx.decl_buffer((1 << 20,), "float32", "small")
+    filled = [_copy(data, small), _copy(data, small, 3)]  # the first stores as much as there is
+    assert steps_of(filled) == [[loop] for loop in filled]
     assert steps_of(phases[:1]) == [phases[:1]] and steps_of([]) == []
 
 
 def test_loops_share_threads_where_they_end_a_function() -> None:
-    data, out = (tirx.decl_buffer((16,), "float32", name) for name in ("data", "out"))
+    data, out = (tirx.decl_buffer((1 << 23,), "float32", name) for name in ("data", "out"))
     loops = [_copy(data, out), _copy(data, out, 3)]
     joined = str(share_together(tirx.SeqStmt(loops)))
     assert joined.count("T.parallel") == 3  # one of both, and each
