@@ -6,11 +6,13 @@ import re
 
 import pytest
 from tvm import tirx
+from tvm.ir import Call
 
 from benchmarks.many_cores import Layer, layer, main, summary
 from benchmarks.simulated_cores import LOOP, Simulated, makespan, rows_of
 from tvmconv.algorithms.annotations import CUT
-from tvmconv.lowering.cpu.rewrites.cuts import LEAST_STORES
+from tvmconv.lowering.common.rewrites import find_all
+from tvmconv.lowering.cpu.rewrites.cuts import LEAST_STORES, announce_tasks
 from tvmconv.lowering.cpu.rewrites.together import share_together, steps_of
 from tvmconv.lowering.cpu.sharing import divide_tasks, most_useful
 from tvmconv.signature import parse_signature
@@ -75,6 +77,16 @@ def test_tasks_are_cut_for_many_threads() -> None:
     assert divide_tasks(loop, 8) == (8, 6 * LEAST_STORES)
     assert divide_tasks(loop, 16) == (16, 3 * LEAST_STORES)
     assert divide_tasks(loop, 64) == (48, LEAST_STORES)
+
+
+def test_tasks_are_announced_by_32_bits() -> None:
+    """Functions between kernels may count by 64."""
+    task, out = tirx.Var("task", "int64"), tirx.decl_buffer((16,), "float32", "out")
+    store = tirx.BufferStore(out, tirx.const(0.0, "float32"), [task])
+    loop = tirx.For(task, 0, tirx.const(16, "int64"), tirx.ForKind.PARALLEL, store)
+    (asked,) = find_all(announce_tasks(loop), Call)
+    assert [int(each) for each in asked.args[1:]] == [16, 1, 0, 0]
+    assert {str(each.ty.dtype) for each in asked.args[1:]} == {"int32"}
 
 
 def test_threads_that_gain() -> None:

@@ -35,6 +35,7 @@ LEAST_STORES = 1 << 18
 PARTS = 16  # of a piece's time, in which is counted what each does again
 FEW_THREADS = 8  # for which plans have tasks enough
 FUNCTION = "tvmconv_cuts"
+_MOST = 2**31 - 1
 # The launcher fills the slot; without one, as in a program of TVM's, tasks stay whole.
 TEXT = f"""
 @__TVMBackendCutTasks = weak hidden global ptr null
@@ -96,8 +97,9 @@ def announce_tasks(body: Any, products: int = 1) -> Any:
     def announce(task: Any) -> Any:
         if task.kind != tirx.ForKind.PARALLEL or not isinstance(task.extent, tirx.IntImm):
             return task
-        enough = int(int(task.extent) * stores(task.body) * products) // LEAST_STORES
-        asked = tirx.call_extern("int32", FUNCTION, task.extent, 1, 0, enough)
+        tasks = int(task.extent)  # whose type may have 64 bits, and the function's has 32
+        enough = int(tasks * stores(task.body) * products) // LEAST_STORES
+        asked = tirx.call_extern("int32", FUNCTION, *(min(each, _MOST) for each in (tasks, 1, 0, enough)))
         return tirx.AttrStmt(0, IMPORT, TEXT, tirx.SeqStmt([tirx.Evaluate(asked), task]))
 
     return map_nodes(body, tirx.For, announce)
