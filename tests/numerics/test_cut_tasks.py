@@ -14,7 +14,7 @@ from toys import compile_bundle
 import tvmconv
 from tvmconv import fills
 from tvmconv.lowering.compiler import Choice
-from tvmconv.lowering.cpu.rewrites import cuts, together
+from tvmconv.lowering.cpu.rewrites import cuts
 from tvmconv.lowering.cpu.rewrites.cuts import CutAxis
 from tvmconv.signature import parse_signature
 from tvmconv.support.toolchain import run_compiler
@@ -68,8 +68,7 @@ def test_bits_are_those_of_one_thread(tmp_path: Path) -> None:
 
 
 def test_loops_behind_one_that_fills_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for each in (cuts, together):
-        monkeypatch.setattr(each, "LEAST_STORES", 64)
+    monkeypatch.setattr(cuts, "LEAST_STORES", 64)
     choices = {parse_signature(signature): algorithm for signature, algorithm in FILLED.items()}
     bundle = compile_bundle(tmp_path / "bundle", choices, choices=choices, quick=True)
     one, *others = (tvmconv.load(bundle, threads=threads) for threads in (1, 9, 33, 200))

@@ -98,7 +98,7 @@ def announce_tasks(body: Any, products: int = 1) -> Any:
         if task.kind != tirx.ForKind.PARALLEL or not isinstance(task.extent, tirx.IntImm):
             return task
         tasks = int(task.extent)  # whose type may have 64 bits, and the function's has 32
-        enough = int(tasks * stores(task.body) * products) // LEAST_STORES
+        enough = enough_tasks(tasks * stores(task.body) * products)
         asked = tirx.call_extern("int32", FUNCTION, *(min(each, _MOST) for each in (tasks, 1, 0, enough)))
         return tirx.AttrStmt(0, IMPORT, TEXT, tirx.SeqStmt([tirx.Evaluate(asked), task]))
 
@@ -126,6 +126,11 @@ def stores(statement: Any, shares: Mapping[str, float] | None = None, times: flo
     return stores(statement.body, shares, times, into) if hasattr(statement, "body") else 0
 
 
+def enough_tasks(stored: float) -> int:
+    """Return how many tasks are enough for loops that store so many elements."""
+    return int(stored) // LEAST_STORES
+
+
 def axes_of(task: Any, work: float = 0) -> dict[str, CutAxis]:
     """Return the axes along which the tasks of a parallel loop may be cut, that of which pieces do least again first.
 
@@ -137,7 +142,7 @@ def axes_of(task: Any, work: float = 0) -> dict[str, CutAxis]:
     whole, found = stores(task.body) if asking else 0, {}
     if int(task.extent) * int(whole) // LEAST_STORES <= int(task.extent):
         return {}
-    enough = int(max(work, int(task.extent) * int(whole))) // LEAST_STORES
+    enough = enough_tasks(max(work, int(task.extent) * int(whole)))
     for name in dict.fromkeys(map(_axis_of, asking)):
         loops = [loop for loop in asking if _axis_of(loop) == name]
         pieces = min(int(loop.extent) for loop in loops)

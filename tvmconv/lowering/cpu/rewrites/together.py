@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ...common.rewrites import IMPORT, find_all, map_nodes, sequence
-from .cuts import FEW_THREADS, FUNCTION, LEAST_STORES, TEXT, ask_cuts, axes_of, rename_repeated, stores, whole_tasks
+from .cuts import FEW_THREADS, FUNCTION, TEXT, ask_cuts, axes_of, enough_tasks, rename_repeated, stores, whole_tasks
 
 _AROUND = (tirx.AllocBuffer, tirx.DeclBuffer)
 
@@ -32,7 +32,7 @@ def steps_of(loops: Sequence[Any]) -> list[list[Any]]:
     All are in a step of their own where they are short, or their extents are free.
     """
     apart = [[loop] for loop in loops]
-    if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops) or _enough(loops) <= FEW_THREADS:
+    if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops) or enough_tasks(_stores(loops)) <= FEW_THREADS:
         return apart
     written, read = (
         [_accesses(loop, tirx.BufferStore) for loop in loops],
@@ -100,7 +100,7 @@ def _join(step: Sequence[Any]) -> Any:
     (_, inside), *others = reversed(parts)
     for end, part in others:
         inside = tirx.IfThenElse(task < end, part, inside)
-    announced = tirx.Evaluate(tirx.call_extern("int32", FUNCTION, begin, 1, 0, _enough(step)))
+    announced = tirx.Evaluate(tirx.call_extern("int32", FUNCTION, begin, 1, 0, enough_tasks(_stores(step))))
     return sequence([*before, announced, tirx.For(task, 0, begin, tirx.ForKind.PARALLEL, inside)])
 
 
@@ -110,10 +110,6 @@ def _is_parallel(statement: Any) -> bool:
 
 def _stores(loops: Sequence[Any]) -> float:
     return sum(int(loop.extent) * stores(loop.body) for loop in loops)
-
-
-def _enough(loops: Sequence[Any]) -> int:
-    return int(_stores(loops)) // LEAST_STORES
 
 
 def _accesses(loop: Any, kind: Any) -> set[Any]:
