@@ -195,7 +195,7 @@ def _identity(described: Mapping[str, Any], weights: Iterable[Storage]) -> str:
 def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
     plan, functions = network.plan, network.functions
-    called, fixed, isa = _called(functions), _is_fixed(functions), target.isa
+    called, fixed, isa = _find_called(functions), _is_fixed(functions), target.isa
     types = () if any(map(_has_bf16, functions.values())) else ("-DWHOLE_ALONE",)  # compiled in a third of the time
     free = {name: each for name, each in functions.items() if is_family(each)}
     text, of_families = family_source(free) if free else ("", {})
@@ -275,7 +275,7 @@ def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> st
     return file
 
 
-def _called(functions: Mapping[str, tirx.PrimFunc]) -> set[str]:
+def _find_called(functions: Mapping[str, tirx.PrimFunc]) -> set[str]:
     """Return the names of C functions that are called."""
     calls = (each for function in functions.values() for each in find_all(function.body, Call))
     return {str(each.args[0].value) for each in calls if getattr(each.op, "name", "") == "tirx.call_extern"}
