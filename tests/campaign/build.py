@@ -17,7 +17,7 @@ from tvmconv.lowering.cpu.functions import functions_of
 from tvmconv.lowering.cpu.linker import link
 from tvmconv.lowering.cpu.lowering import Lowered, lower
 from tvmconv.lowering.cpu.passes import PIPELINE
-from tvmconv.lowering.cpu.rewrites import cuts
+from tvmconv.lowering.cpu.rewrites.tasks import cuts
 from tvmconv.problem import Problem
 from tvmconv.runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from tvmconv.targets.target import CpuTarget

@@ -14,8 +14,8 @@ from toys import compile_bundle
 import tvmconv
 from tvmconv import fills
 from tvmconv.lowering.compiler import Choice
-from tvmconv.lowering.cpu.rewrites import cuts
-from tvmconv.lowering.cpu.rewrites.cuts import CutAxis
+from tvmconv.lowering.cpu.rewrites.tasks import cuts
+from tvmconv.lowering.cpu.rewrites.tasks.cuts import CutAxis
 from tvmconv.signature import parse_signature
 from tvmconv.support.toolchain import run_compiler
 

@@ -12,8 +12,8 @@ from benchmarks.many_cores import Layer, layer, main, summary
 from benchmarks.simulated_cores import LOOP, Simulated, makespan, rows_of
 from tvmconv.algorithms.annotations import CUT
 from tvmconv.lowering.common.rewrites import find_all
-from tvmconv.lowering.cpu.rewrites.cuts import LEAST_STORES, announce_tasks
-from tvmconv.lowering.cpu.rewrites.together import share_together, steps_of
+from tvmconv.lowering.cpu.rewrites.tasks.cuts import LEAST_STORES, announce_tasks
+from tvmconv.lowering.cpu.rewrites.tasks.together import share_together, steps_of
 from tvmconv.lowering.cpu.sharing import divide_tasks, most_useful
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,11 @@ def name_of(path: Path) -> str:
 def test_files_are_short() -> None:
     long = [name_of(path) for path in SOURCES if len(path.read_text().splitlines()) > 400]
     assert not long, "\n".join(long)
+
+
+def test_folders_are_rooms() -> None:
+    held = Counter(path.parent for path in (ROOT / "tvmconv").rglob("*") if path.is_file() and path.suffix != ".pyc")
+    assert not [str(folder) for folder, count in held.items() if count > 25]
 
 
 def test_what_is_public_has_a_docstring() -> None:

@@ -23,7 +23,7 @@ The annotations of loops, and what answers them:
     PREFETCH_TILES  the filter of a loop's next iteration, of AMX's tiles,  tvmconv/lowering/cpu/rewrites/tile_prefetching.py
                     by its name
     APART           steps of a sum that LLVM keeps in their order           tvmconv/lowering/cpu/rewrites/apart.py
-    CUT             loops of a task that may be cut at run time, by the      tvmconv/lowering/cpu/rewrites/cuts.py
+    CUT             loops of a task that may be cut at run time, by the      tvmconv/lowering/cpu/rewrites/tasks/cuts.py
                     name of their axis, and what else a piece costs
     PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/rewrites/tiles.py
@@ -35,7 +35,7 @@ axis from `first` to `last`, both of which grow with the loops around. cuts.py a
 Of functions, where the loops that it is about are known only when they are lowered:
 
     ==============  ======================================================  =====================
-    ONE_THREAD      serial loops in place of parallel ones                  tvmconv/lowering/cpu/rewrites/threads.py
+    ONE_THREAD      serial loops in place of parallel ones                  tvmconv/lowering/cpu/rewrites/tasks/threads.py
     QUOTIENTS       indices that divide by whole vectors                    tvmconv/lowering/cpu/rewrites/lanes.py
     HOIST           conditions moved out of loops                           tvmconv/lowering/cpu/rewrites/padding.py
     CHOOSE_ONCE     choices that unrolling decides                          tvmconv/lowering/cpu/rewrites/choices.py

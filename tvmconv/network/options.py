@@ -47,7 +47,7 @@ class Options:
         others of these. Absent: as the module does.
     quantized
         ``"model"``: layers between quantizers are computed in integers. ``"fastest"``: in f32 those that are estimated to be faster so,
-        which the report's rewrites name.
+        and `tvmconv.network.report.in_f32` names.
 
     Raises
     ------

@@ -30,7 +30,6 @@ from .packing import Halves, split, unsplit
 from .rewrites.apart import keep_apart
 from .rewrites.choices import choose_once
 from .rewrites.columns import part_columns
-from .rewrites.cuts import announce_tasks, cut_tasks
 from .rewrites.instructions import by_elements, by_instructions, by_vex
 from .rewrites.lanes import divide_whole_vectors
 from .rewrites.matrices import by_matrices
@@ -44,10 +43,11 @@ from .rewrites.streaming import prefetch_parts
 from .rewrites.striding import deinterleave
 from .rewrites.tap_columns import lay_taps_apart
 from .rewrites.taps import take_taps_together
-from .rewrites.threads import in_one_thread
+from .rewrites.tasks.cuts import announce_tasks, cut_tasks
+from .rewrites.tasks.threads import in_one_thread
+from .rewrites.tasks.together import share_together
 from .rewrites.tile_prefetching import prefetch_tiles
 from .rewrites.tiles import by_tiles
-from .rewrites.together import share_together
 from .rewrites.transposing import transpose
 from .stack import keep_on_stack
 

@@ -16,8 +16,8 @@ from ..common.rewrites import find_all
 from ..compiler import Choice, schedule
 from .functions import functions_of
 from .lowering import lower
-from .rewrites.cuts import FEW_THREADS, axes_of, stores
-from .rewrites.together import steps_of, tasks_alike
+from .rewrites.tasks.cuts import FEW_THREADS, axes_of, stores
+from .rewrites.tasks.together import steps_of, tasks_alike
 
 COUNTS = (2, 4, 8, 16, 32, 64)
 LEAST_GAIN = 1.1  # of twice as many threads

@@ -91,7 +91,7 @@ static int parallel_launch(ParallelTask task, void* data, int num_task) {
 
 /* Returns into how many pieces each of a loop's tasks is cut along an axis that has so many: as many as make the busiest thread's work least, and
  * fewer where it gains less than a sixteenth; one for as few threads as plans have tasks for. Each piece does `again` what takes so many
- * sixteenths of a piece; `enough` tasks are not cut. `tvmconv/lowering/cpu/rewrites/cuts.py` does the same. */
+ * sixteenths of a piece; `enough` tasks are not cut. `tvmconv/lowering/cpu/rewrites/tasks/cuts.py` does the same. */
 static int cut_tasks(int tasks, int pieces, int again, int enough) {
   const int64_t threads = current_threads();
   int best = 1;

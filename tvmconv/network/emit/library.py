@@ -201,7 +201,8 @@ def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> 
     text, of_families = family_source(free) if free else ("", {})
     # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
     static = {name: each for name, each in functions.items() if name not in free}
-    built = {name: each for name, each in static.items() if has_selection(isa) and CODE in (each.attrs or {})}
+    renames = has_selection(isa)
+    built = {name: each for name, each in static.items() if renames and CODE in (each.attrs or {})}
     others = {name: each.without_attr(CODE) for name, each in static.items() if name not in built}
     # C compilers and objcopy are processes, and LLVM runs beside Python.
     with stage("LLVM"), ThreadPoolExecutor(usable_processors()) as pool:
@@ -249,14 +250,13 @@ def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, work: Path, n
     path = work / name
     known = open_cache()
     if known is not None:
-        with stage("cache"):
-            key = key_of_functions(f"{save_json(module)} {fixed}", target)
-            content = known.read(key)
+        key = key_of_functions(f"{save_json(module)} {fixed}", target)
+        content = known.read(key)
         if content is not None:
             path.write_bytes(content)
             return name
     # Only the executor calls these functions, whose tables are right: checks of arguments took LLVM a third of its time.
-    with stage("LLVM"), tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         executable = tvm.compile(module, target.tvm(fixed), tir_pipeline=NETWORK_PIPELINE)
     write_object(executable, path, target.isa)
     if known is not None:

@@ -122,9 +122,10 @@ class _Planner:
     def _call(self, call: relax.Call, nodes: tuple[str, ...]) -> Any:
         name, arguments = call.args[0].name_hint, [self._array(each) for each in call.args[1].fields]
         made = self._made(call)
+        step = PlanStep(name, (*arguments, *made), nodes=nodes)
         if arguments and all(each.storage.region in KEPT for each in arguments) and all(map(is_fixed, made)):
-            return self._prepare(PlanStep(name, (*arguments, *made), nodes=nodes), arguments, made, call)
-        self.plan.steps.append(PlanStep(name, (*arguments, *made), nodes=nodes))
+            return self._prepare(step, arguments, made, call)
+        self.plan.steps.append(step)
         return tuple(made) if _gives_several(call) else made[0]
 
     def _prepare(self, step: PlanStep, arguments: list[Array], made: list[Array], call: relax.Call) -> Any:

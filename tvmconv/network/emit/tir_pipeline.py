@@ -9,8 +9,8 @@ from ...lowering.common.activations import expand_steps
 from ...lowering.common.fixed_rounding import fix_rounding
 from ...lowering.cpu.passes import PIPELINE
 from ...lowering.cpu.rewrites.bf16_bits import broadcast_bits
-from ...lowering.cpu.rewrites.cuts import announce_tasks
 from ...lowering.cpu.rewrites.squares import by_squares
+from ...lowering.cpu.rewrites.tasks.cuts import announce_tasks
 from ...lowering.cpu.stack import keep_on_stack
 from ...support.timing import stage
 from ..kernels.build import LOWERED

@@ -10,6 +10,8 @@ from tvm.ir import Op, _ffi_api
 from .moves import name_of
 
 DIVIDING, BY_RECIPROCAL = "relax.quantize", "tvmconv.quantize_reciprocal"
+# Types that quantizers round to.
+EIGHT_BITS = ("uint8", "int8")
 # The step of an epilogue that rounds as each operator does.
 QUANTIZERS = {DIVIDING: "q", BY_RECIPROCAL: "q_reciprocal"}
 

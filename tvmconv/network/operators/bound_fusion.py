@@ -16,12 +16,10 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...lowering.common.rewrites import find_all
 from ..ir.mutator import each_function
+from ..ir.quantizers import EIGHT_BITS
 from ..schedule.stages import KEPT
 from .elementwise import INJECTIVE, OPAQUE
 
-# Types of integers that end a function where they are read as floating-point numbers: a text detector, some of whose functions had three
-# quantizers, took one core of a Zen 3 46.7 ms, and takes 42.9.
-EIGHT_BITS = ("uint8", "int8")
 # Expressions of a function. A vector's polynomial, such as erf's, has some hundred; LLVM takes a second for as many as these.
 MOST = 2048
 
@@ -92,6 +90,8 @@ def _ends(function: relax.Function, sizes: dict[Any, Size]) -> set[Any]:
                 continue
             size, given = sizes[value.args[0]], list(value.args[1].fields)
             reads = {each: 0 for each in given if isinstance(each, relax.Var)}
+            # What is rounded ends a function where it is read as numbers: a text detector, some of whose functions had three quantizers,
+            # took one core of a Zen 3 46.7 ms, and takes 42.9.
             if str(getattr(binding.var.ty, "dtype", "")).startswith("float"):
                 rounded = [each for each in reads if str(each.ty.dtype) in EIGHT_BITS and each in costs]
                 ends.update(rounded)

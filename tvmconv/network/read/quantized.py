@@ -18,10 +18,10 @@ from tvm import relax
 from ...problem import Problem
 from ..ir.constants import constant, static_shape
 from ..ir.operators import CONVOLUTIONS, TRANSPOSED
+from ..ir.quantizers import EIGHT_BITS
 
 Emit = Callable[[relax.Expr], relax.Expr]
 Array = npt.NDArray[Any]
-EIGHT_BITS = ("uint8", "int8")
 _LAYOUTS = {1: "W", 2: "HW", 3: "DHW"}
 # Beside sums of 65,792 products of both types' extremes no bias has room; of fewer, a larger one is one of f32.
 _MOST_BIAS = 2**24

@@ -29,7 +29,7 @@ from tvm.ir import Call
 from ....algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE, UNREAD
 from ....algorithms.pairs import dot_of, multiply_pairs
 from ...common.rewrites import IF_THEN_ELSE, asks_for, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
-from .cuts import is_in_piece
+from .tasks.cuts import is_in_piece
 
 
 def skip_padding(body: Any) -> Any:

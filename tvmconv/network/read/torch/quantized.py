@@ -20,8 +20,8 @@ from ....frontends.torch.nodes import arguments, name_of
 from ....frontends.torch.reader import node_problem
 from ...ir import moves
 from ...ir.constants import static_shape
-from ...ir.quantizers import BY_RECIPROCAL, quantize
-from ..quantized import EIGHT_BITS, Quantized, convolve, in_f32, multiply, read_quantized, take_zero, with_bias
+from ...ir.quantizers import BY_RECIPROCAL, EIGHT_BITS, quantize
+from ..quantized import Quantized, convolve, in_f32, multiply, read_quantized, take_zero, with_bias
 from .arguments import Converters, Given
 
 if TYPE_CHECKING:

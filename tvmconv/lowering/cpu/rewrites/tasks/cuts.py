@@ -17,8 +17,8 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call
 
-from ....algorithms.annotations import CUT, IN_PIECE
-from ...common.rewrites import (
+from .....algorithms.annotations import CUT, IN_PIECE
+from ....common.rewrites import (
     EXTERN,
     IMPORT,
     asks_for,

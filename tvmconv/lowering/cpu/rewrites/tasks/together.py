@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from ...common.rewrites import IMPORT, find_all, map_nodes, sequence
+from ....common.rewrites import IMPORT, find_all, map_nodes, sequence
 from .cuts import FEW_THREADS, FUNCTION, TEXT, ask_cuts, axes_of, enough_tasks, rename_repeated, stores, whole_tasks
 
 _AROUND = (tirx.AllocBuffer, tirx.DeclBuffer)
