@@ -13,7 +13,6 @@ from relax_modules import relax_module  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tvmconv.network.compile import export  # noqa: E402
-from tvmconv.network.emit.prefetch_filters import with_next  # noqa: E402
 from tvmconv.network.kernels.build import CODE, LOWERED  # noqa: E402
 from tvmconv.network.passes import use_kernels  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
@@ -75,9 +74,3 @@ def test_a_module_keeps_the_code_in_a_file(made: tvm.IRModule, tmp_path: Path) -
     read = tvm.ir.load_json(tvm.ir.save_json(made))
     assert all(CODE in each.attrs for each in _kernels(read))
     assert np.array_equal(_answer(read, tmp_path / "read.so"), _answer(made, tmp_path / "made.so"))
-
-
-def test_a_kernel_that_prefetches_is_compiled(made: tvm.IRModule) -> None:
-    changed = [each for each in (with_next(kernel, 1000) for kernel in _kernels(made)) if each is not None]
-    assert changed
-    assert not any(CODE in each.attrs for each in changed)

@@ -17,10 +17,11 @@ from tvm.ir import Call  # noqa: E402
 
 from tvmconv.errors import ToolchainError  # noqa: E402
 from tvmconv.lowering.common.rewrites import find_all  # noqa: E402
+from tvmconv.lowering.cpu.rewrites.next_filter import NEXT_SYMBOL, with_next  # noqa: E402
 from tvmconv.network import compile as compiling  # noqa: E402
-from tvmconv.network.emit.prefetch_filters import LINE_BYTES, prefetch_next, with_next  # noqa: E402
+from tvmconv.network.emit.prefetch_filters import LINE_BYTES, prefetch_next  # noqa: E402
 from tvmconv.network.emit.tir_pipeline import NETWORK_PIPELINE  # noqa: E402
-from tvmconv.network.kernels.build import build_kernels  # noqa: E402
+from tvmconv.network.kernels.build import SYMBOL_OF_CODE, build_kernels  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 from tvmconv.support.toolchain import find_compiler  # noqa: E402
@@ -122,9 +123,10 @@ def test_a_network_that_no_cache_keeps(tmp_path: Path, monkeypatch: pytest.Monke
         return made
 
     monkeypatch.setattr(compiling, "prefetch_next", noting)
+    host = Target.parse("host")
     for name, caches in (("kept", (2**20, 2**30)), ("cold", (2**20, 2**18))):
-        known = replace(Target.parse("host"), caches=caches)
-        monkeypatch.setattr(compiling, "check_target", lambda target, known=known: known)
+        known = replace(host, caches=caches)
+        monkeypatch.setattr(Target, "parse", lambda text, known=known: known)
         compiling.build(module, tmp_path / f"{name}.so", math="strict")
         network = load_network(tmp_path / f"{name}.so")
         (answer,) = network(x0=data).values()
@@ -138,4 +140,8 @@ def test_a_network_that_no_cache_keeps(tmp_path: Path, monkeypatch: pytest.Monke
     assert [each.size for each in cold if each is not None] == [2**18 // 4]
     assert all(each.size % LINE_BYTES == 0 for each in cold if each is not None)
     (steps, functions) = plans[1]
-    assert {step.symbol for step in steps} == set(functions) and any(name.endswith("_next") for name in functions)
+    assert {step.symbol for step in steps} == set(functions)
+    # What was built and checked, not compiled again.
+    assert [str(each.attrs[SYMBOL_OF_CODE]) for name, each in functions.items() if name.endswith("_next")] == [
+        NEXT_SYMBOL
+    ]

@@ -47,6 +47,7 @@ from ..tuning.records import Records, records_of
 from ..version import __version__
 from .cache import keep, take
 from .decision.decide import decide, decide_families
+from .decision.next_filters import next_lines
 from .decision.rank import is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
@@ -176,11 +177,19 @@ def build_kernels(
         with stage("choose"):
             decisions = decide(problems, target, math, records, network, options["room"], options["transfer"])
             decisions += decide_families(families, target, math, options["sizes"], network)
+        following = next_lines(network, decisions, target) if keep_functions else {}
         described = bundle_target(target)
         check = options["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
         is_foreign = find_emulator(described) is not None
         work += [
-            Job(each, str(folder), check and not (is_foreign and each.is_family), entry_points, keep_functions)
+            Job(
+                each,
+                str(folder),
+                check and not (is_foreign and each.is_family),
+                entry_points,
+                keep_functions,
+                following.get(each.problem, 0),
+            )
             for each in decisions
         ]
     return _compile(work, options["jobs"], options["progress"])

@@ -41,6 +41,7 @@ def key_of(job: Job) -> str:
         "checked on": model_name() if job.check else None,
         "entry points": job.entry_points.value,
         "functions": job.keep_functions,
+        "next lines": job.next_lines,
     }
     return _digest(facts)
 

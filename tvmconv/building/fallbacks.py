@@ -51,7 +51,7 @@ class Job:
     """Compile what is decided into the bundle `folder`, and check it if asked to.
 
     `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them and its object beside the kernel,
-    for a network to call.
+    for a network to call, and compile it to prefetch at most `next_lines` of the next filter.
     """
 
     decision: Decision
@@ -59,6 +59,7 @@ class Job:
     check: bool
     entry_points: EntryPoints = EntryPoints.BOTH
     keep_functions: bool = False
+    next_lines: int = 0
 
     @property
     def problem(self) -> Problem | ProblemFamily:
@@ -271,7 +272,9 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
         return (
             None
             if candidate is None
-            else compile_candidate(problem, target, candidate, path, job.entry_points, job.keep_functions)
+            else compile_candidate(
+                problem, target, candidate, path, job.entry_points, job.keep_functions, job.next_lines
+            )
         )
     try:
         if isinstance(problem, ProblemFamily):
@@ -279,7 +282,13 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
             return write_family(problem, target, path, way.algorithm)
         choice = Choice(way.algorithm)
         return compile_problem(
-            problem, target, path, choice=choice, entry_points=job.entry_points, apart=job.keep_functions
+            problem,
+            target,
+            path,
+            choice=choice,
+            entry_points=job.entry_points,
+            apart=job.keep_functions,
+            next_lines=job.next_lines,
         )
     except TVM_ERRORS as error:
         if isinstance(error, TvmconvError):

@@ -66,8 +66,12 @@ class CodeGenerator(Protocol):
         entry_points: EntryPoints,
         path: str | os.PathLike[str],
         apart: bool,
+        next_lines: int,
     ) -> Written:
-        """Write a kernel's library; its object is returned `apart`, or kept in it for programs in C."""
+        """Write a kernel's library; its object is returned `apart`, or kept in it for programs in C.
+
+        `next_lines` as in `tvmconv.lowering.compiler.compile_problem`.
+        """
 
     def show(self, stage: str, problem: Problem, target: Any, choice: Any) -> str:
         """Return one of `stages`, or the functions after one of `passes`, as text; `choice` is a `tvmconv.lowering.compiler.Choice`."""

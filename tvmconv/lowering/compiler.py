@@ -154,6 +154,7 @@ def compile_problem(
     choice: Choice | None = None,
     entry_points: EntryPoints = EntryPoints.BOTH,
     apart: bool = False,
+    next_lines: int = 0,
 ) -> CompiledKernel:
     """Compile a problem into the shared library `path`.
 
@@ -165,6 +166,8 @@ def compile_problem(
         What the library is called by. Without ``PLAIN``, calls with plain filters pack.
     apart
         Return the kernel's object rather than keep it in the library.
+    next_lines
+        Lines of a network's next filter that a CPU's kernel can prefetch at most (`tvmconv.lowering.cpu.rewrites.next_filter`).
 
     Raises
     ------
@@ -172,6 +175,6 @@ def compile_problem(
         If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
     """
     choice = choice or default_choice(problem, target)
-    written = generator_of(target).write(problem, target, choice, entry_points, path, apart)
+    written = generator_of(target).write(problem, target, choice, entry_points, path, apart, next_lines)
     algorithm = algorithms.get(choice.algorithm)
     return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, *written)

@@ -83,8 +83,9 @@ def compile_candidate(
     path: str | os.PathLike[str],
     entry_points: EntryPoints = EntryPoints.BOTH,
     apart: bool = False,
+    next_lines: int = 0,
 ) -> CompiledKernel:
-    """Compile one candidate into the shared library `path`, `entry_points` and `apart` as in `compile_problem`.
+    """Compile one candidate into the shared library `path`, the rest as in `compile_problem`.
 
     Raises
     ------
@@ -93,7 +94,9 @@ def compile_candidate(
     """
     with replaying(candidate):
         choice = choice_of(problem, target, candidate)
-        return compile_problem(problem, target, path, choice=choice, entry_points=entry_points, apart=apart)
+        return compile_problem(
+            problem, target, path, choice=choice, entry_points=entry_points, apart=apart, next_lines=next_lines
+        )
 
 
 # Keep as many as `sketches_of`: to read the options from TVM takes milliseconds.

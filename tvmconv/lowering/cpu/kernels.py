@@ -21,6 +21,7 @@ from .linker import link
 from .lowering import Lowered, lower, workspace_bytes
 from .packing import unsplit
 from .passes import ALLOCATED, PIPELINE
+from .rewrites.next_filter import prefetch_following
 from .workspaces import allocate, workspaces
 
 
@@ -31,11 +32,15 @@ def write(
     entry_points: EntryPoints,
     path: str | os.PathLike[str],
     apart: bool,
+    next_lines: int,
 ) -> Written:
     """Write a kernel's library, which keeps its object unless that is returned `apart`."""
     with stage("lower"):
         lowered = lower_choice(problem, target, choice, entry_points)
-        allocated = allocate(lowered.module, target.tvm())
+        functions = lowered.module
+        if next_lines:
+            functions = tvm.IRModule(prefetch_following(functions_of(functions), next_lines))
+        allocated = allocate(functions, target.tvm())
     llvm = target.tvm(keep_zeros=get(choice.algorithm).ordered)
     # Of a network only the executor calls kernels, whose tables are right.
     with stage("LLVM"), tvm.transform.PassContext(config={"tirx.disable_assert": apart}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
@@ -10,7 +11,6 @@ from tvm.ir import StringImm
 
 from ...runtime.arrays import LINE_BYTES
 from ...runtime.kernel_object import Workspace
-from ..common.entry_points import SYMBOL
 from ..common.rewrites import find_all
 from .functions import functions_of
 from .packing import nbytes
@@ -26,13 +26,16 @@ def allocate(module: tvm.IRModule, target: Any) -> tvm.IRModule:
 def workspaces(allocated: tvm.IRModule) -> dict[str, Workspace]:
     """Return what each function of a module that :func:`allocate` returned takes from the allocator, at most."""
     functions = functions_of(allocated)
-    sizes = {name: workspace_of(function.body) for name, function in functions.items()}
-    called = [sizes[each.value] for each in find_all(functions[SYMBOL].body, StringImm) if each.value in sizes]
-    if called:  # `_both`: one after the other
-        own = sizes[SYMBOL]
-        shared, task = max(each.shared for each in called), max(each.task for each in called)
-        sizes[SYMBOL] = Workspace(own.shared + shared, own.task + task)
-    return sizes
+    return {name: _with_called(name, functions) for name in functions}
+
+
+def _with_called(name: str, functions: Mapping[str, tirx.PrimFunc]) -> Workspace:
+    """Return what a function takes with those that it calls, one after the other."""
+    body = functions[name].body
+    own = workspace_of(body)
+    called = [_with_called(each.value, functions) for each in find_all(body, StringImm) if each.value in functions]
+    shared, task = (max((getattr(each, kind) for each in called), default=0) for kind in ("shared", "task"))
+    return Workspace(own.shared + shared, own.task + task)
 
 
 def workspace_of(body: tirx.Stmt) -> Workspace:

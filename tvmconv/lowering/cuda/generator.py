@@ -37,6 +37,7 @@ def write(
     entry_points: EntryPoints,
     path: str | os.PathLike[str],
     apart: bool,
+    next_lines: int,
 ) -> Written:
     """Write a kernel's library, whose filter is not packed."""
     definition, scheduled = schedule(problem, target, choice)

@@ -25,6 +25,7 @@ from ...lowering.common.entry_points import SYMBOL, EntryPoints
 from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.functions import functions_of
 from ...lowering.cpu.passes import PIPELINE
+from ...lowering.cpu.rewrites.next_filter import NEXT_SYMBOL
 from ...problem import Problem
 from ...runtime.library import load_function
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
@@ -42,6 +43,8 @@ LOWERED = "tvmconv"
 OURS = {LOWERED: 1, "op_pattern": OPAQUE, "tirx.is_scheduled": 1}
 # The object file that such a function was compiled to, and what it is called there.
 CODE, SYMBOL_OF_CODE = "tvmconv_code", "tvmconv_code_symbol"
+# What there is called with lines to prefetch, if it can.
+NEXT_SYMBOL_OF_CODE = "tvmconv_code_next"
 # The bytes that it allocates for a call, at most.
 WORKSPACE = "tvmconv_workspace"
 
@@ -162,6 +165,8 @@ def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
     code = built.code
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
+    if NEXT_SYMBOL in code.workspaces:
+        kept[NEXT_SYMBOL_OF_CODE] = NEXT_SYMBOL
     function = function.without_attr("global_symbol").with_attrs({**OURS, **kept})
     if not packs:
         return NetworkKernel(problem, built.entry.algorithm, built.entry.origin, function, None, None)
