@@ -252,7 +252,7 @@ def _candidate_for(job: Job, way: Way) -> Candidate | None:
     assert way.record is not None and isinstance(job.problem, Problem)
     if way.origin != "transferred":
         return way.record.candidate
-    spaces = spaces_of(job.problem, job.target, job.decision.math)
+    spaces = spaces_of(job.problem, job.target, job.decision.math, only=way.algorithm)
     candidate = adapt(way.record.candidate, spaces)
     default = next(each.algorithm for each in job.decision.ways if each.record is None)
     first = next((each for each in spaces if each.algorithm == default), None)

@@ -24,8 +24,8 @@ from .search import Candidate, Decisions, Sketch, Space
 TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
 
 
-def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[Space]:
-    """Return the spaces of every algorithm that is worth trying with `math`, the one used with zero trials first."""
+def spaces_of(problem: Problem, target: Target, math: str = "default", only: str | None = None) -> list[Space]:
+    """Return the spaces of every algorithm that is worth trying with `math`, or `only` of that, the one used with zero trials first."""
     return [
         Space(
             algorithm.name,
@@ -34,6 +34,7 @@ def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[S
             _open_all(algorithm.name, problem, target),
         )
         for algorithm in algorithms.worth_trying(problem, target, math)
+        if only in (None, algorithm.name)
     ]
 
 
