@@ -160,7 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ..algorithms.table import get
         from ..building.fallbacks import fork_ahead
         from ..exporting.web_exporter import export_web
-        from ..network.compile import export, export_part, export_parts
+        from ..network.compile import export, export_part, export_parts, prepare
         from ..network.ir.extents import has_extents
         from ..network.passes import use_kernels
         from ..network.report import in_f32, report, rewrites
@@ -168,6 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ..tuning.records import records_of
 
         fork_ahead()
+    prepare(arguments.target)
     with stage("read"):
         source = read_source(arguments)
     if arguments.format == "web" and has_extents(source.module):

@@ -17,7 +17,7 @@ from ..lowering.common.rewrites import find_all
 from ..support.timing import stage
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget
-from .emit.library import Planned, part, write
+from .emit.library import Planned, part, prepare_executor, write
 from .emit.memory_plan import needs_runtime, plan
 from .emit.network_plan import OWN
 from .emit.prefetch_filters import prefetch_next
@@ -85,6 +85,11 @@ def export_parts(module: tvm.IRModule, target: str) -> dict[str, NetworkPart]:
         return parts
 
 
+def prepare(target: str) -> None:
+    """Compile beside what follows what each network for a target has."""
+    prepare_executor(check_target(target).isa)
+
+
 def _plan(module: tvm.IRModule, known: CpuTarget) -> Planned:
     """Return the plan, the functions that it calls, and what a network's library says of itself."""
     find_compiler(known.isa)
@@ -126,6 +131,7 @@ def build(
 
     Parameters and errors are those of :class:`tvmconv.network.options.Options` and :func:`export`.
     """
+    prepare(target)
     with tvm_errors():
         module, *named = (use_kernels(each, target, **options) for each in (module, *sizes))
     export(module, path, target, facts, named)

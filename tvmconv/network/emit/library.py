@@ -8,9 +8,11 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ...algorithms.annotations import FIXED
 from ...building.cache import key_of_functions
-from ...errors import SourceError
+from ...errors import SourceError, TvmconvError
 from ...exporting.network_part import ENTRIES, PREFIX, NetworkPart
 from ...isa import Isa
 from ...lowering.common.rewrites import find_all
@@ -289,6 +291,18 @@ def _has_bf16(function: tirx.PrimFunc) -> bool:
 
 def _offsets(weights: Iterable[Storage]) -> Iterator[tuple[int, np.ndarray]]:
     return ((each.offset, each.array) for each in weights)
+
+
+def prepare_executor(isa: Isa) -> Thread:
+    """Compile the executor beside what this process does until it links."""
+    thread = Thread(target=_prepare_executor, args=(isa,), daemon=True)
+    thread.start()
+    return thread
+
+
+def _prepare_executor(isa: Isa) -> None:
+    with suppress(TvmconvError, OSError):  # whoever links it says what is wrong
+        _executor(isa)
 
 
 @cache

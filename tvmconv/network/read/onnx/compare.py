@@ -12,7 +12,6 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_shapes
 
 from ....accuracy import differing
@@ -111,6 +110,8 @@ def is_quantized(graph: GraphProto) -> bool:
 def _evaluate(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
     if (work := _work(infer_shapes(model).graph, {})) > _MOST_WORK:
         raise InputError(f"ONNX's reference evaluator would take too long ({work:.1g} multiply-adds)")
+    from onnx.reference import ReferenceEvaluator  # takes longer to import than ONNX
+
     taken = {each.name for each in model.graph.input}
     try:
         return list(ReferenceEvaluator(model).run(None, {name: each for name, each in arrays.items() if name in taken}))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from ....errors import SourceError
 from ....frontends.onnx.graph import OURS, attributes_of, keep_used, sizes_of, subgraphs
@@ -56,6 +55,8 @@ def _shapes(model: ModelProto) -> Shapes:
 
 def _fold(model: ModelProto, shapes: Shapes, source: str) -> bool:
     """Put constants, and the nodes of branches, in the place of nodes; say whether there were some."""
+    from onnx.reference import ReferenceEvaluator  # takes longer to import than ONNX
+
     constants = {each.name: each for each in model.graph.initializer}
     opsets = {each.domain: each.version for each in model.opset_import}
     nodes: list[NodeProto] = []
