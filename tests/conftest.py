@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from tvmconv.errors import TvmconvError
 from tvmconv.isa.machine import HIDDEN, cpu_features, missing_features
 from tvmconv.runtime.processors import allowed_processors
 from tvmconv.support import workers
+from tvmconv.support.heap import collect_rarely
 
 # Several test processes share the cores, of which they may have fewer than they see: a thread that waits for another
 # must let it run, a thread for each of many cores would wait long, and NumPy's computes nothing large.
@@ -28,9 +30,20 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A shell that starts this in the background lets it ignore Ctrl-C, and all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Two processes and more collect the tests, and some hundreds are started: each would compile every module that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# Looking for garbage took a third of the time of the imports that collect the tests.
+collect_rarely()
+
 # A failure is a change of the code.
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.load_profile("fixed")
+
+# Modules at the last look; so many more are worth another.
+IMPORTED = pytest.StashKey[int]()
+MANY_MODULES = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,6 +95,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from looking through TVM and PyTorch, which is a sixth of the time of a schedule."""
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Do so with what tests import later, as parts of PyTorch: `tvmconv.torch.optimize` collects garbage in each call."""
+    known = item.config.stash.get(IMPORTED, 0)
+    if len(sys.modules) > known + MANY_MODULES:
+        item.config.stash[IMPORTED] = len(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

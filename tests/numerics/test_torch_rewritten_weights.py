@@ -19,6 +19,7 @@ import tvmconv.torch  # noqa: E402
 from tvmconv.errors import SourceError  # noqa: E402
 from tvmconv.torch.exporting import export  # noqa: E402
 from tvmconv.torch.flat import Flat  # noqa: E402
+from tvmconv.torch.rewritten import may_write  # noqa: E402
 
 Forward = Callable[[Any, Any], Any]
 
@@ -257,3 +258,18 @@ def test_a_whole_model_as_a_library() -> None:
     fast = tvmconv.torch.compile(model, x, progress=None)
     for each in (x, torch.randn_like(x)):
         assert_near(fast(each), model(each), summed=1000, layers=8)
+
+
+def test_programs_that_may_write_are_known() -> None:
+    def may(forward: Forward) -> bool:
+        program = torch.export.export(Branches(forward).eval(), (torch.randn(2, 4, 6, 6),), strict=False)
+        return may_write(program)
+
+    def statistics(normalize: Any, of_batch: bool) -> bool:
+        return may(lambda m, x: normalize(x, m.u, m.u.clone(), None, None, of_batch))
+
+    assert statistics(F.batch_norm, True) and statistics(F.instance_norm, True)
+    assert not statistics(F.batch_norm, False) and not statistics(F.instance_norm, False)
+    assert may(lambda m, x: m.one(x).relu_()) and may(lambda m, x: m.one(x) + m.u.mul_(2).sum())
+    assert may(lambda m, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))
+    assert not may(lambda m, x: m.other(m.one(x)).flatten(1).split(8, 1)[0] * x.shape[0])

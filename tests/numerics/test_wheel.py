@@ -76,8 +76,16 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel in a fresh virtual environment; return the folder of its programs."""
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, with_pip=True)
-    subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+    # What is imported is compiled then.
+    command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", str(wheel)]
+    subprocess.run(command, check=True)
     return folder / "bin"
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_is_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let programs find no checkout that whoever runs the tests has in PYTHONPATH."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
 @pytest.fixture(scope="module")

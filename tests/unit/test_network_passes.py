@@ -72,8 +72,12 @@ def sample() -> tvm.IRModule:
     return builder.finalize()
 
 
+# Passes change graphs, not what LLVM makes of them.
+LLVM = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+
+
 def value_of(mod: tvm.IRModule, data: np.ndarray) -> Any:
-    machine = relax.VirtualMachine(tvm.compile(relax.transform.DecomposeOpsForInference()(mod), "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(relax.transform.DecomposeOpsForInference()(mod), LLVM), tvm.cpu())
     return machine["main"](tvm.runtime.tensor(data)).numpy()
 
 
@@ -85,8 +89,9 @@ def test_each_pass_keeps_the_value_and_changes_something() -> None:
         after = each.run(state)
         if structural_equal(after.module, state.module):
             idle.append(each.name)
+        else:
+            assert network_error(value_of(after.module, data), expected) <= NETWORK_ERROR, each.name
         state = after
-        assert network_error(value_of(state.module, data), expected) <= NETWORK_ERROR, each.name
     assert idle == ["compute-in", "keep-floats"]  # neither was asked for
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +26,10 @@ def sources(*endings: str) -> Iterator[Path]:
                 yield path
 
 
-TREES = {path: ast.parse(path.read_text()) for path in sources(".py")}
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the files of Python, parsed; not before a test asks, since each process that runs tests imports this file."""
+    return {path: ast.parse(path.read_text()) for path in sources(".py")}
 
 
 def python_texts(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -52,7 +56,7 @@ def c_texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_first_word_is_a_verb_or_a_noun() -> None:
-    texts = [(path, *each) for path, tree in TREES.items() for each in python_texts(path, tree)]
+    texts = [(path, *each) for path, tree in trees().items() for each in python_texts(path, tree)]
     texts += [(path, *each) for path in sources(".c", ".h", ".cuh") for each in c_texts(path)]
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}" for path, line, text in texts if NEVER.match(text)
@@ -63,7 +67,7 @@ def test_first_word_is_a_verb_or_a_noun() -> None:
 def test_functions_are_no_participles() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and PARTICIPLE.fullmatch(node.name) and node.name not in VERBS
     ]
@@ -72,7 +76,7 @@ def test_functions_are_no_participles() -> None:
 
 def test_one_class_has_a_name() -> None:
     places = defaultdict(list)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")

@@ -17,7 +17,7 @@ from ..errors import SourceError, last_line
 from ..support.lines import line_of
 from .flat import Flat
 from .free_axes import FreeAxes
-from .rewritten import is_same_again, show_writes, without_writes, writes, written_by_arguments
+from .rewritten import is_same_again, may_write, show_writes, without_writes, writes, written_by_arguments
 from .unchanged import put_back
 
 _OTHERS = tuple(map(str, (Path(torch.__file__).parent, Path(__file__).parents[1])))
@@ -38,8 +38,8 @@ def export(flat: Flat, free: FreeAxes | None = None) -> Any:
         flat.around = partial(show_writes, flat.model, written)
         try:
             program = torch.export.export(flat, flat.tensors, dynamic_shapes=shapes, strict=False)
-            # Before this, changes in place are not noted.
-            functional = program.run_decompositions({})
+            # Before this, changes in place are not noted; it takes longer than to export a small model.
+            functional = program.run_decompositions({}) if may_write(program) else program
         except SourceError:
             raise
         except Exception as error:  # of many classes

@@ -6,6 +6,7 @@ Written are the same numbers in each call, so that what a program gives for them
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,8 @@ from .unchanged import is_same
 
 _HELD = ("_parameters", "_buffers", "_modules")
 _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+_NORMALIZATIONS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default)
+_TRAINING = 5  # the place of the argument by which they take the input's statistics
 
 
 @contextmanager
@@ -59,6 +62,23 @@ class _Seen(TorchFunctionMode):  # type: ignore[misc]
             tensor.detach().copy_(value)
             return None
         return func(*args, **(kwargs or {}))
+
+
+def may_write(program: ExportedProgram) -> bool:
+    """Return whether a program, as torch.export has it, may write to what it reads; of operators without a schema nothing is known."""
+    modules = (each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule))
+    nodes = (node for module in modules for node in module.graph.nodes if node.op == "call_function")
+    return any(_may_write(node) for node in nodes)
+
+
+def _may_write(node: fx.Node) -> bool:
+    if getattr(node.target, "__module__", "") == operator.add.__module__:
+        return False
+    schema = getattr(node.target, "_schema", None)
+    # Normalizations write statistics, which their schemas do not declare.
+    if schema is None or any(each.name.startswith("running_") for each in schema.arguments):
+        return node.target not in _NORMALIZATIONS or node.args[_TRAINING : _TRAINING + 1] != (False,)
+    return bool(schema.is_mutable)
 
 
 def written_by_arguments(program: ExportedProgram) -> Iterator[tuple[str, fx.Node]]:
