@@ -218,6 +218,13 @@ def test_what_is_fastest_with_16_registers_is_taken(signature: str, fastest: str
         ("conv2d-n1-i144x15x15-o144x15x15-k5x5-s1x1-d2x2-p4x4_4x4-g144-NCX-OIX-f32", "planar"),
         # Small matrices of groups; winograd2 and winograd4: 537 and 353.
         ("conv2d-n1-i768x12x12-o1536x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g32-NCX-OIX-f32", "winograd4"),
+        # Phases of groups whose channels lie together: each group visits the lines of all; phased and grouped: 186 and 20; 108 and 24;
+        # 938 and 71; 911 and 349; 143000 and 2230.
+        ("backprop1d-n1-i24x500-o24x16032-k64-s32-d1-p0_0-g24-NXC-XIO-f32", "grouped"),
+        ("backprop2d-n1-i21x2x200-o21x2x6432-k1x64-s1x32-d1x1-p0x0_0x0-g21-NXC-XIO-f32", "grouped"),
+        ("backprop2d-n1-i40x9x9-o40x160x160-k32x32-s16x16-d1x1-p0x0_0x0-g40-NXC-XIO-f32", "grouped"),
+        ("backprop3d-n1-i12x4x6x6-o12x40x56x56-k16x16x16-s8x8x8-d1x1x1-p0x0x0_0x0x0-g12-NXC-XIO-f32", "grouped"),
+        ("backprop2d-n1-i21x16x16-o21x544x544-k64x64-s32x32-d1x1-p0x0_0x0-g21-NXC-XIO-f32", "grouped"),
     ],
 )
 def test_what_is_fastest_with_32_registers_is_taken(signature: str, fastest: str) -> None:

@@ -347,7 +347,9 @@ def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:
     counted = [_window_estimate(window, target) for window in windows]
     if windows:
         phases = max(window.axes[-1].phases for window in windows)
-        counted.append(stored_lines(windows[0].problem, phases, target))
+        plan = windows[0].plans[0]
+        by_groups = isinstance(plan, DirectPlan) and not plan.groups_together
+        counted.append(stored_lines(windows[0].problem, phases, target, windows[0] if by_groups else None))
     return total(*counted)
 
 

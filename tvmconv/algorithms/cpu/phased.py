@@ -182,10 +182,10 @@ class PhasedWindow(Window):
     @property
     def _together(self) -> bool:
         """Return whether the outputs of a vector lie together in the output."""
-        return self._piece == self.outputs or self._piece % self.lanes == 0
+        return self.stored_together == self.outputs or self.stored_together % self.lanes == 0
 
     @property
-    def _piece(self) -> int:
+    def stored_together(self) -> int:
         """Output channels of the window that lie together in the output: all, or those of a group's pixel or of a channel's row."""
         count = len(self.phases)
         if self.problem.data_format == "NCX":
@@ -195,7 +195,9 @@ class PhasedWindow(Window):
     @property
     def shifted(self) -> bool:
         """Return whether the last vectors of output channels are shifted inwards, to end with the channels."""
-        return self._together and self._piece == self.outputs and self.lanes < self.outputs < self.padded_outputs
+        return (
+            self._together and self.stored_together == self.outputs and self.lanes < self.outputs < self.padded_outputs
+        )
 
     @property
     def stores_vectors(self) -> bool:

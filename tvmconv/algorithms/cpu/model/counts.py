@@ -67,17 +67,20 @@ def rows_kept(window: Window, run: int, target: CpuTarget) -> int:
     return target.l2 // 2 // (2 * max(run, gcd(apart, target.l2 // L2_WAYS)))
 
 
-def stored_lines(problem: Problem, phases: int, target: CpuTarget) -> Counts:
-    """Count the lines of an output that L2 does not keep, as often as phases of a row visit them.
+def stored_lines(problem: Problem, phases: int, target: CpuTarget, window: Window | None = None) -> Counts:
+    """Count the lines of an output that L2 does not keep, as often as phases of a row, and groups of a `window`, visit them.
 
-    Of pixels that lie together, only those that share a line are visited again.
+    Of pixels that lie together, only those that share a line are visited again; by groups, lines that several of them share.
     """
     size = DTYPE_BYTES[problem.types.output] * prod(problem.output_shape)
     if size <= target.l2_share:
         return {}
     visits = float(phases)
     if problem.data_format == "NXC":
-        visits = min(visits, 1 + LINE_BYTES / (DTYPE_BYTES[problem.types.output] * problem.out_channels))
+        element = DTYPE_BYTES[problem.types.output]
+        visits = min(visits, 1 + LINE_BYTES / (element * problem.out_channels))
+        if window is not None:
+            visits *= min(window.groups, max(1.0, LINE_BYTES / (element * window.stored_together)))
     return {"lines.stored": lines(size) * visits}
 
 
@@ -87,7 +90,7 @@ def count_stores(window: Window, target: CpuTarget) -> Counts:
         return {}
     elements = outputs(window) * window.groups * window.outputs
     if window.problem.data_format == "NXC":
-        return {"elements.store": elements}
+        return {"elements.store" if window.stored_together == window.outputs else "elements.apart": elements}
     apart = window.stores_apart and window.vnni_factor == 1
     by_planes = _transposing_event(window) if window.stores_rows else "elements.apart"
     again = {"elements.store_apart": elements * (apart + _evict(window))}

@@ -379,6 +379,11 @@ class Window(SubConvolution):
         return self.problem.data_format == "NXC" and (self.shifted or self.padded_outputs == self.outputs)
 
     @property
+    def stored_together(self) -> int:
+        """Output channels of a group that lie together in a pixel of the output."""
+        return self.outputs
+
+    @property
     def stored(self) -> int:
         """Output channels of `out`."""
         return self.padded_outputs if self.shifted else self.outputs
