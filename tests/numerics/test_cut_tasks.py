@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import compile_bundle
+from toys import compile_bundle, compile_families
 
 import tvmconv
-from tvmconv import fills
+from tvmconv import fills, parse_family
 from tvmconv.lowering.compiler import Choice
 from tvmconv.lowering.cpu.rewrites.tasks import cuts
 from tvmconv.lowering.cpu.rewrites.tasks.cuts import CutAxis
@@ -80,6 +80,18 @@ def test_loops_behind_one_that_fills_the_output(tmp_path: Path, monkeypatch: pyt
             out = np.full_like(want, 7)
             registry.lookup(problem)(**given, out=out)
             assert np.array_equal(out, want), problem
+
+
+def test_blocks_of_images_that_a_loop_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuts, "LEAST_STORES", 64)
+    text = "backprop2d-n?-i8x?x?-o16x?x?-k2x1-s7x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias"
+    bundle = compile_families(tmp_path / "bundle", {text: "direct"})
+    problem = parse_family(text).problem(1, (9, 58))
+    arrays, want = fills.exact_case(problem)
+    for threads in (9, 33):
+        out = np.full_like(want, 7)
+        tvmconv.load(bundle, threads=threads).lookup(problem)(**arrays.given(), out=out)
+        assert np.array_equal(out, want)
 
 
 def test_taps_that_meet_few_rows_of_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,15 @@ import pytest
 from models import model, save, value
 from near import assert_near
 from onnx import helper, numpy_helper
+from toys import compile_families
 
 import tvmconv
-from tvmconv import cli, reference
+from tvmconv import cli, format_family, reference
 from tvmconv.building.filters import add_filters
 from tvmconv.errors import BundleError, InputError, KernelNotFoundError, SourceError
+from tvmconv.family import Extent
 from tvmconv.frontends import read_model
+from tvmconv.frontends.families import read_families, served_by
 from tvmconv.runtime.bundle import read_bundle, write_manifest
 from tvmconv.runtime.packed import plain_layout
 
@@ -171,10 +174,50 @@ def test_another_model_and_another_build_keep_them(built: tuple[str, Path], tmp_
     empty = "conv2d-n0-i16x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
     assert cli.main(["build", empty, "-o", str(path)]) == 0
     np.testing.assert_array_equal(tvmconv.load(path).node("first", "other.onnx")(data), before)
+    (tmp_path / "more").mkdir()
+    third = tmp_path / "more/other.onnx"
+    third.write_bytes(chain(seed=6).SerializeToString())
     with pytest.raises(SourceError, match="same file name"):
-        add_filters(path, [read_model(str(other), **READ)] * 2)
+        add_filters(path, [read_model(str(each), **READ) for each in (other, third)])
     with pytest.raises(SourceError, match="has a fixed filter and a kernel in"):
         add_filters(path, [read_model(str(other), shapes={"x": (7, 16, 9, 9)}, with_constants=True)])
+
+
+def sounds(tmp_path: Path) -> str:
+    """Write a model of sound of any length: pads by a rule, a sum, and a transposed layer."""
+    rng = np.random.default_rng(3)
+    shapes = {"a": (8, 4, 3), "b": (8, 8, 4), "c": (8, 4, 4)}
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name) for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["h"], name="first", pads=[1, 1]),
+        helper.make_node("Conv", ["h", "b"], ["i"], name="same", auto_pad="SAME_UPPER"),
+        helper.make_node("Add", ["i", "h"], ["s"]),
+        helper.make_node("Conv", ["s", "b"], ["j"], name="half", auto_pad="SAME_LOWER", strides=[2]),
+        helper.make_node("ConvTranspose", ["j", "c"], ["y"], name="up", strides=[2], pads=[1, 0], output_padding=[1]),
+    ]
+    return save(model(nodes, [value("x", ("n", 4, "t"))], weights=weights), tmp_path)
+
+
+def test_nodes_of_any_size(tmp_path: Path) -> None:
+    shapes = {"x": tuple(map(Extent.parse, ("?", "4", "?")))}
+    read = read_families(sounds(tmp_path), shapes, with_constants=True)
+    texts = [format_family(served_by(node.family)) for node in read.nodes]
+    path = compile_families(tmp_path / "b", dict.fromkeys(texts, "direct"))
+    assert add_filters(path, [read, read]) == add_filters(path, [read])
+    bundle = tvmconv.load(path, split_batch=True)
+    for batch, length in ((1, 1), (2, 29), (3, 96)):
+        tensors = {"x": np.random.default_rng(length).standard_normal((batch, 4, length)).astype(np.float32)}
+        exact = read_model(sounds(tmp_path), shapes={"x": tensors["x"].shape}, with_constants=True).nodes
+        for node, source in zip(exact, ("x", "h", "s", "j"), strict=True):
+            given, data = {} if node.residual is None else {"residual": tensors["h"]}, tensors[source]
+            found = bundle.node(node.name)(data, **given)
+            expected = reference.compute(node.problem, data, node.constants().filter, **given)
+            assert_near(found, expected, summed=node.problem.in_channels * 4)
+            tensors[node.constants().output] = found
+    with pytest.raises(InputError, match=r"has conv1d-n\?-i4x\?-o8x\?-k3.*: build it for that"):
+        bundle.node("first")(np.zeros((1, 5, 9), np.float32))
 
 
 def test_list_compares_a_model_with_a_bundle(built: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

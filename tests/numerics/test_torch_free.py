@@ -211,6 +211,9 @@ def test_what_does_not_fit(detector: Any) -> None:
 
     with pytest.raises(SourceError, match=r"does not do the same at all extents .* PyTorch suggests h = Dim"):
         tvmconv.torch.compile(Halves().eval(), image(1, 3, 16, 16), dynamic_shapes=({2: H},), progress=None)
+    with pytest.warns(TvmconvWarning, match=r"for the shapes of the example alone, .* PyTorch suggests h = Dim"):
+        halved = nn.Sequential(nn.Conv2d(3, 8, 3), Halves()).eval()
+        tvmconv.torch.optimize(halved, image(1, 3, 16, 16), dynamic_shapes=({2: H},), progress=None)
     for wrong in ({"image": {4: H}}, {"x": {2: H}}, ({2: H}, None)):
         with pytest.raises(InputError, match=r"dynamic_shapes.* give what torch.export.export takes"):
             tvmconv.torch.compile(detector, image(1, 3, 16, 16), dynamic_shapes=wrong, progress=None)

@@ -16,7 +16,7 @@ from tvmconv import format_family, format_signature, ops, parse_family
 from tvmconv.errors import InvalidProblemError, SignatureError, SourceError
 from tvmconv.family import Extent, ProblemFamily
 from tvmconv.family_text import is_family
-from tvmconv.frontends.families import any_size, read_families
+from tvmconv.frontends.families import any_size, read_families, served_by
 
 FREE = "conv2d-n?-i16x?x?-o32x?x?-k3x3-s2x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 TEXTS = (
@@ -146,17 +146,21 @@ def network(tmp_path: Path) -> str:
 
 
 def test_a_model_of_free_extents_has_families(tmp_path: Path) -> None:
-    families, fixed_ones = read_families(
-        network(tmp_path), {"x": tuple(map(Extent.parse, ("1", "3", "?%32", "w%32[64:]")))}
-    )
-    assert [*map(format_family, families), *map(format_signature, fixed_ones)] == [
+    read = read_families(network(tmp_path), {"x": tuple(map(Extent.parse, ("1", "3", "?%32", "w%32[64:]")))})
+    families = [node.family for node in read.nodes if node.family]
+    own = ["p1x1_1x1", "p0x0_0x0", "p0x0_0x0"]
+    texts = [
         "conv2d-n1-i3x?x?-o8x?x?-k3x3-s2x2-d1x1-p?-g1-NCX-OIX-f32",
         "conv2d-n1-i8x?x?-o8x?x?-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
         "backprop2d-n1-i8x?x?-o4x?x?-k2x2-s2x2-d1x1-p?-g1-NCX-OIX-f32",
-        "conv2d-n1-i4x1x1-o5x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
     ]
-    (batched, *_), _ = read_families(network(tmp_path), {"": tuple(map(Extent.parse, ("1", "3", "40", "[16:24]")))})
-    assert format_family(batched).startswith("conv2d-n1-i3x40x?-o8x?x?")
+    assert [format_family(served_by(each)) for each in families] == texts
+    assert [*map(format_family, families)] == [text.replace("p?", p) for text, p in zip(texts, own, strict=True)]
+    assert [format_signature(node.problem) for node in read.nodes if node.family is None] == [
+        "conv2d-n1-i4x1x1-o5x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
+    ]
+    read = read_families(network(tmp_path), {"": tuple(map(Extent.parse, ("1", "3", "40", "[16:24]")))})
+    assert format_family(read.nodes[0].family).startswith("conv2d-n1-i3x40x?-o8x20x?")
 
 
 def test_a_model_that_cannot_be_read_at_a_size_is_told(tmp_path: Path) -> None:

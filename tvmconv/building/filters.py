@@ -12,15 +12,19 @@ import numpy as np
 
 from ..checks import as_path
 from ..errors import SourceError
+from ..family import ProblemFamily
+from ..family_text import format_family, parse_family
 from ..fills import numpy_dtype
 from ..frontends.model import Constants, Model, SourceNode
 from ..problem import Problem
 from ..runtime.bundle import Bundle, read_bundle, write_manifest
 from ..runtime.emulation import kernel_here
+from ..runtime.family_kernel import FamilyKernel
+from ..runtime.kernel import Kernel
 from ..runtime.node_entries import FOLDER, Blob, NodeEntry, blob_file, size_of
 from ..runtime.packed import plain_layout
-from ..runtime.selection import BACKENDS
-from ..signature import format_signature, parse_signature
+from ..runtime.selection import BACKENDS, obstacle
+from ..signature import format_signature
 from ..support.files import write_whole
 from ..support.folders import follow_link, link_or_copy, lock
 
@@ -61,11 +65,13 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
             raise SourceError(
                 f"no convolution of {', '.join(m.source for m in models)} has a fixed filter and a kernel in {path}"
             )
-        by_key = {node.key: node for node in nodes}
-        if len(by_key) < len(nodes):
-            raise SourceError(
-                "two models have the same file name, by which a bundle tells their nodes apart; rename one"
-            )
+        by_key: dict[tuple[str, str, str], NodeEntry] = {}
+        for node in nodes:  # a family's once for each size that was read
+            if by_key.setdefault(node.key, node) != node:
+                raise SourceError(
+                    "two models have the same file name, by which a bundle tells their nodes apart; rename one"
+                )
+        nodes = list(by_key.values())
         convolutions = set(map(_convolution, nodes))
         kept = [node for node in bundle.nodes if _convolution(node) not in convolutions]
         write_manifest(replace(bundle, nodes=(*kept, *nodes)))
@@ -74,15 +80,18 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
 
 
 def _entry(bundle: Bundle, model: str, node: SourceNode) -> NodeEntry | None:
-    signature = format_signature(node.problem)
-    entries = [e for e in bundle.entries if e.signature == signature and BACKENDS[bundle.targets[e.target].kind].packs]
-    if node.constants is None or not entries:
+    kernels = _kernels(bundle, node)
+    if node.constants is None or not kernels:
         return None
+    if node.family and node.family.pads == "?":
+        raise SourceError(
+            f"{model}: {node.name!r} has pads by no rule of its extents, so its data alone do not say what it computes; build"
+            " it for each size, or without --with-filters"
+        )
     constants = node.constants()
     filter_ = _filter_for(node.problem, constants)
     blobs = {}
-    for entry in entries:
-        kernel = kernel_here(bundle, entry)
+    for kernel in kernels:
         if kernel is not None:
             packed = kernel.pack(filter_).of(kernel.filter_layout)
             blobs[packed.layout] = _write(bundle.path, packed.array)
@@ -95,14 +104,28 @@ def _entry(bundle: Bundle, model: str, node: SourceNode) -> NodeEntry | None:
         if (array := getattr(constants, name)) is not None
     }
     bias = vectors.pop("bias", None)
+    signature = format_family(node.family) if node.family else format_signature(node.problem)
     return NodeEntry(
         node.name, model, signature, constants.output, blobs, bias, **vectors, residual=node.residual
     )  # fmt: skip
 
 
-def _convolution(node: NodeEntry) -> tuple[str, str, Problem]:
+def _kernels(bundle: Bundle, node: SourceNode) -> list[Kernel | None]:
+    """Return the kernels of all variants that compute a node; None for one that this machine cannot run."""
+    if node.family is None:
+        signature = format_signature(node.problem)
+        entries = [e for e in bundle.entries if e.signature == signature]
+        return [kernel_here(bundle, e) for e in entries if BACKENDS[bundle.targets[e.target].kind].packs]
+    return [
+        FamilyKernel(bundle, each, node.problem) if obstacle(bundle.targets[each.target]) is None else None
+        for each in bundle.families
+        if parse_family(each.signature).obstacle(node.problem) is None
+    ]
+
+
+def _convolution(node: NodeEntry) -> tuple[str, str, Problem | ProblemFamily]:
     """Return which convolution a node is, whatever of what follows it is computed with it."""
-    return node.model, node.name, parse_signature(node.signature).with_(bias=False, epilogue=())
+    return node.model, node.name, replace(node.problem, bias=False, epilogue=())
 
 
 def _filter_for(problem: Problem, constants: Constants) -> np.ndarray:

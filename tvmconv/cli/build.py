@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ..problem import Problem
 from ..runtime.bundle import MANIFEST
 from .output import growth, progress_bar
 from .parsing import add_budget, add_command, add_math, add_no_cache, add_records, positive
-from .sources import add_sources, network_of, problems_of, read_models, split_families
+from .sources import add_sources, families_of, network_of, problems_of, read_models, split_families
 from .tune import peak_of, progress_line
 
 if TYPE_CHECKING:
@@ -86,19 +87,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Build; print the bundle's path."""
     from ..building.builder import build
 
-    families, fixed, arguments.sources = split_families(arguments)
-    if families or arguments.any_size:
-        for option in ("trials", "seconds", "with_filters"):
+    families, models, arguments.sources = split_families(arguments, arguments.with_filters)
+    if families or models or arguments.any_size:
+        for option in ("trials", "seconds"):
             if getattr(arguments, option):
                 raise InvalidProblemError(
-                    f"--{option.replace('_', '-')} is for kernels of one size, and some are asked for of any; build twice"
+                    f"--{option} is for kernels of one size, and some are asked for of any; build twice"
                 )
-    models = read_models(arguments, constants=arguments.with_filters) if arguments.sources else []
-    problems: list[Problem | ProblemFamily] = [*problems_of(models), *fixed, *families]
+    if arguments.sources:
+        models += read_models(arguments, constants=arguments.with_filters)
     if arguments.any_size:
-        from ..frontends.families import any_size
+        from ..frontends.families import free
 
-        problems = list(dict.fromkeys(any_size(each) if isinstance(each, Problem) else each for each in problems))
+        models = [replace(each, nodes=tuple(map(free, each.nodes))) for each in models]
+    problems: list[Problem | ProblemFamily] = [*problems_of(models), *families, *families_of(models)]
     targets = arguments.target or ["host"]
     if arguments.trials or arguments.seconds:
         _tune(models, targets, arguments)
@@ -126,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         read = [model for model in models if model.is_model]
         size, before = add_filters(path, read), sum(node.problem.filter_bytes for each in read for node in each.nodes)
-        is_transformed = any(each.numerical_class == "transform" for each in read_bundle(path).entries)
+        is_transformed = any(each.numerical_class == "transform" for each in read_bundle(path).all_entries)
         grown = growth(size, before * len(targets), "--math strict") if is_transformed else ""
         print(f"the filters of its nodes take {size / 2**20:.1f} MiB{grown}", file=sys.stderr)
     if failed:

@@ -159,8 +159,17 @@ def read_models(
     return models
 
 
-def split_families(arguments: argparse.Namespace) -> tuple[list[ProblemFamily], list[Problem], list[str]]:
-    """Return the families that sources are, or have by free extents of inputs; what such models have beside; and the other sources.
+def split_families(
+    arguments: argparse.Namespace, constants: bool = False
+) -> tuple[list[ProblemFamily], list[Model], list[str]]:
+    """Return the families that sources are; models, read with free extents of inputs; and the other sources.
+
+    Parameters
+    ----------
+    arguments
+        Those of :func:`add_sources`.
+    constants
+        Whether the filters that models fix are wanted.
 
     Raises
     ------
@@ -178,9 +187,9 @@ def split_families(arguments: argparse.Namespace) -> tuple[list[ProblemFamily], 
     if not free:
         return families, [], others
     arguments.shape = [pair for shapes in named for pair in shapes.items()]
-    problems: list[Problem] = []
+    models: list[Model] = []
     for source, shapes in product(others, free):
-        found, fixed = read_families(
+        model = read_families(
             source,
             shapes,
             dims=by_name(arguments.dim),
@@ -190,11 +199,21 @@ def split_families(arguments: argparse.Namespace) -> tuple[list[ProblemFamily], 
             dtype=arguments.dtype,
             data_format=arguments.data_format,
             filter_format=arguments.filter_format,
+            with_constants=constants,
             fuse=arguments.fuse,
         )
-        print(f"{source}: {len(found)} families of convolutions, and {len(fixed)} of one size", file=sys.stderr)
-        families, problems = families + found, problems + fixed
-    return families, problems, others if named else []
+        models.append(model)
+        free_ones, fixed = families_of([model]), {node.problem for node in model.nodes if node.family is None}
+        print(f"{source}: {len(free_ones)} families of convolutions, and {len(fixed)} of one size", file=sys.stderr)
+    return families, models, others if named else []
+
+
+def families_of(models: Sequence[Model]) -> list[ProblemFamily]:
+    """Return the families whose kernels compute what models have at free extents."""
+    from ..frontends.families import served_by
+
+    found = (served_by(node.family) for model in models for node in model.nodes if node.family is not None)
+    return list(dict.fromkeys(found))
 
 
 def split_shapes(
@@ -227,8 +246,8 @@ def split_shapes(
 
 
 def problems_of(models: Sequence[Model]) -> list[Problem]:
-    """Return the problems of all models, in their order and as often as they stand there."""
-    return [node.problem for model in models for node in model.nodes]
+    """Return the problems of all models that have one size, in their order and as often as they stand there."""
+    return [node.problem for model in models for node in model.nodes if node.family is None]
 
 
 def network_of(models: Sequence[Model]) -> list[Problem]:

@@ -7,21 +7,21 @@ are as they come, so that nothing is guessed of a rule that no size shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import InvalidProblemError, SourceError
 from ..family import Extent, ProblemFamily
 from ..problem import Problem
 from . import read_model
+from .model import Model, SourceNode
 
 # Extents of the two sizes: where one axis is free, a row of text or of sound, and where several are; batches.
 _ROW, _AREA, _BATCHES = (1024, 1536), ((224, 352), (288, 416), (160, 192)), (2, 3)
 
 
-def read_families(
-    source: str, shapes: Mapping[str, Sequence[Extent]], **options: Any
-) -> tuple[list[ProblemFamily], list[Problem]]:
-    """Read a model's convolutions: families, and those that are the same at all sizes.
+def read_families(source: str, shapes: Mapping[str, Sequence[Extent]], **options: Any) -> Model:
+    """Read a model's convolutions, with their families where they are not the same at all sizes.
 
     Parameters
     ----------
@@ -40,20 +40,12 @@ def read_families(
     first, second = (
         _read(source, {name: _sample(shape, number) for name, shape in shapes.items()}, options) for number in (0, 1)
     )
-    if first.keys() != second.keys():
-        odd = sorted(first.keys() ^ second.keys())
+    others = {node.name: node.problem for node in second.nodes}
+    if odd := sorted({node.name for node in first.nodes} ^ others.keys()):
         raise SourceError(
             f"{source}: {odd[0]!r} is a convolution at one size and not at another; give the sizes one by one"
         )
-    found: dict[ProblemFamily, None] = {}
-    fixed: dict[Problem, None] = {}
-    for name, problem in first.items():
-        family = _unite(f"{source}: {name!r}", problem, second[name])
-        if family is None:
-            fixed[problem] = None
-        else:
-            found[family] = None
-    return list(found), list(fixed)
+    return replace(first, nodes=tuple(_unite(source, node, others[node.name]) for node in first.nodes))
 
 
 def _sample(shape: Sequence[Extent], number: int) -> tuple[int, ...]:
@@ -73,7 +65,7 @@ def _sample(shape: Sequence[Extent], number: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _read(source: str, shapes: Mapping[str, tuple[int, ...]], options: Mapping[str, Any]) -> dict[str, Problem]:
+def _read(source: str, shapes: Mapping[str, tuple[int, ...]], options: Mapping[str, Any]) -> Model:
     at = ", ".join(f"{name or 'its input'} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
     try:
         model = read_model(source, shapes=shapes, **options)
@@ -83,7 +75,7 @@ def _read(source: str, shapes: Mapping[str, tuple[int, ...]], options: Mapping[s
         ) from error
     for skipped in model.skipped:
         raise SourceError(f"{source}: {skipped} (with {at})")
-    return {node.name: node.problem for node in model.nodes}
+    return model
 
 
 def any_size(problem: Problem) -> ProblemFamily:
@@ -96,20 +88,50 @@ def family_like(problem: Problem, batch: Extent, spatial: tuple[Extent, ...]) ->
     return _family([problem], batch, spatial)
 
 
-def _unite(where: str, one: Problem, other: Problem) -> ProblemFamily | None:
-    """Return the family of two problems; None if they are equal."""
+def free(node: SourceNode) -> SourceNode:
+    """Return a node with a family: of any size, unless it has one."""
+    return node if node.family else replace(node, family=_of_node(node, any_size(node.problem), [node.problem]))
+
+
+def served_by(family: ProblemFamily) -> ProblemFamily:
+    """Return the family whose kernel computes a node's: it takes pads as they come, so that nodes of other pads share it."""
+    zeros = (0,) * family.rank
+    one_tap = family.op == "convolution" and set(family.kernel + family.strides) == {1}
+    carried = one_tap and family.pads == (zeros, zeros)
+    return family if carried else replace(family, pads="?", output_padding=())
+
+
+def _of_node(node: SourceNode, family: ProblemFamily, problems: Sequence[Problem]) -> ProblemFamily:
+    """Return a family with the pads of a node, if its problems have them by a rule."""
+    if family.pads != "?":
+        return family
+    one = node.problem
+    pads = node.pads or (one.pads_begin, one.pads_end)
+    own = replace(
+        family,
+        pads=pads if isinstance(pads, str) else (tuple(pads[0]), tuple(pads[1])),
+        output_padding=() if one.op == "convolution" else one.output_padding,
+    )
+    return own if all(own.obstacle(each) is None for each in problems) else family
+
+
+def _unite(source: str, node: SourceNode, other: Problem) -> SourceNode:
+    """Return a node with its family, if it is another problem at another size."""
+    one = node.problem
     if one == other:
-        return None
+        return node
     batch = Extent() if one.batch != other.batch else Extent(one.batch, one.batch)
     spatial = tuple(Extent() if x != y else Extent(x, x) for x, y in zip(one.in_spatial, other.in_spatial, strict=True))
     try:
         family = _family([one, other], batch, spatial)
     except InvalidProblemError as error:
-        raise SourceError(f"{where}: {error}") from error
+        raise SourceError(f"{source}: {node.name!r}: {error}") from error
     for each in (one, other):
         if reason := family.obstacle(each):
-            raise SourceError(f"{where} is another convolution at another size: {reason}; give the sizes one by one")
-    return family
+            raise SourceError(
+                f"{source}: {node.name!r} is another convolution at another size: {reason}; give the sizes one by one"
+            )
+    return replace(node, family=_of_node(node, family, (one, other)))
 
 
 def _family(problems: Sequence[Problem], batch: Extent, spatial: tuple[Extent, ...]) -> ProblemFamily:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..family import ProblemFamily
 from ..problem import Problem
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class SourceNode:
         became its epilogue.
     residual
         The name of the tensor that its epilogue adds, if it adds one.
+    pads
+        Of a convolution as the source has them, which a problem has only as far as taps read them: at the begin and the end of each
+        axis, or the rule that they follow, ``"same_upper"`` or ``"same_lower"``; empty: those of the problem.
+    family
+        Problems that it is at other extents; None: it was read at one.
     """
 
     name: str
@@ -60,6 +66,8 @@ class SourceNode:
     constants: Callable[[], Constants] | None = field(default=None, compare=False)
     serves: tuple[str, ...] = ()
     residual: str | None = None
+    pads: str | tuple[Sequence[int], Sequence[int]] = ""
+    family: ProblemFamily | None = None
 
     def __post_init__(self) -> None:
         if not self.serves:

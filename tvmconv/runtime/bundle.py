@@ -48,7 +48,7 @@ from ..family_text import parse_family
 from ..signature import parse_signature
 from ..support import schema
 from ..support.files import write_whole
-from .node_entries import NodeEntry, describe, parse_nodes
+from .node_entries import NodeEntry, describe, parse_nodes, read
 
 FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
@@ -329,7 +329,7 @@ def _parse(folder: Path, document: object) -> Bundle:
     except ValueError as error:
         raise _Malformed(str(error)) from None
     for number, node in enumerate(nodes):
-        _check_signature(f"nodes[{number}].signature", node.signature, parse_signature)
+        _check_signature(f"nodes[{number}].signature", node.signature, read)
     return Bundle(
         folder,
         known["tvmconv"],

@@ -8,7 +8,7 @@ manifest.json may have, beside the entries::
       "bias": null or {"file": "filters/77...02.bin", "sha256": "77...02", "bytes": 64},
       "scale": null or a file of f32, "slope": null or a file of f32, "residual": null or the tensor's name}, ...]
 
-A node occurs once for each signature: for each shape and type that it was built for. Its `filters` are what the kernels
+A node occurs once for each signature: for each shape and type that it was built for, or each family. Its `filters` are what the kernels
 of its signature take, one for each layout; nodes and kernels of equal content share a file. Files are the elements alone,
 are named by their sha256, and are mapped into memory when a node is first called. `residual` is the tensor of the model
 that the epilogue adds. Manifests of before there were epilogues have no `scale`, `slope` and `residual`.
@@ -20,6 +20,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from ..family import ProblemFamily
+from ..family_text import is_family, parse_family
+from ..problem import Problem
+from ..signature import parse_signature
 
 FOLDER = "filters"
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -36,7 +41,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
-    """A node at one shape and type; the fields are those of manifest.json."""
+    """A node at one shape and type, or as a family, whose pads are its own; the fields are those of manifest.json."""
 
     name: str
     model: str
@@ -54,6 +59,11 @@ class NodeEntry:
         return self.model, self.name, self.signature
 
     @property
+    def problem(self) -> Problem | ProblemFamily:
+        """Problem or family that it computes."""
+        return read(self.signature)
+
+    @property
     def vectors(self) -> dict[str, Blob]:
         """Files of one number for each channel, by the names of the kernel's arguments."""
         named = {"bias": self.bias, "scale": self.scale, "slope": self.slope}
@@ -62,6 +72,11 @@ class NodeEntry:
     def blobs(self) -> list[Blob]:
         """Return its files."""
         return [*self.filters.values(), *self.vectors.values()]
+
+
+def read(signature: str) -> Problem | ProblemFamily:
+    """Return the problem or the family that a node's text names; raise SignatureError if it names neither."""
+    return parse_family(signature) if is_family(signature) else parse_signature(signature)
 
 
 def parse_nodes(value: object) -> tuple[NodeEntry, ...]:

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import BundleError, InputError, KernelNotFoundError
+from ..errors import BundleError, InputError, InvalidProblemError, KernelNotFoundError
+from ..family import ProblemFamily
+from ..family_text import format_family
 from ..problem import Problem
-from ..signature import parse_signature
 from .arrays import KERNEL_TYPES, LINE_BYTES, result, view
 from .bundle import Bundle
 from .explain import Explanation, not_found
@@ -34,7 +35,7 @@ class Kernels(Protocol):
     split_batch: bool
 
     def serve(self, problem: Problem, batches: Collection[int]) -> Kernel | None:
-        """Return the kernel of a problem, or of some of `batches` that add up to its batch; None if there is none."""
+        """Return the kernel of a problem, or of some of `batches` that add up to its batch, or a family's; None if there is none."""
 
     def explain(self, problem: Problem | str) -> Explanation:
         """Say what there is for a problem, and why nothing serves it."""
@@ -50,7 +51,7 @@ class Node:
     registry
         Where its kernels are.
     entries
-        What the bundles say of it, for each shape and type.
+        What the bundles say of it, for each shape and type, and as families.
 
     Attributes
     ----------
@@ -59,6 +60,8 @@ class Node:
     problems : tuple of Problem
         What it was built for; `data_shape` of one of them is what a call takes. Where the registry splits batches,
         a call takes others, too.
+    families : tuple of ProblemFamily
+        What it was built for besides: a call takes every size of theirs.
     output : str
         The tensor of the model that a call computes.
     residual : str or None
@@ -70,8 +73,16 @@ class Node:
         self.name, self.model = first.name, first.model
         self.output, self.residual = first.output, first.residual
         self._registry = registry
-        self._entries = [(bundle, entry, parse_signature(entry.signature)) for bundle, entry in entries]
+        self._entries: list[tuple[Bundle, NodeEntry, Problem]] = []
+        self._free: list[tuple[Bundle, NodeEntry, ProblemFamily]] = []
+        for bundle, entry in entries:
+            problem = entry.problem
+            if isinstance(problem, Problem):
+                self._entries.append((bundle, entry, problem))
+            else:
+                self._free.append((bundle, entry, problem))
         self.problems = tuple(problem for *_, problem in self._entries)
+        self.families = tuple(family for *_, family in self._free)
         self._bound: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._mapped: dict[tuple[Path, Blob], np.ndarray] = {}
         self._packed: dict[tuple[str, str], PackedFilter] = {}
@@ -117,7 +128,8 @@ class Node:
     def _bind(self, data: Any) -> Callable[..., Any]:
         array, dtype = view("data", data)
         problem, entries = self._built_for(array.shape, dtype)
-        kernel = self._registry.serve(problem, entries)
+        is_free = any(isinstance(entry.problem, ProblemFamily) for _, entry in entries.values())
+        kernel = self._registry.serve(problem, () if is_free else entries)
         if kernel is None and problem.batch in entries:
             raise not_found(self._registry.explain(problem))
         if kernel is None:
@@ -153,18 +165,25 @@ class Node:
         """Return the problem of data of a shape and type, and what there is of this node for it by batches."""
         same = [each for each in self._entries if (each[2].data_shape[1:], each[2].dtype) == (shape[1:], dtype)]
         exact = [problem for *_, problem in same if problem.data_shape == shape]
-        if not exact and shape and self._registry.split_batch:
+        served = [(_at(family, shape, dtype), bundle, entry) for bundle, entry, family in self._free]
+        free = [] if exact else [(each, bundle, entry) for each, bundle, entry in served if each is not None]
+        if len(free) == 1:
+            ((only, bundle, entry),) = free
+            return only, {only.batch: (bundle, entry)}
+        if not exact and not free and shape and self._registry.split_batch:
             exact = list(dict.fromkeys(problem.with_(batch=shape[0]) for *_, problem in same))
         if len(exact) != 1:
             several = "it was built for that in several layouts, so call a kernel itself"
-            raise self._not_built(shape, dtype, several if exact else "build it for that")
+            raise self._not_built(shape, dtype, several if exact or free else "build it for that")
         (problem,) = exact
         alike = [each for each in same if each[2].with_(batch=problem.batch) == problem]
         return problem, {each.batch: (bundle, entry) for bundle, entry, each in alike}
 
     def _not_built(self, shape: tuple[int, ...], dtype: str, advice: str) -> InputError:
-        built = ", ".join(f"{list(p.data_shape)} {p.data_format} {p.dtype}" for p in self.problems)
-        return InputError(f"data has shape {list(shape)} and type {dtype}; {self!r} has {built}: {advice}")
+        built = [f"{list(p.data_shape)} {p.data_format} {p.dtype}" for p in self.problems] + [
+            *map(format_family, self.families)
+        ]
+        return InputError(f"data has shape {list(shape)} and type {dtype}; {self!r} has {', '.join(built)}: {advice}")
 
     def _filter(self, bundle: Bundle, entry: NodeEntry, kernel: Kernel, data: Any) -> PackedFilter:
         """Return its filter as a kernel takes it: mapped, or packed now if it was built elsewhere."""
@@ -192,6 +211,19 @@ class Node:
         if key not in self._mapped:
             self._mapped[key] = _map_file(bundle, blob)
         return self._mapped[key]
+
+
+def _at(family: ProblemFamily, shape: tuple[int, ...], dtype: str) -> Problem | None:
+    """Return a family's problem of data of a shape and type; None if it has none."""
+    last = family.data_format == "NXC"
+    batch, *spatial, channels = shape if last or len(shape) < 2 else (shape[0], *shape[2:], shape[1])
+    if (len(spatial), channels, dtype) != (family.rank, family.in_channels, family.dtype):
+        return None
+    try:
+        problem = family.problem(batch, spatial)
+    except InvalidProblemError:
+        return None
+    return None if family.obstacle(problem) else problem
 
 
 def _again(bundle: Bundle, entry: NodeEntry) -> str:

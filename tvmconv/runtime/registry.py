@@ -172,9 +172,9 @@ class Registry:
         return kernel
 
     def serve(self, problem: Problem, batches: Collection[int]) -> Kernel | None:
-        """Return what computes a problem on the CPU, by kernels of some batches alone; None if nothing does."""
+        """Return what computes a problem on the CPU, by kernels of some batches alone, or of none, by a family's; None if nothing does."""
         own = self._own(problem, None) if problem.batch in batches else None
-        kernel = own or self._split(problem, None, batches)
+        kernel = own or (self._split(problem, None, batches) if batches else self._family(problem, None))
         return kernel if isinstance(kernel, Kernel) else None
 
     def _own(self, problem: Problem, device: Device) -> Kernel | CudaKernel | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from ..errors import InputError, SourceError, TvmconvError, UnsupportedMachineError
+from ..errors import InputError, SourceError, TvmconvError, TvmconvWarning, UnsupportedMachineError
 from ..frontends.torch.memory import storage_address
 from .answering import REFUSED, Answering, answering_of
 from .computed import Computed, How, compute_model
@@ -201,6 +202,12 @@ class Replacing:
             found = [(example, _compute(source, example, answer, self._store, how)) for example, answer in calls]
         except (SourceError, UnsupportedMachineError) as error:
             self.elsewhere |= isinstance(error, UnsupportedMachineError)
+            if self._how.dynamic_shapes and not path:
+                warnings.warn(
+                    f"networks are for the shapes of the example alone, not for dynamic_shapes: {error}",
+                    TvmconvWarning,
+                    stacklevel=4,
+                )
             return str(error)
         answering = Answering(module, path, self._rewrites, self._anew)
         for example, made in found:

@@ -31,7 +31,7 @@ from .graph import (
 )
 from .load import load
 from .observe import Observed, observe, observe_branches
-from .rules import node_problem
+from .rules import node_problem, pads_of
 from .tensors import Tensors
 from .versions import with_known_versions
 
@@ -202,7 +202,8 @@ class OnnxReader(Reader):
         constants = constants_of(place, chain, problem, tensors) if self._with_constants else None
         following = (node for node in map(tensors.maker, chain.nodes) if node is not None)
         serves = (place.name, *(node.name or node.output[0] for node in following))
-        return SourceNode(place.name, chain.problem(problem), constants, serves, chain.residual)
+        pads = pads_of(place.node.op_type, attributes_of(place.node), len(problem.kernel))
+        return SourceNode(place.name, chain.problem(problem), constants, serves, chain.residual, pads)
 
 
 class _UnknownShapeError(SourceError):

@@ -100,12 +100,22 @@ class OpenvinoReader(Reader):
             constants = _constants(op, chain, problem, chain.last.get_friendly_name())
         serves = (name, *(each.get_friendly_name() for each in chain.nodes))
         residual = None if chain.residual is None else chain.residual.get_friendly_name()
-        return SourceNode(name, chain.problem(problem), constants, serves, residual)
+        return SourceNode(
+            name, chain.problem(problem), constants, serves, residual, _pads(problem, op.get_attributes())
+        )
 
     def _follow(self, op: Any, channels: int, fixed: bool, taken: dict[str, str]) -> Following:
         """Return what the kernel computes, the bias at the least."""
         folds = fixed and (self._fuse or self._with_constants)
         return follow(OpenvinoOperations(), op, channels, taken, folds=folds, biased=True, fuse=self._fuse)
+
+
+def _pads(problem: Problem, attributes: Mapping[str, Any]) -> str | tuple[Sequence[int], Sequence[int]]:
+    """Return a convolution's pads as its attributes have them, and as `SourceNode` does."""
+    mode = attributes["auto_pad"]
+    if problem.op != "convolution" or mode.startswith("same"):
+        return mode if problem.op == "convolution" else ""
+    return ((0,) * problem.rank,) * 2 if mode == "valid" else (attributes["pads_begin"], attributes["pads_end"])
 
 
 def load_ir(source: str) -> Any:

@@ -6,7 +6,7 @@ Inference is PyTorch's own, by fake tensors, which have a shape and no numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -158,15 +158,16 @@ class ExportReader(Reader):
         serves = (name, *(each.name for each in chain.nodes))
         residual = None if chain.residual is None else chain.residual.name
         whole = chain.problem(problem)
+        pads = _pads(call.arguments, taps.shape[2:]) if whole.op == "convolution" else ""
         if not (self._with_constants and fixed):
-            return SourceNode(name, whole, None, serves, residual)
+            return SourceNode(name, whole, None, serves, residual, pads)
 
         def constants() -> Constants:
             tensors = [torch.fx.Interpreter(module).fetch_attr(each.target).detach() for each in sources]
             filter_, *rest = (tensor.float().numpy() for tensor in tensors)
             return chain.constants(problem, filter_, rest[0] if rest else None, chain.last.name)
 
-        return SourceNode(name, whole, constants, serves, residual)
+        return SourceNode(name, whole, constants, serves, residual, pads)
 
 
 class _Watching(torch.fx.Interpreter):  # type: ignore[misc]
@@ -209,12 +210,9 @@ def node_problem(target: str, arguments: Mapping[str, Any], data: Shape, taps: S
     InvalidProblemError
         If there is no such convolution.
     """
-    rank = len(data) - 2
 
     def each(name: str) -> list[int]:
-        value = arguments[name]
-        values = [value] if isinstance(value, int) else list(value)
-        return values * rank if len(values) == 1 else values
+        return _axes(arguments[name], len(data) - 2)
 
     common: dict[str, Any] = {
         "strides": each("stride"),
@@ -224,15 +222,25 @@ def node_problem(target: str, arguments: Mapping[str, Any], data: Shape, taps: S
         "filter_format": "OIX",
         "dtype": dtype,
     }
-    if isinstance(arguments["padding"], str):  # "same" pads the same at both ends, and the odd one at the end
-        same = arguments["padding"] == "same"
-        totals = [d * (k - 1) if same else 0 for d, k in zip(common["dilations"], taps[2:], strict=True)]
-        pads: dict[str, Any] = {"pads_begin": [t // 2 for t in totals], "pads_end": [t - t // 2 for t in totals]}
-    else:
-        pads = {"pads_begin": each("padding"), "pads_end": each("padding")}
+    pads: dict[str, Any] = dict(zip(("pads_begin", "pads_end"), _pads(arguments, taps[2:]), strict=True))
     if arguments["transposed"] or "transpose" in target:
         return ops.convolution_backprop_data(data, taps, **common, **pads, output_padding=each("output_padding"))
     return ops.convolution(data, taps, **common, **pads)
+
+
+def _axes(value: int | Sequence[int], rank: int) -> list[int]:
+    values = [value] if isinstance(value, int) else list(value)
+    return values * rank if len(values) == 1 else values
+
+
+def _pads(arguments: Mapping[str, Any], taps: Sequence[int]) -> tuple[list[int], list[int]]:
+    padding = arguments["padding"]
+    if not isinstance(padding, str):
+        return (_axes(padding, len(taps)),) * 2
+    # "same" pads the same at both ends, and the odd one at the end.
+    dilations = _axes(arguments["dilation"], len(taps))
+    totals = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilations, taps, strict=True)]
+    return [t // 2 for t in totals], [t - t // 2 for t in totals]
 
 
 def _dims(value: Any) -> tuple[int | str, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from .....checks import LARGEST
 from ....common.rewrites import IMPORT, find_all, map_nodes, sequence
 from .cuts import FEW_THREADS, FUNCTION, TEXT, ask_cuts, axes_of, enough_tasks, rename_repeated, stores, whole_tasks
 
@@ -57,9 +58,11 @@ def steps_of(loops: Sequence[Any]) -> list[list[Any]]:
 
 
 def _fills(loop: Any, arrays: Iterable[Any]) -> bool:
-    """Return whether a loop may store all of one of some arrays."""
+    """Return whether a loop may store all of one of some arrays; of an image that a block is part of nobody knows how much is all."""
     sizes = {each: prod(int(size) for size in each.shape) for each in arrays}
-    return any(int(loop.extent) * stores(loop.body, into=each) >= size for each, size in sizes.items())
+    return any(
+        size == LARGEST or int(loop.extent) * stores(loop.body, into=each) >= size for each, size in sizes.items()
+    )
 
 
 def tasks_alike(loop: Any, step: Sequence[Any]) -> int:
