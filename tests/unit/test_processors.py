@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from toys import run_python
 
-from tvmconv.lowering.cpu.linker import NATIVE
+from tvmconv.lowering.cpu.linker import NATIVE, compile_runtime
 from tvmconv.runtime.processors import cores, kernel_threads, quota, usable_processors
 
 TWO = "30 23 0:26 {root} {at} rw,nosuid shared:4 - cgroup2 cgroup rw,nsdelegate\n"
@@ -127,6 +128,34 @@ def test_nodes_and_capacities(name: str, in_c: ctypes.CDLL, tmp_path: Path) -> N
         (system / path).write_text(f"{text}\n")
     flags = bytes(each in allowed for each in range(256))
     assert cores(allowed, tmp_path) == in_c.tvmconv_cores(str(tmp_path).encode(), flags, len(flags)) == expected
+
+
+def test_a_quota_that_changes(tmp_path: Path) -> None:
+    """It is looked at again after some seconds, not in every call."""
+    objects = {
+        "shared": compile_runtime(Path(__file__).with_name("changing_quota.c")),
+        "quota": compile_runtime("processors.c", "-Dtvmconv_default_threads=unused"),
+    }
+    for name, content in objects.items():
+        (tmp_path / f"{name}.o").write_bytes(content)
+    subprocess.run(["cc", "-shared", *(f"{name}.o" for name in objects), "-o", "quota.so"], check=True, cwd=tmp_path)
+    files = {"proc/self/mountinfo": TWO.format(root="/", at="/g"), "proc/self/cgroup": "0::/a\n"}
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "g/a").mkdir(parents=True)
+    script = """
+import ctypes, os, tvm_ffi
+from pathlib import Path
+root = Path(sys.argv[1])
+ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi(), os.RTLD_GLOBAL)
+after = ctypes.CDLL(str(root / "quota.so")).threads_after
+after.argtypes = [ctypes.c_double, ctypes.c_char_p]
+for processors, seconds in ((33, 0), (2, 1), (2, 6), (16, 1), (16, 6), (1, 60)):
+    (root / "g/a/cpu.max").write_text(f"{processors}00000 100000\\n")
+    print(after(seconds, str(root).encode()), end=" ")
+"""
+    assert run_python(script, tmp_path) == "33 33 2 2 16 1"
 
 
 def test_no_such_folder(in_c: ctypes.CDLL, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ struct Loop {
   Share* shares;
   int count; /* of the shares */
   Worker** hired;
-  atomic_int number; /* of those hired; 0 until all are */
+  atomic_int number; /* of those hired whom others wake; 0 until all are */
   atomic_int woken;  /* of these, those that are awake or somebody wakes */
   atomic_int failed;
   LINE atomic_int open; /* shares of which an index is left */
@@ -71,6 +71,7 @@ typedef struct {
   Lock growing;
   atomic_int alive;
   int usual; /* how many there may be, whoever asks for how few */
+  atomic_int processors; /* of this process, at the last look */
   int is_team; /* it starts no threads */
   Worker* workers[MOST_WORKERS];
 } Pool;
@@ -197,6 +198,15 @@ static int hire(Pool* pool, Share* shares, int count, Worker** hired) {
   return number + grow(pool, &shares[number], count - number, count < pool->usual ? pool->usual : count, hired + number);
 }
 
+/* Returns how many workers a loop wakes: no more than there are processors beside its caller's, as others would only be in their way. */
+static int useful(Pool* pool, int number) {
+  int processors = atomic_load_explicit(&pool->processors, memory_order_relaxed);
+  if (number < processors) return number;
+  const int usable = usable_processors(); /* they may be more by now */
+  if (processors < usable) atomic_store_explicit(&pool->processors, processors = usable, memory_order_relaxed);
+  return number < processors ? number : processors - 1;
+}
+
 /* Returns when no worker looks at a loop any more whose indices are all taken. */
 static void finish(Loop* loop, Worker** hired, int number) {
   SPIN_UNTIL(atomic_load(&loop->running) == (unsigned)(loop->count - 1 - number), FINISH_NANOSECONDS)
@@ -233,12 +243,12 @@ int tvmconv_pool_for(void* pool, int threads, int64_t count, Body body, void* da
     open += begin < count;
   }
   atomic_init(&loop.open, open);
-  int number = hire(pool, shares + 1, parts - 1, hired);
-  if (number > WAKES_ALL) {
-    atomic_store(&loop.number, number);
+  int number = hire(pool, shares + 1, parts - 1, hired), waking = useful(pool, number);
+  if (waking > WAKES_ALL) {
+    atomic_store(&loop.number, waking);
     wake_some(&loop, WAKES_FIRST);
   } else {
-    for (int each = 0; each < number; each++) wake(hired[each]);
+    for (int each = 0; each < waking; each++) wake(hired[each]);
   }
   run_shares(&loop, shares);
   finish(&loop, hired, number);
@@ -250,6 +260,8 @@ void* tvmconv_new_pool(int threads) {
   if (pool == NULL) return NULL;
   free_lock(&pool->growing);
   pool->usual = threads - 1;
+  const int usable = usable_processors();
+  atomic_init(&pool->processors, usable < threads ? threads : usable);
   return pool;
 }
 
