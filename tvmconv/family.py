@@ -80,9 +80,10 @@ class Extent:
             return Extent.of(int(text))
         match = _EXTENT.fullmatch(text)
         if not text or match is None:
-            raise InvalidProblemError(
-                f"{text!r} is no extent; write a number, ?, a name without x (h), ?%32 (a multiple), ?[32:4096] (a range)"
-            )
+            advice = "a number, ?, a name without x (h), ?%32 (a multiple), ?[32:4096] (a range)"
+            if "," in text:
+                advice = f"x between extents: {text.replace(',', 'x')}"
+            raise InvalidProblemError(f"{text!r} is no extent; write {advice}")
         found = match.groupdict()
         multiple, low = int(found["multiple"] or 1), int(found["low"] or 1)
         return Extent(low, int(found["high"] or LARGEST), multiple, found["name"] or "")

@@ -110,6 +110,41 @@ def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixt
     assert "usage: tvmconv" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["compil"], "did you mean compile?"),
+        (["compile", "x.onnx", "--ouput", "x.so"], "unrecognized arguments: --ouput; did you mean --output?"),
+        (["compile", "x.onnx", "-o", "x.so", "--math=strikt"], "did you mean strict?"),
+        (["compile", "x.onnx", "-o", "x.so", "--shape", "1,3,8,8"], "write x between extents: 1x3x8x8"),
+        ([], "tvmconv compile model.onnx -o model.so"),
+    ],
+)
+def test_bad_usage_is_told_what_was_meant(
+    arguments: list[str], advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(arguments)
+    assert advice in capsys.readouterr().err
+
+
+def test_a_model_is_compiled_before_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a b.onnx").write_bytes(bytes(1000))
+    assert cli.main(["run", str(tmp_path / "a b.onnx")]) == 2
+    assert f"is a model; first: tvmconv compile '{tmp_path}/a b.onnx'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [["tune", "x.onnx", "--records"], ["run", "x.so", "--output"], ["report", "x.so", "--output"]]
+)
+def test_a_folder_that_is_read_only_is_refused_before_anything_is_computed(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert cli.main([*command, str(tmp_path / "new")]) == 2
+    assert f"{tmp_path} is read-only for this user" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:

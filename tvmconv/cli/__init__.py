@@ -33,7 +33,7 @@ from ..support.forking import be_alone
 from ..support.heap import collect_rarely
 from ..support.timing import count_start, show_at_end
 from ..version import __version__
-from .parsing import AnyOrder
+from .parsing import AnyOrder, Suggesting
 
 resource: ModuleType | None
 try:  # here, since without memory nothing can be imported
@@ -42,29 +42,34 @@ except ImportError:  # Windows
     resource = None
 
 COMMANDS = (
+    "compile",
+    "run",
+    "report",
+    "compare",
+    "export-onnxruntime",
+    "export-wheel",
     "build",
     "tune",
-    "calibrate",
-    "rpc-server",
     "list",
     "verify",
     "bench",
-    "compile",
     "export-c",
-    "export-onnxruntime",
-    "export-wheel",
-    "run",
-    "compare",
-    "report",
     "explain",
     "inspect",
     "sig",
+    "calibrate",
+    "rpc-server",
     "cache",
     "shell",
     "env",
 )
 
 OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
+START = """\
+an ONNX file becomes a library, which is run beside onnxruntime:
+  tvmconv compile model.onnx -o model.so
+  tvmconv run model.so --bench --against model.onnx
+"""
 EXIT_CODES = f"""\
 exit codes:
   {OK}    done, or the answer is yes
@@ -98,7 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         be_alone()
         collect_rarely()
-    arguments = parser().parse_args(argv)
+    commands = parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        commands.exit(BAD_INPUT, commands.format_help())
+    arguments = commands.parse_args(argv)
     if getattr(arguments, "timing", False):
         show_at_end()
     if argv is None:
@@ -145,10 +153,10 @@ def _drop_output() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    result = argparse.ArgumentParser(
+    result = Suggesting(
         prog="tvmconv",
-        description="An ahead-of-time compiler for convolutions: tuned kernels for exact shapes, shipped as bundles.",
-        epilog=EXIT_CODES,
+        description="An ahead-of-time compiler for convolutional networks, and for single convolutions.",
+        epilog=f"{START}\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument("-V", "--version", action="version", version=f"tvmconv {__version__}")

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from ..errors import InputError, SourceError, TvmconvError, TvmconvWarning
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
-from ..support.files import check_file
 from .networks.provider import from_to, networks_of, with_shapes
 from .networks.sources import given_free
-from .output import progress_bar
+from .output import check_output, progress_bar
 from .parsing import add_command, add_math, add_no_cache, add_records, positive
 from .sources import add_sources, problems_of, read_inputs, read_models
 
@@ -68,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..building.fallbacks import fork_ahead
     from ..exporting.provider_library import export_provider
 
-    check_file(Path(arguments.output), "--output", mapped=True)
+    check_output(Path(arguments.output), mapped=True)
     bundles = [each for each in arguments.sources if (Path(each) / MANIFEST).is_file()]
     if bundles:
         if len(arguments.sources) > 1:

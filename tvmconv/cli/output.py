@@ -7,6 +7,7 @@ long signature is never wrapped or cut.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,12 +38,14 @@ def check_output(path: Path, *, mapped: bool = False) -> None:
     Raises
     ------
     TvmconvError
-        If something is there that is no file, as for `check_file`; or it lies in no folder.
+        If something is there that is no file, as for `check_file`; or it lies in no folder, or in one that is read-only.
     """
-    check_file(path, "--output", mapped=mapped)
+    streamed = check_file(path, "--output", mapped=mapped)
     folder = path.absolute().parent
     if not folder.is_dir():
         raise TvmconvError(f"--output {path}: there is no folder {folder}; make it first")
+    if not (streamed or os.access(folder, os.W_OK | os.X_OK)):
+        raise TvmconvError(f"--output {path}: the folder {folder} is read-only for this user; name another")
 
 
 def growth(now: int, before: int, switch: str) -> str:

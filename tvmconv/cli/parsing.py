@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..algorithms.table import MATHS
 from ..support.timing import VARIABLE as TIMING
@@ -13,16 +15,27 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
-class AnyOrder(argparse.ArgumentParser):
+class Suggesting(argparse.ArgumentParser):
+    """Says which command or value was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and exit."""
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message += _meant(found[1], re.findall(r"[\w-]+", found[2]))
+        super().error(message)
+
+
+class AnyOrder(Suggesting):
     """Takes what is no option before, between and after options: ``list MODEL --shape 1x3x8x8 BUNDLE``."""
 
     _within = False
+    _given: tuple[str, ...] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse; argparse's own intermixed parsing calls this again for its two passes."""
         if self._within:
             return super().parse_known_args(args, namespace)
-        self._within = True
+        self._within, self._given = True, tuple(args)
         try:
             namespace, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
@@ -31,6 +44,21 @@ class AnyOrder(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, unknown
 
+    def error(self, message: str) -> NoReturn:
+        """Say what is unknown before what is missing, which may be the same option, misspelt."""
+        known = self._option_string_actions
+        names = (each.partition("=")[0] for each in self._given if each.startswith("--"))
+        for name in names:
+            if not any(option.startswith(name) for option in known):
+                message = f"unrecognized arguments: {name}{_meant(name, known)}"
+                break
+        super().error(message)
+
+
+def _meant(given: str, allowed: Iterable[str]) -> str:
+    close = get_close_matches(given, allowed, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
 
 def add_command(
     subparsers: Subparsers, name: str, summary: str, example: str, run: Callable[[argparse.Namespace], int]
@@ -38,7 +66,7 @@ def add_command(
     """Add the command `name`; its ``--help`` ends in `example`, and `run` returns its exit code."""
     parser = subparsers.add_parser(
         name,
-        help=summary,
+        help=f"{re.split(r'[.:;](?: |$)', summary)[0]}.",
         description=summary,
         epilog=f"example:\n{example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

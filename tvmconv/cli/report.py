@@ -28,9 +28,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "report",
-        "Time every kernel of a bundle, as bench does, and write a page about them: the machine and its limits, a roofline, "
+        "Time every kernel of a bundle, or every operator of a network, and write a page about them: the machine and its limits, a roofline, "
         "a table by kernel, tuning curves of those that have trials, and ratios beside another bundle or other libraries. "
-        "The page is one file that loads nothing else. For a compiled network: its time, that of each operator, and the roofline.",
+        "The page is one file that loads nothing else.",
         EXAMPLE,
         run,
     )

@@ -149,7 +149,8 @@ def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, nd
             arrays[each.name] = np.full(each.shape, array, each.dtype) if array.ndim == 0 else array
     random = [each for each in network.inputs if each.name not in given]
     if random:
-        print(f"random inputs: {', '.join(map(str, random))}; give yours with --input FILE.npz", file=sys.stderr)
+        taken = (f"{each.name} ({'x'.join(map(str, arrays[each.name].shape))} {each.dtype})" for each in random)
+        print(f"random inputs: {', '.join(taken)}; give yours with --inputs FILE.npz", file=sys.stderr)
     return arrays
 
 

@@ -90,9 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
     check_extra("compile", "tvm")
     from ..building.decision.rank import is_cold
     from ..targets.target import Target
-    from ..tuning.records import Records
+    from ..tuning.records import records_of
     from ..tuning.tuner import tune
 
+    records = records_of(arguments.records, written=True)
     networks = [source for source in arguments.sources if source.endswith(".so")]
     others = [source for source in arguments.sources if source not in networks]
     models = read_models(arguments, others) if others else []
@@ -112,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             math=arguments.math,
             scheduler=arguments.scheduler,
-            records=Records(arguments.records),
+            records=records,
             progress=progress,
             servers=fleet,
             cold=cold,

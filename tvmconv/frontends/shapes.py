@@ -234,8 +234,7 @@ def left_free(bound: Mapping[str, Dims | None]) -> str:
     if not free:
         return ""
     return (
-        f"The model leaves free: {', '.join(free)}. Kernels are built for exact shapes; give yours, for example "
-        f"with {advice(bound)}"
+        f"The model leaves free: {', '.join(free)}. Give its sizes, for example with {advice(bound)}, or ? for any size"
     )
 
 

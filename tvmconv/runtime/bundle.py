@@ -37,6 +37,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -157,9 +158,12 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
     try:
         document = json.loads(_content(manifest))
     except NotADirectoryError as error:
-        advice = f"of a network's file, tvmconv run {folder} --bench gives the times, and tvmconv explain {folder} the kernels"
+        path = shlex.quote(str(folder))
+        advice = (
+            f"of a network's file, tvmconv run {path} --bench gives the times, and tvmconv explain {path} the kernels"
+        )
         if folder.suffix != ".so":
-            advice = f"of a model, make one with: tvmconv build {folder} -o BUNDLE"
+            advice = f"of a model, make one with: tvmconv build {path} -o BUNDLE"
         raise BundleError(f"{folder} is not a bundle, which is a folder that tvmconv build makes; {advice}") from error
     except OSError as error:
         raise BundleError(

@@ -279,7 +279,7 @@ def records_of(given: Records | str | os.PathLike[str] | None, written: bool = F
     Raises
     ------
     InputError
-        If it is something else, or there is no such folder.
+        If it is something else, or there is no such folder, or what is written to is read-only.
     """
     if isinstance(given, Records):
         return given
@@ -288,4 +288,10 @@ def records_of(given: Records | str | os.PathLike[str] | None, written: bool = F
         raise InputError(
             f"records is {str(folder)!r}, and there is no such folder; give the one that tvmconv tune --records wrote"
         )
-    return Records(folder)
+    records = Records(folder)
+    if written:
+        place = records.folder.absolute()
+        there = next(each for each in (place, *place.parents) if each.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise InputError(f"records go to {place}, and {there} is read-only for this user; give another folder")
+    return records

@@ -47,6 +47,7 @@ _WRITTEN_BY = {
     "": ("network that tvmconv compile wrote", "compile it again"),
     PROVIDER: ("provider that tvmconv export-onnxruntime wrote", "export it again"),
 }
+_MODELS = (".onnx", ".xml", ".pt2")
 NO_IDENTITY = "0" * 32
 # Files found right already, by what changes where a file does.
 _RIGHT: set[tuple[int, ...]] = set()
@@ -141,6 +142,10 @@ def read_file(path: Path, kind: str = "") -> NetworkFile:
             ends = _end(file)
             if ends[-1] != MAGIC:
                 _refuse_older(path)
+                if path.suffix in _MODELS:
+                    raise BundleError(
+                        f"{path} is a model; first: tvmconv compile {shlex.quote(str(path))} -o NETWORK.so"
+                    )
                 raise BundleError(f"{path} is no {what}, or is cut off: its end is missing; {again}")
             weights, weight_bytes, start, size, *_ = ends
             if start != weights + weight_bytes or start + size + _END.size != status.st_size:
@@ -153,7 +158,7 @@ def read_file(path: Path, kind: str = "") -> NetworkFile:
                     f"{path} is damaged: its code, weights or description are not those that it was compiled with; {again}"
                 )
     except OSError as error:
-        raise BundleError(f"{path} is no {what}: {error}; {again}") from None
+        raise BundleError(f"{path} cannot be read: {error.strerror or error}") from None
     _RIGHT.add(key)
     description = json.loads(text)
     if (there := description.get(KIND, "")) != kind:

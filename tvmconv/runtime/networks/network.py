@@ -119,7 +119,7 @@ class Network:
         """Nothing of it changes, so it is its own copy."""
         return self
 
-    def __call__(self, **arrays: Any) -> dict[str, Array]:
+    def __call__(self, *unnamed: Any, **arrays: Any) -> dict[str, Array]:
         """Return the outputs by name.
 
         Parameters
@@ -130,8 +130,11 @@ class Network:
         Raises
         ------
         InputError
-            If an input is missing, too many, of another shape or type, or no array that kernels take.
+            If an input is missing, too many, of another shape or type, without a name, or no array that kernels take.
         """
+        if unnamed:
+            names = ", ".join(f"{each.name}=..." for each in self.inputs)
+            raise InputError(f"inputs are given by name: network({names})")
         given = self._given(arrays)
         entries, extents, made = self._made(given)
         entries.run(entries.handle, 0, *extents, *map(address, given), *map(address, made))

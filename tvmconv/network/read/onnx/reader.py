@@ -238,5 +238,8 @@ def simplify(model: ModelProto, source: str) -> ModelProto:
             # onnxruntime lacks kernels for most operators in bf16, which the network does not need.
             return fill(fold_constants(model, source), apart)
         except Exception as error:  # its own have no other class
-            raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error
+            advice = ""
+            if foreign := [each for each in model.graph.node if is_foreign(each)]:
+                advice = f"; --cut {foreign[0].input[0]} ends the network before that node"
+            raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}{advice}") from error
         return fill(onnx.load(optimized), apart)
