@@ -38,7 +38,7 @@ from tvmconv.tuning.records import Records
 
 from .machine import describe_machine, versions
 from .measure import OURS, OURS_PACKED, Answer, Task, measure
-from .peers import PEERS
+from .peers import INTEGERS, PEERS, as_integers
 from .result_files import write_result
 from .results import Result, Row, summarize_rows
 
@@ -79,7 +79,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "sources", nargs="*", metavar="SUITE", help="a name in benchmarks/suites (default: all), or a source of tvmconv"
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="default %(default)s")
+    parser.add_argument(
+        "--dtype",
+        choices=(*DTYPES, INTEGERS),
+        default="f32",
+        help=f"default %(default)s; {INTEGERS}: rounded to 8 bits, too",
+    )
     parser.add_argument("--layout", choices=FILTER_FORMATS, default="nxc", help="NXC/XIO or NCX/OIX, default nxc")
     parser.add_argument("--bundle", help="use this bundle; by default one is built")
     parser.add_argument(
@@ -111,13 +116,14 @@ def read_suites(sources: Sequence[str], dtype: str, layout: str) -> dict[str, li
     suites = {}
     for source in sources:
         path = SUITES / f"{source}.toml"
-        suites[Path(source).stem] = read_source(
+        problems = read_source(
             str(path) if path.exists() else source,
-            dtype=dtype,
+            dtype="f32" if dtype == INTEGERS else dtype,
             data_format=layout.upper(),
             filter_format=FILTER_FORMATS[layout],
             fuse=False,  # peers compute the convolutions alone
         )
+        suites[Path(source).stem] = list(map(as_integers, problems)) if dtype == INTEGERS else problems
     return suites
 
 

@@ -20,13 +20,13 @@ from tvmconv.problem import Problem
 from tvmconv.runtime.arrays import aligned_empty
 from tvmconv.signature import parse_signature
 
-from .peers import PEERS, Prepared, UnsupportedError, check_supported
+from .peers import INTEGERS, PEERS, Prepared, UnsupportedError, check_supported
 from .rest import take_turn
 
 OURS, OURS_PACKED = "tvmconv", "tvmconv_packed"
 # Relative L2 errors on normal data that the type and f32 sums, or Winograd in f32, give; computing in a lesser type
 # gives more: bf16 for f32 or f16 about 2e-3.
-ALLOWED_ERROR = {"f32": 2e-5, "f16": 1e-3, "bf16": 1e-2}
+ALLOWED_ERROR = {"f32": 2e-5, "f16": 1e-3, "bf16": 1e-2, INTEGERS: 1e-2}  # of integers some are the next one
 # A call that takes longer is timed once: it is no rival.
 PATIENCE = 1.0
 # The most ways in which one process calls its library for one problem.
@@ -122,7 +122,7 @@ def _our_kernel(name: str, problem: Problem, arrays: Arrays, bundle: str) -> Pre
     given = arrays.given()
     if name == OURS_PACKED:
         given["filter"] = kernel.pack(arrays.filter)
-    output = aligned_empty(problem.output_shape, numpy_dtype(problem.dtype))  # as calls without `out` make it
+    output = aligned_empty(problem.output_shape, numpy_dtype(problem.types.output))  # as calls without `out` make it
     call = partial(kernel, **given, out=output)
 
     def answer() -> npt.NDArray[Any]:

@@ -14,6 +14,7 @@ from tvmconv.measuring.timing import Timing
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
 
+from .peers import INTEGERS
 from .result_files import read_file
 
 # Peers that take the filter in every call, as it is; the others have packed it before.
@@ -133,8 +134,8 @@ class Result:
 
     @property
     def flops_limit(self) -> float | None:
-        """Operations a second that the machine can do in this type."""
-        return None if self.peak is None else self.peak.of(self.dtype)
+        """Operations a second that the machine can do in this type; None where that was not measured."""
+        return None if self.peak is None or self.dtype == INTEGERS else self.peak.of(self.dtype)
 
     @property
     def refusals(self) -> list[str]:

@@ -60,13 +60,11 @@ def check_sums(types: Types, products: int, largest: int) -> None:
         )
 
 
-def largest_product(types: Types, *zero_points: int) -> int:
-    """Return the largest magnitude of a product of integers less their zero points; 0 for other types."""
-    factors = []
-    for dtype, zero in zip(types[:2], zero_points, strict=True):
-        least, greatest = ROWS[dtype].range or (0, 0)
-        factors.append(max(zero - least, greatest - zero))
-    return factors[0] * factors[1]
+def largest_numbers(types: Types, *zero_points: int) -> tuple[int, int]:
+    """Return the largest magnitudes of data and filter, integers less their zero points; 0 for other types."""
+    ranges = (ROWS[dtype].range or (0, 0) for dtype in types[:2])
+    data, filter_ = (max(zero - least, most - zero) for (least, most), zero in zip(ranges, zero_points, strict=True))
+    return data, filter_
 
 
 def _zero_point(name: str, value: object, dtype: str) -> int:

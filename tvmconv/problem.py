@@ -15,7 +15,7 @@ from .checks import axes, choice, integer, integers, within_reach
 from .dtypes import DTYPE_BYTES, FLOATS, QUANTIZED, Types, is_integer, types_of
 from .epilogue import OPERANDS, Step, parse_epilogue
 from .errors import InvalidProblemError
-from .integers import check_sums, check_types, largest_product
+from .integers import check_sums, check_types, largest_numbers
 
 Op = Literal["convolution", "convolution_backprop_data"]
 OPS: tuple[str, ...] = ("convolution", "convolution_backprop_data")
@@ -301,8 +301,13 @@ class Problem:
         return self.products * self._largest_product
 
     @property
+    def largest_numbers(self) -> tuple[int, int]:
+        """The largest magnitudes of data and filter less their zero points, of integers."""
+        return largest_numbers(self.types, self.zero_point, self.filter_zero_point)
+
+    @property
     def _largest_product(self) -> int:
-        return largest_product(self.types, self.zero_point, self.filter_zero_point)
+        return prod(self.largest_numbers)
 
     @property
     def is_empty(self) -> bool:

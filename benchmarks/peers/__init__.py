@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 from tvmconv.problem import Problem
 
+# Types of problems of integers, whose outputs are rounded to 8 bits.
+INTEGERS, ROUNDING = "u8s8u8", "scale-q(1,128)"
+
 
 class UnsupportedError(Exception):
     """A problem that a library does not compute; the text says why."""
@@ -67,11 +70,16 @@ class Prepared:
 
 
 def check_supported(problem: Problem) -> None:
-    """Raise UnsupportedError for what no peer is asked to compute: problems without multiplications, and epilogues."""
+    """Raise UnsupportedError for what no peer is asked to compute: problems without multiplications, and epilogues but rounding."""
     if problem.is_empty or problem.is_constant:
         raise UnsupportedError("no multiplications")
-    if problem.epilogue:
+    if problem.epilogue and not problem.is_quantized:
         raise UnsupportedError("it has an epilogue, and peers compute convolutions alone")
+
+
+def as_integers(problem: Problem) -> Problem:
+    """Return the convolution of integers that has a problem's sizes and layouts."""
+    return problem.with_(dtype=INTEGERS, epilogue=ROUNDING)
 
 
 def data_as(array: npt.NDArray[Any], problem: Problem, layout: str) -> npt.NDArray[Any]:

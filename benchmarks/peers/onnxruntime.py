@@ -14,6 +14,7 @@ from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
 from . import Prepared, UnsupportedError, data_as, filter_as_oix, from_layout
+from .integers import quantized_model
 
 _TYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 # Versions that this onnxruntime and the one before it know.
@@ -23,7 +24,8 @@ _OPSET, _IR_VERSION = 22, 10
 def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prepared:
     """Return the run of a session that computes `problem`, in NCX, with input and output bound beforehand."""
     try:
-        session = open_session(_model(problem, arrays), threads)
+        model = quantized_model if problem.is_quantized else _model
+        session = open_session(model(problem, arrays), threads)
     except OrtNotImplemented as error:
         raise UnsupportedError(str(error)) from error
     data = data_as(arrays.data, problem, "NCX")

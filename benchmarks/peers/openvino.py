@@ -18,6 +18,7 @@ from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
 from . import Prepared, UnsupportedError, data_as, filter_as_oix, from_layout
+from .integers import quantized_model
 
 _CAPABILITY = {"f32": "FP32", "f16": "FP16", "bf16": "BF16"}
 _LAYOUTS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}
@@ -26,7 +27,8 @@ _LAYOUTS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}
 def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prepared:
     """Return the request that computes `problem` with data and output in the layout `option`."""
     # Without f16 it would take bf16, which has not its precision; then f32 is what holds the type.
-    compiled = compile_model(_model(problem, arrays, option), problem.dtype if has(problem.dtype) else "f32", threads)
+    dtype = problem.dtype if not problem.is_quantized and has(problem.dtype) else "f32"
+    compiled = compile_model(_model(problem, arrays, option), dtype, threads)
     request = compiled.create_infer_request()
     data = data_as(arrays.data, problem, option)
     request.set_input_tensor(_tensor(data, problem))
@@ -76,6 +78,8 @@ def call_of(request: Any) -> Callable[[], None]:
 
 
 def _model(problem: Problem, arrays: Arrays, layout: str) -> Any:
+    if problem.is_quantized:
+        return _in_layout(ov.Core().read_model(quantized_model(problem, arrays)), problem, layout)
     p = problem
     data = ops.parameter([p.batch, p.in_channels, *p.in_spatial], _element(p))
     filter_ = filter_as_oix(arrays.filter, p)
@@ -100,9 +104,13 @@ def _model(problem: Problem, arrays: Arrays, layout: str) -> Any:
         )
     if arrays.bias is not None:
         node = ops.add(node, _constant(arrays.bias.reshape(1, -1, *(1 for _ in p.kernel)), p))
-    model = ov.Model([node], [data])
+    return _in_layout(ov.Model([node], [data]), p, layout)
+
+
+def _in_layout(model: Any, problem: Problem, layout: str) -> Any:
+    """Return a model in NCX with data and output in `layout`."""
     if layout == "NXC":
-        outside, inside = (ov.Layout(text) for text in _LAYOUTS[p.rank])
+        outside, inside = (ov.Layout(text) for text in _LAYOUTS[problem.rank])
         processor = PrePostProcessor(model)
         for end_ in (processor.input(), processor.output()):
             end_.tensor().set_layout(outside)
@@ -112,7 +120,7 @@ def _model(problem: Problem, arrays: Arrays, layout: str) -> Any:
 
 
 def _element(problem: Problem) -> Any:
-    return getattr(ov.Type, problem.dtype)
+    return getattr(ov.Type, problem.types.data)
 
 
 def _tensor(array: npt.NDArray[Any], problem: Problem) -> Any:

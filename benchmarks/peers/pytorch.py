@@ -25,6 +25,8 @@ def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prep
 
     The environment has set the number of threads.
     """
+    if problem.is_quantized:
+        raise UnsupportedError("quantised filters are packed")
     torch.set_grad_enabled(False)
     p = problem
     data, filter_, bias = tensors(p, arrays, option)
@@ -42,7 +44,8 @@ def prepared(call: Any, problem: Problem) -> Prepared:
 
     def answer() -> npt.NDArray[Any]:
         try:
-            return from_layout(call().float().numpy(), problem, "NCX")
+            result = call()
+            return from_layout((result.int_repr() if result.is_quantized else result).float().numpy(), problem, "NCX")
         except RuntimeError as error:  # PyTorch's only kind
             raise UnsupportedError(str(error).partition("\n")[0]) from error
 

@@ -8,6 +8,7 @@ from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
 from . import Prepared, UnsupportedError
+from .integers import quantized_call
 from .pytorch import prepared, symmetric_output_padding, symmetric_pads, tensors
 
 
@@ -16,6 +17,10 @@ def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prep
     p, onednn = problem, torch.ops.mkldnn
     if p.rank != 2:
         raise UnsupportedError("PyTorch packs filters of 2-D convolutions only")
+    if p.is_quantized and p.op != "convolution":
+        raise UnsupportedError("oneDNN packs no quantised filters of transposed convolutions")
+    if p.is_quantized:
+        return prepared(quantized_call(p, arrays, symmetric_pads(p)), p)
     supported = {"f16": onednn._is_mkldnn_fp16_supported, "bf16": onednn._is_mkldnn_bf16_supported}
     if p.dtype in supported and not supported[p.dtype]():
         raise UnsupportedError(f"oneDNN packs no filters of {p.dtype} on this CPU")

@@ -59,7 +59,7 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: 
     sx, so, *_, c = sch.get_loops(part)[-3 - single :]
     step, unrolled = sch.split(c, [None, steps.choose(sch, *plan.unrolls)])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
-    sch.reorder(step, unrolled, *steps.held_first(window, sx, part_vector, plan.tiles[1] < vectors), part_lane)
+    sch.reorder(step, unrolled, *steps.held_first(window, sx, part_vector, plan.tiles[1] < vectors, target), part_lane)
     steps.stage_filter(sch, window, tap)
     steps.stage_data(sch, window, None, target)
     steps.store(sch, window, block, vectors)
@@ -129,7 +129,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target
         step,
         unrolled,
         *tile_rows,
-        *steps.held_first(window, x, vector, plan.tiles[1] < vectors),
+        *steps.held_first(window, x, vector, plan.tiles[1] < vectors, target),
         lane,
     )
     task = sch.fuse(*outer)

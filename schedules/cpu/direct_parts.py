@@ -87,7 +87,7 @@ def sum_by_parts(
     sx, so, sc, *taps = inner_loops(sch, sum_of_part, window)
     step, unrolled = sch.split(sc, [None, unroll])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
-    sch.reorder(*taps, step, unrolled, *steps.held_first(window, sx, part_vector, width < vectors), part_lane)
+    sch.reorder(*taps, step, unrolled, *steps.held_first(window, sx, part_vector, width < vectors, target), part_lane)
     steps.stage_filter(sch, window, part)
     steps.stage_data(sch, window, None, target)
     sch.annotate(part, PREFETCH_PART, stage_name(FILTER_PACK, i) if window.stages_filter else FILTER)

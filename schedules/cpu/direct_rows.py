@@ -50,7 +50,7 @@ def sum_whole_rows(sch: Schedule, window: Window, cut: WholeRows, target: CpuTar
     sch.compute_at(of_part, spatial[-2] if rank > 1 else block, preserve_unit_loops=True)
     sx, so, c, *taps = inner_loops(sch, of_part, window)
     part_vector, part_lane = sch.split(so, [cut.vectors, lanes])
-    sch.reorder(*taps, c, *steps.held_first(window, sx, part_vector, window.row < cut.vectors), part_lane)
+    sch.reorder(*taps, c, *steps.held_first(window, sx, part_vector, window.row < cut.vectors, target), part_lane)
 
     *outer, sum_x, o, of_shares = sch.get_loops(acc)
     block, sum_vector, sum_lane = sch.split(o, [None, cut.vectors, lanes])

@@ -166,12 +166,12 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
     transpose_filter(sch, window, c)
 
 
-def held_first(window: Window, x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
+def held_first(window: Window, x: LoopRV, vector: LoopRV, few: bool, target: CpuTarget) -> list[LoopRV]:
     """Return the loops of a tile's pixels and vectors: of `few` pixels, data stays in registers, and the filter passes through one.
 
     Not where products take a register, too: of these LLVM orders sums anew, and spills them.
     """
-    return [vector, x] if few and not adds_products(window.problem, window.vnni_factor) else [x, vector]
+    return [vector, x] if few and not adds_products(window.problem, window.vnni_factor, target) else [x, vector]
 
 
 def packed_filter(window: Window) -> str:

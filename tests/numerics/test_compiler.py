@@ -166,6 +166,7 @@ def test_smoke_has_every_exact_algorithm() -> None:
         "amx_exact",
         "quads",
         "winograd2_integers",
+        "winograd4_integers",
         "tap_pairs",
     }  # integers: test_integers.py; BFMMLA is of 64-bit ARM: test_aarch64.py; f32 by tiles: test_amx.py
     assert tested == exact - elsewhere, "SMOKE needs a problem of each"

@@ -23,7 +23,7 @@ V3 = cpu_of("x86-64-v3")
 PROBLEMS = [*map(parse_signature, [*SPACES, *EDGES]), small_problem(in_channels=0, bias=True)]
 # What no problem is computed by on it: bf16's dot products and matrices, tiles; integers are in test_integers.py.
 LACKING = {
-    *("quads", "winograd2_integers", "tap_pairs"),
+    *("quads", "winograd2_integers", "winograd4_integers", "tap_pairs"),
     *("kn2row_dot", "grouped_dot", "dot", "mmla", "amx", "amx_halves", "amx_exact"),
     *("phased_dot", "winograd2_halves", "inner_dot", "col2im_dot"),
 }

@@ -114,7 +114,12 @@ def test_the_tile_is_in_registers(
 
 @pytest.mark.parametrize(
     ("algorithm", "target", "products"),
-    [("dot", "x86-64-v3", 12 * 4), ("dot", "x86-64-v4", 28 * 4), ("winograd2_integers", "x86-64-v3", 8 * 4)],
+    [
+        ("dot", "x86-64-v3", 12 * 4),
+        ("dot", "x86-64-v4", 28 * 4),
+        ("winograd2_integers", "x86-64-v3", 8 * 4),
+        ("winograd4_integers", "znver4", 28 * 4),
+    ],
 )
 def test_sums_of_integers_leave_a_register_to_products(algorithm: str, target: str, products: int) -> None:
     found = hot(algorithm, target, INTEGERS)

@@ -18,9 +18,11 @@ from campaign.draw import small_problem
 from kernels import compile_and_call
 from tiles import FLAGS
 from toys import compile_bundle
+from tvm import sym, tirx
 
 from tvmconv import load, reference
 from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.cpu.transforms.whole_transforms import SCALES, transform_data, transform_filter, transform_sums
 from tvmconv.dtypes import ROWS
 from tvmconv.epilogue import QUANTIZERS
 from tvmconv.errors import BundleError, InputError, InvalidProblemError, TvmconvError
@@ -63,20 +65,22 @@ PROBLEMS = [
     "conv2d-n1-i2048x2x2-o64x2x2-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8s32-bias",
 ]  # fmt: skip
 
-# Of Winograd's tiles: taps in pieces, dilated, of few channels in groups, along one axis; and the most channels.
+# Of Winograd's tiles: taps in pieces, dilated, of few channels in groups, along one axis; channels in two and in four parts; the most.
 TILES = [
-    "conv2d-n1-i16x9x9-o24x9x9-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-XIO-u8s8s32-zx9",
-    "conv2d-n2-i12x12x13-o20x12x13-k3x2-s1x1-d2x3-p2x2_2x1-g2-NXC-XIO-s8u8s32-zx127-zw255",
-    "conv1d-n2-i6x30-o12x28-k3-s1-d1-p0_0-g1-NXC-XIO-s8s16s32-zx127",
-    "conv2d-n1-i1826x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8s32",
+    ("winograd2_integers", "conv2d-n1-i16x9x9-o24x9x9-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-XIO-u8s8s32-zx9"),
+    ("winograd4_integers", "conv2d-n2-i12x12x13-o20x12x13-k3x2-s1x1-d2x3-p2x2_2x1-g2-NXC-XIO-s8u8s32-zx127-zw255"),
+    ("winograd4_integers", "conv1d-n2-i6x30-o12x28-k3-s1-d1-p0_0-g1-NXC-XIO-s8s16s32-zx127"),
+    ("winograd4_integers", "conv2d-n1-i116x9x9-o40x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-zx9-bias-scale-q_9_3"),
+    ("winograd4_integers", "conv2d-n1-i256x6x7-o24x6x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8s32"),
+    ("winograd2_integers", "conv2d-n1-i1828x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8s32"),
 ]
 
 
 @pytest.mark.isa("avx2")
-@pytest.mark.parametrize("signature", TILES)
-def test_tiles_are_exact_at_both_ends(signature: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("algorithm", "signature"), TILES)
+def test_tiles_are_exact_at_both_ends(algorithm: str, signature: str, tmp_path: Path) -> None:
     """Numbers are the least and the greatest of their types, so that transformed ones and their sums are the largest that there are."""
-    problem, tiles = parse_signature(signature), algorithms.get("winograd2_integers")
+    problem, tiles = parse_signature(signature), algorithms.get(algorithm)
     assert tiles.covers(problem, HOST) is None
     rng, arrays = np.random.default_rng(len(signature)), exact_case(problem)[0]
 
@@ -86,18 +90,31 @@ def test_tiles_are_exact_at_both_ends(signature: str, tmp_path: Path) -> None:
         return drawn.astype(like.dtype)
 
     data, filter_ = ends(arrays.data, problem.types.data), ends(arrays.filter, problem.types.filter)
-    got = compile_and_call(problem, HOST, tmp_path, replace(arrays, data=data, filter=filter_), Choice(tiles.name))
-    np.testing.assert_array_equal(got, reference.compute(problem, data, filter_))
+    arrays = replace(arrays, data=data, filter=filter_)
+    got = compile_and_call(problem, HOST, tmp_path, arrays, Choice(tiles.name))
+    np.testing.assert_array_equal(got, reference.compute(problem, **arrays.given()))
 
 
-def test_tiles_take_sums_that_a_shift_gives_back() -> None:
-    problem, tiles = parse_signature(TILES[-1]), algorithms.get("winograd2_integers")
+def test_tiles_take_what_16_and_32_bits_keep() -> None:
+    problem, tiles = parse_signature(TILES[-1][1]).with_(in_channels=256), algorithms.get("winograd4_integers")
     for other, reason in (
-        (problem.with_(in_channels=1828), "four times its sums may pass 32 bits"),
+        (problem.with_(in_channels=1028), "its sums, times what transforms make of them, may pass 32 bits"),
         (problem.with_(in_channels=9), "a group's channels are no whole pairs"),
         (problem.with_(data_format="NCX"), "it takes convolutions of NXC and XIO"),
+        (problem.with_(dtype="u8s16s32"), "its transformed numbers may pass 16 bits"),
     ):
         assert tiles.covers(other, Target.parse("x86-64-v3")) == reason
+
+
+@pytest.mark.parametrize(("points", "taps"), [(4, 2), (4, 3), (6, 2), (6, 3)])
+def test_whole_transforms_are_the_formula_times_a_scale(points: int, taps: int) -> None:
+    rng, outputs = np.random.default_rng(points), points + 1 - taps
+    data, weights = rng.integers(-255, 256, points), rng.integers(-128, 128, taps)
+    constants = [tirx.const(int(each), "int32") for each in (*data, *weights)]
+    transformed = zip(transform_data(constants[:points]), transform_filter(points, constants[points:]), strict=True)
+    sums = transform_sums([left * right for left, right in transformed], outputs)
+    expected = [int(SCALES[points] * (data[i : i + taps] @ weights)) for i in range(outputs)]
+    assert [int(sym.Analyzer().simplify(each)) for each in sums] == expected
 
 
 def covering(problem: Problem) -> list[str]:

@@ -126,7 +126,7 @@ def placed(array: npt.NDArray[Any], offset: int) -> npt.NDArray[Any]:
 
 def test_every_algorithm_is_here() -> None:
     # Of 64-bit ARM, in test_aarch64.py; of integers, in test_integers.py.
-    elsewhere = {"mmla", "quads", "winograd2_integers", "tap_pairs"}
+    elsewhere = {"mmla", "quads", "winograd2_integers", "winograd4_integers", "tap_pairs"}
     assert {parameter.values[0] for parameter in CASES} == set(CPU) - elsewhere
 
 

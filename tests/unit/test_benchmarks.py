@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks import compare, front_page, measure, report
-from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout
+from benchmarks.peers import INTEGERS, PEERS, as_integers, data_as, filter_as_oix, from_layout
 from benchmarks.result_files import write_result
 from benchmarks.results import Result, Row, read_result, summarize_rows
 from benchmarks.turns import openmp_libraries, take_turns
@@ -23,7 +23,7 @@ from tvmconv.fills import random_fill
 from tvmconv.isa.x86 import ISA as X86
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import Timing
-from tvmconv.signature import parse_signature
+from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.cuda import CudaTarget
 from tvmconv.targets.target import CpuTarget
 
@@ -252,6 +252,18 @@ def test_suites_are_read_by_name_in_the_type_and_layout_asked_for() -> None:
         assert (problem.dtype, problem.data_format, problem.filter_format) == ("bf16", "NCX", "OIX")
     with pytest.raises(SourceError):
         compare.read_suites(["no such suite"], "f32", "nxc")
+
+
+def test_peers_compute_integers_as_the_reference_does(tmp_path: Path) -> None:
+    (problem,) = compare.read_suites([CONV], INTEGERS, "nxc")[CONV]
+    arrays = random_fill(problem)
+    expected = tmp_path / "expected.npy"
+    np.save(expected, reference.compute(problem, **arrays.given()).astype(np.float32))
+    task = measure.Task("onnxruntime", format_signature(problem), "", str(expected), 1, 0.0)
+    assert measure.measure(task).samples
+    transposed = as_integers(parse_signature(TRANSPOSED))
+    answer = measure.measure(replace(task, signature=format_signature(transposed)))
+    assert answer.unsupported == "the quantiser leaves transposed convolutions in f32"
 
 
 @pytest.mark.parametrize("signature", [CONV, TRANSPOSED, TRANSPOSED.replace("NXC-XIO", "NCX-OIX")])

@@ -54,7 +54,7 @@ REASONS = {
         grouped_plan.LEAST_STEPS inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS
         reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.SHORT_TILE
         row_window.MOST_CHANNELS tap_pairs.LEAST_UNROLLED row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_plan.UNROLL steps.ROWS
-        winograd_cost.MOST_HELD_TAPS window.FEW_PLANES window.TOGETHER amx_cost.BLOCKS""",
+        winograd_cost.MOST_HELD_TAPS winograd_tiles.MOST_PARTS window.FEW_PLANES window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to sixty-four find a share, and how large": """
         cost.THREADS cost.MANY cost.WORTH cost.LEAST_TASK tasks.FEW_AGAIN counts.TASK_ROWS direct_plan.MOST_CHUNKS filter_parts.MOST_SHARES grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS winograd.TILES_OF_FILTER
         kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW amx_cost.MOST_CHUNKS col2im.MOST_CHUNKS winograd_plan.STRIP_TILES""",
@@ -63,7 +63,8 @@ REASONS = {
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT filter_pieces.FAR_APART_BYTES filter_pieces.FEW_ROWS mmla.FAR_APART",
     "a format, a transform or an instruction": """
         amx_window.PAIR_BYTES counts.ACROSS_LANES steps.LINE_FLOATS winograd_halves_window.HALVES winograd.LINE winograd.TWO_LINES
-        winograd_transforms.PAIRS winograd_integers.POINTS winograd_integers.PAIR winograd_integers._MOST_SUM
+        winograd_transforms.PAIRS whole_transforms.PAIRS whole_transforms.SCALES whole_transforms.LAST whole_transforms.DATA_SUMS
+        winograd_integers.PAIR winograd_integers._MOST
         tap_pairs.UNPACKED""",
     "the fit of rows itself": "cold.OUTLIER fit.ALIKE fit.STAY fit.OUTLIER fit.LEAST fit.NEAR fit.ROUNDS",
 }

@@ -41,6 +41,7 @@ Of functions, where the loops that it is about are known only when they are lowe
     CHOOSE_ONCE     choices that unrolling decides                          tvmconv/lowering/cpu/rewrites/choices.py
     BY_ELEMENT      dot products with an element of a register (ARM)        tvmconv/lowering/cpu/rewrites/instructions.py
     BY_VEX          dot products of integers as AVX-VNNI encodes them       tvmconv/lowering/cpu/rewrites/instructions.py
+    BY_SUM          dot products of pairs of integers added by one instruction  tvmconv/lowering/cpu/rewrites/instructions.py
     CONSTANTS_LAST  constants of indices added last                         tvmconv/lowering/cpu/rewrites/offsets.py
     FIXED           operations rounded alike on every CPU                   tvmconv/lowering/common/fixed_rounding.py
     ==============  ======================================================  =====================
@@ -72,6 +73,7 @@ ROUND_STORES = f"{PREFIX}round_stores"
 MATRICES = f"{PREFIX}matrices"
 BY_ELEMENT = f"{PREFIX}by_element"
 BY_VEX = f"{PREFIX}by_vex"
+BY_SUM = f"{PREFIX}by_sum"
 PREFETCH = f"{PREFIX}prefetch"
 PREFETCH_NEXT = f"{PREFIX}prefetch_next"
 PREFETCH_PART = f"{PREFIX}prefetch_part"

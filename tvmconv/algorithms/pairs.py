@@ -17,6 +17,8 @@ from tvm.ir import Call
 
 from ..dtypes import DTYPE_BYTES
 from ..problem import Problem
+from ..targets.target import CpuTarget
+from .annotations import BY_SUM
 from .types import sum_type
 
 # Call of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
@@ -55,9 +57,14 @@ def stored_type(problem: Problem, count: int) -> str:
     return f"uint{8 * count * DTYPE_BYTES[problem.types.data]}"
 
 
-def adds_products(problem: Problem, count: int) -> bool:
-    """Return whether an instruction of its own adds products of elements to sums: of pairs of integers."""
-    return problem.is_quantized and count == 2
+def adds_products(problem: Problem, count: int, target: CpuTarget) -> bool:
+    """Return whether an instruction of its own adds products of elements to sums: of pairs of integers, where one does not do both."""
+    return problem.is_quantized and count == 2 and not target.adds_pairs
+
+
+def sum_requests(problem: Problem, count: int, target: CpuTarget) -> list[str]:
+    """Return what lowering is to do with products of elements of so many channels where one instruction adds them to sums, too."""
+    return [BY_SUM] * (problem.is_quantized and count == 2 and target.adds_pairs)
 
 
 def reads_pairs(problem: Problem, count: int = 2) -> bool:

@@ -39,7 +39,12 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("winograd4", 1, "transform", "winograd", {"points": 6}),
     Algorithm("winograd2", 1, "transform", "winograd", {"points": 4}),
     Algorithm("winograd2_halves", 1, "transform", "winograd_halves", {"points": 4}),
-    Algorithm("winograd2_integers", 1, "exact", "winograd_integers", schedules="winograd", integers=True),
+    Algorithm(
+        "winograd4_integers", 1, "exact", "winograd_integers", {"points": 6}, schedules="winograd", integers=True
+    ),
+    Algorithm(
+        "winograd2_integers", 1, "exact", "winograd_integers", {"points": 4}, schedules="winograd", integers=True
+    ),
     # For filters as they come.
     Algorithm("inner", 1, "exact", "inner", is_default=False),
     Algorithm("inner_dot", 1, "exact", "inner", {"vnni_factor": 2}, is_default=False),

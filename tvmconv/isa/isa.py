@@ -136,6 +136,8 @@ class Isa:
         Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
     pairs
         Linux's names of the features that multiply pairs of 16-bit integers, whose products they add (vpmaddwd), by the bits of a vector.
+    sums_of_pairs
+        Linux's name of the feature whose instruction also adds those products to sums; empty: it has none.
     quads
         By Linux's names of features, the dot products of quads of 8-bit integers that each has: mnemonics by the types of data and filter.
     quads_by_evex
@@ -211,6 +213,7 @@ class Isa:
     aliases: frozenset[str] = frozenset()
     options: Mapping[str, int] = field(default_factory=dict)
     pairs: Mapping[int, str] = field(default_factory=dict)
+    sums_of_pairs: str = ""
     quads: Mapping[str, Mapping[tuple[str, str], str]] = field(default_factory=dict)
     quads_by_evex: str = ""
     matrices: Matrices | None = None

@@ -204,8 +204,15 @@ class CpuTarget(Target):
         return cpu_of(self.mcpu).dot_rate
 
     def product_rate(self, integers: bool, count: int = 2) -> float:
-        """Return the products that dot products of so many channels do in the time of a multiply-add of f32; of quads one, by its ports."""
-        return (float(count) if count == 4 else cpu_of(self.mcpu).pair_rate) if integers else self.dot_rate
+        """Return the products that dot products of so many channels do in the time of a multiply-add of f32; of integers those of one instruction, by its ports."""
+        if not integers:
+            return self.dot_rate
+        return float(count) if count == 4 or self.adds_pairs else cpu_of(self.mcpu).pair_rate
+
+    @property
+    def adds_pairs(self) -> bool:
+        """True where one instruction multiplies pairs of 16-bit integers and adds their products to sums."""
+        return self.isa.sums_of_pairs in self.features
 
     @cached_property
     def costs(self) -> Costs:

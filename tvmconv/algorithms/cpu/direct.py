@@ -18,7 +18,7 @@ from ..annotations import BY_VEX
 from ..data_dependence import covers_data
 from ..definition import Definition, assemble, requests_of
 from ..flatten import flatten
-from ..pairs import filter_in_pairs
+from ..pairs import filter_in_pairs, sum_requests
 from ..quads import products_of, quad_types
 from ..shapes import accumulators, shuffles
 from .direct_plan import plan_windows
@@ -131,7 +131,7 @@ def define(
     planned = plan_windows(windows, target)
     by_element |= vnni_factor == 4 and target.isa.dots_by_element
     vex = [BY_VEX] if vnni_factor == 4 and not by_element and target.isa.quads_by_evex not in target.features else []
-    asks = [*requests_of(problem, planned), *vex]
+    asks = [*requests_of(problem, planned), *vex, *sum_requests(problem, vnni_factor, target)]
     return assemble(problem, flatten(problem), planned, express, vnni_factor, asks, by_element, ordered=ordered)
 
 

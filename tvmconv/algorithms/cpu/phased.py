@@ -20,8 +20,9 @@ from tvm import tirx
 from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..data_dependence import covers_data
-from ..definition import Definition, assemble
+from ..definition import Definition, assemble, requests_of
 from ..flatten import flatten
+from ..pairs import sum_requests
 from ..subconvolution import Expr
 from . import direct
 from .direct_plan import plan_windows
@@ -51,7 +52,8 @@ def define(
     windows = plan_windows(phased_windows(problem, target, vnni_factor, prepacked, ordered), target)
     by_element = vnni_factor == 2 and target.isa.dots_by_element
     flat = flatten(problem)
-    return assemble(problem, flat, windows, express, vnni_factor, by_element=by_element, ordered=ordered)
+    asks = [*requests_of(problem, windows), *sum_requests(problem, vnni_factor, target)]
+    return assemble(problem, flat, windows, express, vnni_factor, asks, by_element, ordered=ordered)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: bool = False) -> Definition:

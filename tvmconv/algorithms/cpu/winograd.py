@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import mul
+from functools import reduce
+from operator import add, mul
 from typing import Any
 
 from tvm import te
@@ -104,9 +105,12 @@ def make_stage(tiles: WinogradWindow, shape: tuple[int, ...], value: Any, name: 
 
 
 def transformed_data(
-    tiles: WinogradWindow, at: Callable[..., Expr], last: Callable[[Expr], Expr] | None = None
+    tiles: WinogradWindow,
+    at: Callable[..., Expr],
+    transform: Callable[[Sequence[Expr]], list[Expr]] = data_transform,
+    last: Callable[[Expr], Expr] | None = None,
 ) -> te.Tensor:
-    """Return `data_tiles` of what ``at(n, *x, channel)`` reads; `last` is done with each at the end."""
+    """Return `data_tiles` of what ``at(n, *x, channel)`` reads, by a `transform` of data; `last` is done with each at the end."""
     along_z, *tiled = tiles.axes
     tilings, (rows, columns) = tiles.tilings, (tiling.points for tiling in tiles.tilings)
     phases = tuple(axis.phases if phases_shift(axis) else 1 for axis in tiled)
@@ -127,12 +131,12 @@ def transformed_data(
     by_rows = make_stage(
         tiles,
         (rows, columns, *shape),
-        lambda a, b, *at: select(data_transform([read(y, b, *at) for y in range(rows)]), a),
+        lambda a, b, *at: select(transform([read(y, b, *at) for y in range(rows)]), a),
         DATA_ROWS,
     )
 
     def by_columns(a: Expr, b: Expr, *at: Expr) -> Expr:
-        value = select(data_transform([by_rows(a, x, *at) for x in range(columns)]), b)
+        value = select(transform([by_rows(a, x, *at) for x in range(columns)]), b)
         return value if last is None else last(value)
 
     return make_stage(tiles, (rows, columns, *shape), by_columns, DATA_TILES)
@@ -182,17 +186,19 @@ def transformed_filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
 def multiply_tiles(
     tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, multiply: Callable[[Expr, Expr], Expr] = mul
 ) -> te.Tensor:
-    """Return `acc`, of products that `multiply` makes."""
-    lanes, channels = tiles.lanes, tiles.channels
-    kz, c = te.reduce_axis((0, tiles.depth), name="kz"), te.reduce_axis((0, channels), name="c")
+    """Return `acc`, of products that `multiply` makes: along the first axis the points of each part of the channels."""
+    lanes, channels, each = tiles.lanes, tiles.channels, tiles.channels_together
+    rows, columns = (tiling.points for tiling in tiles.tilings)
+    kz, c = te.reduce_axis((0, tiles.depth), name="kz"), te.reduce_axis((0, each), name="c")
 
     def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
         *phases, z, ty, tx, o = at
-        value = data(a, b, n, *data_read(tiles, phases, z, kz), ty, tx, g * channels + c)
-        return te.sum(multiply(value, weights(a, b, *phases, kz, g, o // lanes, c, o % lanes)), axis=[kz, c])
+        channel, a = (c, a) if tiles.parts == 1 else (a // rows * each + c, a % rows)
+        value = data(a, b, n, *data_read(tiles, phases, z, kz), ty, tx, g * channels + channel)
+        return te.sum(multiply(value, weights(a, b, *phases, kz, g, o // lanes, channel, o % lanes)), axis=[kz, c])
 
     shape = (*output_shape(tiles), tiles.padded_outputs)
-    return make_stage(tiles, (*(tiling.points for tiling in tiles.tilings), *shape), total, ACC)
+    return make_stage(tiles, (tiles.parts * rows, columns, *shape), total, ACC)
 
 
 def data_read(tiles: WinogradWindow, phases: Sequence[Expr], z: Expr, kz: Expr) -> list[Expr]:
@@ -207,26 +213,37 @@ def data_read(tiles: WinogradWindow, phases: Sequence[Expr], z: Expr, kz: Expr) 
 
 
 def transformed_back(
-    tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue, last: Callable[[Expr], Expr] | None = None
+    tiles: WinogradWindow,
+    acc: te.Tensor,
+    epilogue: Epilogue,
+    transform: Callable[[Sequence[Expr], int], list[Expr]] = output_transform,
+    last: Callable[[Expr], Expr] | None = None,
 ) -> te.Tensor:
-    """Return `out`, of the sums of products: axes as `acc` has them; `last` is done with each before the epilogue."""
+    """Return `out`, of the sums of products: axes as `acc` has them.
+
+    By a `transform` of sums, each part of the channels by itself; `last` is done with each before they are added.
+    """
     points, (m_y, m_x) = [tiling.points for tiling in tiles.tilings], (tiling.outputs for tiling in tiles.tilings)
-    shape = output_shape(tiles)
-    rows = make_stage(
-        tiles,
-        (m_y, points[1], *shape, tiles.padded_outputs),
-        lambda i, b, *at: select(output_transform([acc(a, b, *at) for a in range(points[0])], m_y), i),
-        OUT_ROWS,
-    )
+    shape, parts = output_shape(tiles), range(tiles.parts)
+
+    def by_rows(i: Expr, b: Expr, *at: Expr) -> Expr:
+        firsts = [part * points[0] for part in parts]
+        sums = ([acc(first + a, b, *at) for a in range(points[0])] for first in firsts)
+        return select([each for of_part in sums for each in transform(of_part, m_y)], i)
+
+    rows = make_stage(tiles, (tiles.parts * m_y, points[1], *shape, tiles.padded_outputs), by_rows, OUT_ROWS)
 
     def total(*indices: Expr) -> Expr:
         *at, i, j, o = indices
-        return select(output_transform([rows(i, b, *at, o) for b in range(points[1])], m_x), j)
+        found = (
+            select(transform([rows(part * m_y + i if part else i, b, *at, o) for b in range(points[1])], m_x), j)
+            for part in parts
+        )
+        return reduce(add, found if last is None else map(last, found))
 
     def rounded(*indices: Expr) -> Expr:
         value = total(*indices) if tiles.stores_vectors else tile(*indices)
         channel = indices[1] * tiles.outputs + tiles.output(indices[-1])
-        value = value if last is None else last(value)
         return epilogue(value, channel, tiles.store_index(list(indices))[0])
 
     if not tiles.stores_vectors:

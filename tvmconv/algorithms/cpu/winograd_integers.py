@@ -1,18 +1,19 @@
-"""Winograd convolution of integers, exact: tiles of 4 points, products of pairs of 16 bits (vpmaddwd). Stages as those of winograd.py.
+"""Winograd convolution of integers, exact: products of pairs of 16 bits (vpmaddwd). Stages as those of winograd.py.
 
-Filters are transformed by twice the matrix along each axis, which then has whole numbers, so that sums are two or four times the
-formula's: their last bits are 0, and a shift takes them off. Data less its zero point has at most 255, four of which 16 bits keep; of a
-filter of 9 taps nine do. Data is transformed two channels at a time, as ``first + 65536 * second``, which sums and differences go
-through; at last the sign of the first is taken from the second.
+By `whole_transforms`: sums are four times the formula's (tiles of 4 points) or 576 times (6 points), modulo 2^32, so that two or six bits
+less are left for them. Sums that may be larger are those of several parts of the channels, each transformed back by itself. Data less its
+zero point has at most 255, 4 or 100 of which 16 bits keep; of a filter of 9 taps they keep 9 or 144.
+
+Data is transformed two channels at a time, as ``first + 65536 * second``, which sums and differences go through; at last the sign of the
+first is taken from the second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
-from operator import add
-from typing import Any
+from functools import partial
+from math import prod
 
 from tvm import te, tirx
 
@@ -22,26 +23,35 @@ from ..annotations import CHOOSE_ONCE
 from ..definition import Definition, assemble, requests_of
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..pairs import multiply_of, spread_signed
+from ..pairs import multiply_of, spread_signed, sum_requests
 from ..stage_names import FILTER_ROWS, FILTER_TILES
 from ..subconvolution import Expr
 from ..types import zero_outside
 from .direct import no_dot
-from .model.cost import Counts
 from .transforms import winograd_cost
+from .transforms.whole_transforms import (
+    DATA_SUMS,
+    descale,
+    filter_rows,
+    transform_data,
+    transform_filter,
+    transform_sums,
+)
+from .transforms.winograd_cost import estimate, filter_bytes, plain
 from .transforms.winograd_plan import planned_windows
-from .transforms.winograd_tiles import WinogradWindow, as_3d
+from .transforms.winograd_tiles import WinogradWindow, as_3d, tiles_of
 from .transforms.winograd_transforms import select
 from .windows.data import data_reader
 from .windows.filter import filter_element
 from .winograd import keep_prepacked, make_stage, multiply_tiles, transformed_back, transformed_data
 
-POINTS, PAIR = 4, 2
-# Sums are at most four times the formula's.
-_MOST_SUM = 2**31 // POINTS
+__all__ = ["covers", "define", "define_prepacked", "estimate", "filter_bytes", "plain"]
+
+PAIR = 2
+_MOST = 2**15 - 1  # of 16 bits
 
 
-def covers(problem: Problem, target: CpuTarget) -> str | None:
+def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
     """Return None if the algorithm computes the problem on the target, else why not."""
     if not problem.is_quantized:
         return f"it multiplies integers, not {problem.dtype}"
@@ -51,36 +61,34 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
         return "it takes convolutions of NXC and XIO"
     if problem.in_channels // problem.groups % PAIR:
         return "a group's channels are no whole pairs"
-    if problem.largest_sum >= _MOST_SUM:
-        return "four times its sums may pass 32 bits"
-    return winograd_cost.covers(problem, target, POINTS)
+    if reason := winograd_cost.covers(problem, target, points):
+        return reason
+    tiled = tiles_of(problem, target, points)
+    if any(_largest_transformed(tiles) > _MOST for tiles in tiled):
+        return "its transformed numbers may pass 16 bits"
+    if not all(tiles.parts for tiles in tiled):
+        return "its sums, times what transforms make of them, may pass 32 bits"
+    return None
 
 
-def define(problem: Problem, target: CpuTarget) -> Definition:
-    """Define `problem` by windows cut into tiles."""
-    windows = planned_windows(problem, target, POINTS)
-    asks = [*requests_of(problem, windows), CHOOSE_ONCE]
+def _largest_transformed(tiles: WinogradWindow) -> int:
+    """Return the largest magnitude that transformed data or filters may have."""
+    rows = (filter_rows(tiling.points, tiling.axis.taps) for tiling in tiles.tilings)
+    sums = (max(sum(map(abs, row)) for row in matrix) for matrix in rows)
+    data, filter_ = tiles.problem.largest_numbers
+    return max(data * prod(DATA_SUMS[tiling.points] for tiling in tiles.tilings), filter_ * prod(sums))
+
+
+def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
+    """Define `problem` by windows cut into tiles of `points` points along an axis."""
+    windows = planned_windows(problem, target, points)
+    asks = [*requests_of(problem, windows), CHOOSE_ONCE, *sum_requests(problem, PAIR, target)]
     return assemble(problem, as_3d(flatten(problem)), windows, express, PAIR, asks)
 
 
-def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
+def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Definition | None:
     """Return the definition that keeps the transformed filter, if a cache does; None: it is made as it is used."""
-    return keep_prepacked(define(problem, target), planned_windows(problem, target, POINTS, prepacked=True))
-
-
-def estimate(problem: Problem, target: CpuTarget) -> Counts:
-    """Count the events of a problem, its filter transformed before if a cache keeps it."""
-    return winograd_cost.estimate(problem, target, POINTS)
-
-
-def plain(problem: Problem, target: CpuTarget) -> Counts:
-    """Count the events of a problem whose filter is transformed in each call."""
-    return winograd_cost.plain(problem, target, POINTS)
-
-
-def filter_bytes(problem: Problem, target: CpuTarget) -> int:
-    """Return the bytes of the transformed filter; where no cache keeps it, of the plain one, which calls transform."""
-    return winograd_cost.filter_bytes(problem, target, POINTS)
+    return keep_prepacked(define(problem, target, points), planned_windows(problem, target, points, prepacked=True))
 
 
 def express(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
@@ -92,10 +100,15 @@ def express(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue
         If a stage has more elements than 32-bit indices reach.
     """
     at = data_reader(tiles, data, spread_signed)
-    pairs = transformed_data(tiles, lambda *index: at(*index).astype("int32"), _as_pairs)
+    pairs = transformed_data(tiles, lambda *index: at(*index).astype("int32"), transform_data, _as_pairs)
     sums = multiply_tiles(tiles, pairs, _filter(tiles, weights), multiply_of(tiles.problem, PAIR))
-    doubled = sum(tiling.points > 1 for tiling in tiles.tilings)
-    return transformed_back(tiles, sums, epilogue, lambda total: total >> tirx.const(doubled, "int32"))
+    points = [tiling.points for tiling in tiles.tilings]
+    return transformed_back(tiles, sums, epilogue, _transform_back, partial(descale, points=points))
+
+
+def _transform_back(sums: Sequence[Expr], outputs: int) -> list[Expr]:
+    """Return `transform_sums` modulo 2^32: LLVM takes numbers with a sign not to pass it."""
+    return transform_sums([each.astype("uint32") for each in sums], outputs)
 
 
 def _as_pairs(value: Expr) -> Expr:
@@ -122,7 +135,7 @@ def _filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
         return zero_outside(bounds, value, "int32")
 
     def by_row(a: Expr, kx: Expr, *at: Expr) -> Expr:
-        return select(_transform(rows.points, [tap(ky, kx, *at) for ky in range(rows.axis.taps)]), a)
+        return select(transform_filter(rows.points, [tap(ky, kx, *at) for ky in range(rows.axis.taps)]), a)
 
     shape = (*phases, tiles.depth, tiles.groups, blocks)
     read = make_stage(
@@ -133,7 +146,7 @@ def _filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
         *outer, c, lane = at
         first, second = (
             select(
-                _transform(
+                transform_filter(
                     columns.points, [read(a, kx, *outer, PAIR * c + each, lane) for kx in range(columns.axis.taps)]
                 ),
                 b,
@@ -143,13 +156,3 @@ def _filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
         return ((second << tirx.const(16, "int32")) | (first & tirx.const(0xFFFF, "int32"))).astype("uint32")
 
     return make_stage(tiles, (rows.points, columns.points, *shape, tiles.channels, lanes), pair, FILTER_TILES)
-
-
-def _transform(points: int, taps: Sequence[Expr]) -> list[Any]:
-    """Return twice the transformed values of `winograd_transforms.filter_transform`, one for each point."""
-    if points == 1:
-        return [taps[0]]
-    total = partial(reduce, add)
-    even, odd = total(taps[0::2]), total(taps[1::2])
-    two = tirx.const(2, "int32")
-    return [taps[0] * two, even + odd, even - odd, taps[-1] * two]

@@ -30,7 +30,7 @@ from .packing import Halves, split, unsplit
 from .rewrites.apart import keep_apart
 from .rewrites.choices import choose_once
 from .rewrites.columns import part_columns
-from .rewrites.instructions import by_elements, by_instructions, by_vex
+from .rewrites.instructions import by_elements, by_instructions, by_sum, by_vex
 from .rewrites.lanes import divide_whole_vectors
 from .rewrites.matrices import by_matrices
 from .rewrites.offsets import index_constants_last
@@ -189,9 +189,10 @@ LOWERING: tuple[Pass, ...] = (
     ours("shuffles", by_shuffles, ask.SHUFFLE, after={"padding": "data is read without conditions"}),
     ours("elements", by_elements, ask.BY_ELEMENT, after={"shuffles": "orders of lanes are known"}),
     ours("vex", by_vex, ask.BY_VEX, after={"shuffles": "orders of lanes are known"}),
+    ours("sums", by_sum, ask.BY_SUM, after={"shuffles": "orders of lanes are known"}),
     ours("matrices", by_matrices, ask.MATRICES, after={"padding": "products with padding are under conditions"}),
     ours("transpose", transpose, ask.TRANSPOSE, after={"bind": "columns lie together in the output, not in a stage"}),
-    ours("instructions", by_instructions, *DOT_SUMS, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves", "vex": "it takes those, too", "matrices": "it takes those, too", "transpose": "what rows round is then by instructions"}),
+    ours("instructions", by_instructions, *DOT_SUMS, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves", "vex": "it takes those, too", "sums": "it takes those, too", "matrices": "it takes those, too", "transpose": "what rows round is then by instructions"}),
     ours("overlap", overlap_vectors, ask.OVERLAP, after={"padding": "rows of padding are left out of copies"}),
     ours("tap-columns", lay_taps_apart, ask.TAP_COLUMNS, after=_LOOPS),
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),

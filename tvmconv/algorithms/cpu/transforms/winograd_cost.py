@@ -97,7 +97,7 @@ def _window_estimate(tiles: WinogradWindow, target: CpuTarget, points: int, kept
     one_axis = any(tiling.points == 1 for tiling in tiles.tilings)
     counted: list[Counts] = [
         {f"points.product{points}": slots},
-        {"points.output_row" if one_axis else "points.output": tiles.points * tiles.count * vectors},
+        {"points.output_row" if one_axis else "points.output": tiles.points * tiles.count * vectors * tiles.parts},
         {"points.data": _data_vectors(tiles, target)},
         _passes(tiles, target),
         {"points.filter_line": lines(tiles.filter_bytes)} if kept else _filter_estimate(tiles, target),

@@ -68,7 +68,7 @@ def _kinds(tiles: WinogradWindow, target: CpuTarget) -> Iterator[tuple[bool, Sha
 
 def _plan(tiles: WinogradWindow, by_rows: bool, shape: Shape, target: CpuTarget) -> WinogradPlan:
     part = (best_part if by_rows else best_channel_part)(tiles, shape, target)
-    unrolls, strips = divisors(tiles.channels, UNROLL), column_strips(tiles, shape, target)
+    unrolls, strips = divisors(tiles.channels_together, UNROLL), column_strips(tiles, shape, target)
     few = tiles.count <= MOST_PREFETCHED or "few_prefetches" not in target.costs.pays
     return WinogradPlan(
         by_rows=by_rows,
@@ -91,7 +91,7 @@ def shape_cycles(shape: Shape, target: CpuTarget) -> float:
 
 def register_tiles(tiles: WinogradWindow, target: CpuTarget) -> list[Shape]:
     """Return the tiles of registers whose sums fit, that divide a window."""
-    most, adds = accumulators(target), adds_products(tiles.problem, tiles.vnni_factor)
+    most, adds = accumulators(target), adds_products(tiles.problem, tiles.vnni_factor, target)
     shapes = [
         Shape(vectors, rows, columns)
         for vectors in divisors(tiles.padded_outputs // tiles.lanes, 8)

@@ -17,11 +17,14 @@ from typing import Any
 from ....problem import Problem
 from ....targets.target import CpuTarget
 from ...flatten import flatten
-from ...shapes import row_extent
+from ...shapes import divisors, row_extent
 from ...subconvolution import Axis, Expr
 from ..windows.make import windows_of
 from ..windows.plan import WinogradPlan
 from ..windows.window import Window
+from .whole_transforms import shift_of
+
+MOST_PARTS = 8  # whose transformed rows are kept together
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,20 @@ class WinogradWindow(Window):
             return index, 0, 0
         (y, x), piece = self.tilings, index % self.pieces
         return index // self.pieces, piece // x.pieces * y.axis.taps, piece % x.pieces * x.axis.taps
+
+    @cached_property
+    def parts(self) -> int:
+        """Parts of the channels whose sums are transformed back each by itself, as few as 32 bits allow; 0: even one channel's may pass them."""
+        if not self.problem.is_quantized:
+            return 1
+        bits = 31 - sum(shift_of(tiling.points) for tiling in self.tilings)
+        counts = divisors(self.channels, MOST_PARTS)
+        return next((count for count in counts if self.problem.largest_sum // count < 2**bits), 0)
+
+    @property
+    def channels_together(self) -> int:
+        """Channels of such a part."""
+        return self.channels // self.parts
 
     @cached_property
     def phases(self) -> int:

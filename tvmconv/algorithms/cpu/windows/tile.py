@@ -167,7 +167,7 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
             stream=beyond if passed > target.l1_share else 0.0,
             # Pixels in a set of L1, and the passing filter, evict each other.
             crowded=sets > 0 and width * sets + vectors > L1_WAYS + 1,
-            spilled=count_spills(width, vectors, target, adds_products(window.problem, window.vnni_factor)),
+            spilled=count_spills(width, vectors, target, adds_products(window.problem, window.vnni_factor, target)),
             single=single,
         ) / (width * vectors)
 

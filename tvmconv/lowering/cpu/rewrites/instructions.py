@@ -55,6 +55,14 @@ def by_vex(body: Any) -> Any:
     return _by_dots(body, partial(_text, prefix=VEX))
 
 
+def by_sum(body: Any) -> Any:
+    """Return the statement with calls of dot products of pairs of integers made AVX512-VNNI's, which adds them to sums, too.
+
+    Inline assembly: of the intrinsic LLVM makes two instructions, whose chain of sums is shorter.
+    """
+    return _by_dots(body, partial(_text, sums="vpdpwssd"))
+
+
 def by_elements(body: Any) -> Any:
     """Return the statement with calls of dot products made those of ARM's vectors, by an element of a register."""
     return _by_dots(body, _text_by_element)
@@ -165,7 +173,7 @@ def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
     return element, tirx.const(0, "int64")
 
 
-def _text(name: str, dot: str, count: int, lanes: int, prefix: str = "") -> str:
+def _text(name: str, dot: str, count: int, lanes: int, prefix: str = "", sums: str = "") -> str:
     """Return, in LLVM IR, the function that adds to `count` vectors their dot products with a pair in memory.
 
     Inlined, the sums' pointers are gone: they stay in registers. Memory is an operand without use in the code, so that stores
@@ -174,17 +182,17 @@ def _text(name: str, dot: str, count: int, lanes: int, prefix: str = "") -> str:
     numbers, vector, pairs = range(count), f"<{lanes} x {_LLVM[DOT_SUMS[dot]]}>", f"<{lanes} x i32>"
     lines = _head(name, dot, count, lanes)
     # One vector's instruction broadcasts by itself; several have a register for the pair, which is an output, too.
-    alone = dot == DOT and count == 1
+    alone = (dot == DOT or bool(sums)) and count == 1
     # Products of 16 bits are added by an instruction of their own, from one register more.
-    others = 0 if alone else 2 if dot == DOT_S16 and count > 1 else 1
+    others = 0 if alone else 2 if dot == DOT_S16 and count > 1 and not sums else 1
     outputs = [*[vector] * count, *[pairs] * others]
     given = len(outputs)
     in_memory = f"${{{given + 1}:c}}(${given})"
     pair = f"{in_memory}{{1to{lanes}}}" if alone else f"${count}"
     code = [] if alone else [f"vpbroadcastd {in_memory}, {pair}"]
     for each in numbers:
-        if dot == DOT:
-            code.append(f"vdpbf16ps {pair}, ${given + 3 + each}, ${each}")
+        if dot == DOT or sums:
+            code.append(f"{sums or 'vdpbf16ps'} {pair}, ${given + 3 + each}, ${each}")
         elif dot != DOT_S16:
             code.append(f"{_quads_of(dot, prefix)} ${given + 3 + each}, {pair}, ${each}")
         else:
