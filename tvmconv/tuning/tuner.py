@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import Literal, get_args
 
 from ..algorithms.table import check_math
+from ..checks import choice
 from ..errors import TuningError, TvmconvError, TvmconvWarning
 from ..problem import Problem, list_of
 from ..runtime.processors import allowed_processors
@@ -98,8 +99,7 @@ def tune(
     check_budget(trials, seconds)
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
-    if scheduler not in get_args(Scheduler):
-        raise TuningError(f"scheduler is {scheduler!r}; it must be one of {', '.join(get_args(Scheduler))}")
+    choice("scheduler", scheduler, get_args(Scheduler), TuningError)
     check_math(math)
     jobs = len(allowed_processors())
     if servers is not None:
