@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from ....errors import SourceError
+from ....frontends.onnx.constants import add_constant
 from ....frontends.onnx.graph import OURS, attributes_of, keep_used, sizes_of, subgraphs
-from .constants import add_constant
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
