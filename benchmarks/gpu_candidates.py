@@ -10,10 +10,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,28 @@ def build_ahead(
     return number
 
 
+class Listed:
+    """Proposes candidates of a list, in its order: where no compiler could build others.
+
+    Parameters
+    ----------
+    candidates
+        What there is.
+    measured
+        What was measured before, which is not proposed again.
+    """
+
+    def __init__(self, candidates: Iterable[Candidate], measured: Collection[Candidate]) -> None:
+        self._left = iter([candidate for candidate in dict.fromkeys(candidates) if candidate not in measured])
+
+    def propose(self, count: int) -> list[Candidate]:
+        """Return at most the next `count` of them."""
+        return list(islice(self._left, count))
+
+    def tell(self, candidate: Candidate, seconds: float) -> None:
+        """Take in a measurement, of which the list does not depend."""
+
+
 class Carried:
     """The candidates of a folder.
 
@@ -112,7 +135,10 @@ class Carried:
 
     def session(self, evaluator: Evaluator, records: Records, machine: str) -> Session:
         """Return the session in which these candidates are measured, by an evaluator whose work is :meth:`work`."""
-        return Session(evaluator, self.target, records, machine, 0, self.math, self.candidates, self.tools)
+        return Session(evaluator, self.target, records, machine, 0, self.math, self.tools, self._search)
+
+    def _search(self, problem: Problem, spaces: object, measured: Mapping[Candidate, float], starts: object) -> Listed:
+        return Listed(self.candidates(problem), measured)
 
     def candidates(self, problem: Problem) -> list[Candidate]:
         """Return the candidates of a problem, those that did not compile among them."""

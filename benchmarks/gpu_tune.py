@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tvmconv.algorithms.table import MATHS
@@ -23,7 +25,7 @@ from tvmconv.tuning.machine import TuningMachine, check_tunable, tuning_machine
 from tvmconv.tuning.problem_tuner import TuneResult
 from tvmconv.tuning.records import Records
 from tvmconv.tuning.tuner import tune, tune_all
-from tvmconv.tuning.turns import TuneProgress
+from tvmconv.tuning.turns import Budget, TuneProgress, Turns
 
 from .gpu_candidates import Carried
 from .gpu_problems import problems_of
@@ -78,7 +80,22 @@ def measure_carried(carried: Carried, seconds: float, records: Records) -> list[
         machine = TuningMachine("a CPU in a dry run", kernel_threads(), measure)
     with Evaluator(1, machine.threads, work=carried.work(), measure=machine.measure) as evaluator:
         session = carried.session(evaluator, records, machine.label)
-        return tune_all(session, carried.problems, None, seconds, _report)
+        return tune_all(session, carried.problems, None, seconds, _report, give_turns=partial(_one_by_one, seconds))
+
+
+def _one_by_one(seconds: float, problems: Sequence[Turns], budget: Budget) -> None:
+    """Let each problem take its turns, then race: there is no TVM, whose task schedulers give turns.
+
+    Each has an equal share of the time; what it leaves is the others'.
+    """
+    for number, turns in enumerate(problems):
+        end = budget.elapsed() + (seconds - budget.elapsed()) / (len(problems) - number)
+        while budget.elapsed() < end or not turns.measured:
+            candidates = turns.propose()
+            if not candidates:
+                break
+            turns.measure(candidates)
+        turns.finish()
 
 
 def _report(state: TuneProgress) -> None:

@@ -7,12 +7,12 @@ import re
 import onnx.defs
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from tvmconv.frontends.openvino.translate import OPERATORS
 from tvmconv.network.read.onnx.decompose import DECOMPOSED
 from tvmconv.network.read.onnx.expand_functions import is_lacking
 from tvmconv.network.read.onnx.reader import MICROSOFT
 from tvmconv.network.read.onnx.repair import COUNTING
 from tvmconv.network.read.onnx.unroll_recurrent import GATES
-from tvmconv.network.read.openvino.translate import OPERATORS
 from tvmconv.network.read.torch.reader import CONVERTERS
 
 HEAD = """# Operators

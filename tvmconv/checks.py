@@ -8,7 +8,7 @@ from math import prod
 from operator import index
 from pathlib import Path
 
-from .errors import InputError, InvalidProblemError
+from .errors import InputError, InvalidProblemError, TvmconvError
 
 # Kernels index with 32-bit integers; a larger array or extent would wrap around.
 LARGEST = 2**31 - 1
@@ -74,16 +74,10 @@ def axes(name: str, values: object, rank: int, least: int) -> tuple[int, ...]:
     return numbers
 
 
-def choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Check that `value` is one of the texts `allowed`.
-
-    Raises
-    ------
-    InvalidProblemError
-        If it is not.
-    """
+def choice(name: str, value: object, allowed: Sequence[str], error: type[TvmconvError] = InvalidProblemError) -> None:
+    """Check that `value` is one of the texts `allowed`; raise an `error` if it is not."""
     if not isinstance(value, str) or value not in allowed:
-        raise InvalidProblemError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+        raise error(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
 
 
 def as_path(name: str, value: str | os.PathLike[str]) -> Path:
@@ -109,21 +103,3 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
             f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
         )
     return shape
-
-
-def check_memory(memory: str) -> None:
-    """Raise InputError if `memory` is not one of MEMORIES."""
-    if memory not in MEMORIES:
-        raise InputError(f"memory is {memory!r}; allowed: {', '.join(MEMORIES)}")
-
-
-def check_file(file: str) -> None:
-    """Raise InputError if `file` is not one of FILES."""
-    if file not in FILES:
-        raise InputError(f"file is {file!r}; allowed: {', '.join(FILES)}")
-
-
-def check_quantized(quantized: str) -> None:
-    """Raise InputError if `quantized` is not one of QUANTIZED."""
-    if quantized not in QUANTIZED:
-        raise InputError(f"quantized is {quantized!r}; allowed: {', '.join(QUANTIZED)}")

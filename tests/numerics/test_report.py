@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from statistics import geometric_mean
 
 import pytest
 from toys import compile_bundle, small_problem, write_bundle
 
-from benchmarks.result_files import write_result
-from benchmarks.results import Result
-from benchmarks.results import Row as ResultRow
 from tvmconv import cli
 from tvmconv.measuring.peak import Peak
-from tvmconv.measuring.timing import Timing
 from tvmconv.runtime.bundle import Bundle, BundleTarget, read_bundle, write_manifest
 from tvmconv.runtime.networks.network import load_network
 from tvmconv.signature import format_signature, parse_signature
@@ -202,52 +196,13 @@ def test_against_a_bundle(bundle: Bundle, tmp_path: Path) -> None:
     assert "Against other.bundle" in page.text and f"<strong>{ratio:.2f}</strong> over 1 kernels" in page.text
 
 
-def write_comparison(path: Path, signatures: list[str]) -> Path:
-    """Write what `benchmarks.compare` does."""
-
-    def timing(seconds: float) -> Timing:
-        return Timing(seconds, seconds, 9)
-
-    rows = tuple(
-        ResultRow("s", signature, 1, 1, "direct", "default", timing(3.0), timing(2.0),
-                  {"slow": timing(9.0), "fast": timing(1.0)}, {})
-        for signature in signatures
-    )  # fmt: skip
-    result = Result(
-        "2026-11-21T12:00:00+00:00", "another machine", {}, "f32", "nxc", "host", "default", False, 3, 2, 0.05, 0.1,
-        replace(LIMITS, flops=3e11), rows,
-    )  # fmt: skip
-    write_result(result, path)
-    return path
-
-
-def test_against_other_libraries(bundle: Bundle, tmp_path: Path) -> None:
-    recorded = write_comparison(tmp_path / "compare.json", [SIGNATURE, SIGNATURE.replace("n2", "n5")])
-    page = report(tmp_path, bundle, "--against", recorded)
-    (row,) = page.tables["comparison"][1:]
-    assert row[0] == SIGNATURE and row[3:5] == ["fast", "1.0"] and row[7] == "0.5"
-    assert float(row[5]) == 1 / float(row[2])
-    for words in ("another CPU: another machine then", "3 threads then, 1 now", "a peak of 300 GFLOP/s then, 200 now"):
-        assert words in page.text
-    assert (
-        f"<strong>{geometric_mean([float(row[5])]):.2f}</strong>" in page.text and "0.50 as recorded then" in page.text
-    )
-
-
 def test_what_cannot_be_compared_is_said_before_anything_is_timed(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tvmconv.reporting.kernels.time_in_turn", None)
-    (tmp_path / "other.json").write_text(json.dumps({"date": "today", "rows": [1]}))
-    (tmp_path / "text.json").write_text("{")
-    foreign = write_comparison(tmp_path / "foreign.json", [SIGNATURE.replace("n2", "n5")])
     empty = write_bundle(tmp_path / "empty.bundle", [])
     given: tuple[tuple[list[object], str], ...] = (
-        (["--against", tmp_path / "no.json"], "no.json is neither a bundle's folder nor a file that can be read"),
         (["--against", tmp_path], "is not a bundle"),
-        (["--against", tmp_path / "other.json"], "other.json is no result of python -m benchmarks.compare: machine is missing"),
-        (["--against", tmp_path / "text.json"], "text.json is no result of python -m benchmarks.compare: Expecting"),
-        (["--against", foreign], "has no other library's time for any of the 3 kernels"),
         (["--against", empty.path], f"has none of the 5 kernels of {bundle.path}"),
         (["--records", tmp_path / "nowhere"], "nowhere is no folder"),
         (["-o", tmp_path], "is a folder"),

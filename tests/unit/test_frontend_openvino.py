@@ -96,6 +96,19 @@ def test_what_is_added_from_elsewhere_is_no_bias(tmp_path: Path) -> None:
     assert not node.problem.bias
 
 
+def test_layers_that_networks_lack_are_around_convolutions(tmp_path: Path) -> None:
+    """Of those the types and shapes are known: what is before and behind is read."""
+    data = opset.parameter([2, 4, 8, 7], np.float32, name="data")
+    first = CASES["dense"](data)
+    moved = ov.opset2.reorg_yolo(ov.opset1.pad(opset.relu(first), [0] * 4, [0, 0, 0, 1], "constant"), [2])
+    last = convolution((3, 24, 1, 1))(moved)
+    path = save(opset.relu(last), [data], tmp_path)
+    nodes = read_model(path).nodes
+    assert [(node.problem.in_channels, [step.name for step in node.problem.epilogue]) for node in nodes] == [
+        (4, ["relu"]), (24, ["relu"]),
+    ]  # fmt: skip
+
+
 def test_free_shapes_and_files_that_are_none(tmp_path: Path) -> None:
     data = opset.parameter([-1, 4, -1, 7], np.float32, name="data")
     path = save(CASES["dense"](data), [data], tmp_path)

@@ -19,7 +19,6 @@ EXAMPLE = """\
   tvmconv report resnet50.bundle -o report.html
   tvmconv report resnet50.so -o report.html
   tvmconv report resnet50.bundle --against yesterday.bundle -o report.html
-  tvmconv report resnet50.bundle --against compare.json -o report.html
 """
 
 
@@ -29,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "report",
         "Time every kernel of a bundle, or every operator of a network, and write a page about them: the machine and its limits, a roofline, "
-        "a table by kernel, tuning curves of those that have trials, and ratios beside another bundle or other libraries. "
+        "a table by kernel, tuning curves of those that have trials, and ratios beside another bundle. "
         "The page is one file that loads nothing else.",
         EXAMPLE,
         run,
@@ -40,8 +39,8 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--against",
-        metavar="OTHER",
-        help="another bundle, timed in turn with this one, or what python -m benchmarks.compare --output wrote",
+        metavar="BUNDLE",
+        help="another bundle, timed in turn with this one",
     )
     parser.add_argument(
         "--records",
@@ -58,11 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
     from datetime import datetime, timezone
 
     from ..measuring import peak
-    from ..reporting.comparison import check_common, read_other, with_bundle, with_recorded
+    from ..reporting.comparison import with_bundle
     from ..reporting.curves import read_curves
     from ..reporting.kernels import confirm, measure
     from ..reporting.page import Page, render
-    from ..runtime.bundle import Bundle, read_bundle
+    from ..runtime.bundle import read_bundle
     from ..runtime.processors import kernel_threads
     from ..runtime.selection import runnable
     from ..support.files import write_whole
@@ -72,9 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(output)
     bundle = read_bundle(arguments.bundle)
     runnable(bundle)  # before anything is measured: an error if nothing here can be
-    other = read_other(arguments.against) if arguments.against else None
-    if other is not None and not isinstance(other, Bundle):
-        check_common(bundle, other)
+    other = read_bundle(arguments.against) if arguments.against else None
     records = Path(arguments.records) if arguments.records else user_folder()
     if arguments.records and not records.is_dir():
         raise TvmconvError(f"--records {records} is no folder; give the one that tvmconv tune --records wrote to")
@@ -84,14 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
     threads, load = arguments.threads or kernel_threads(), os.getloadavg()[0]
     limits = peak.measure(threads)
     with progress_bar("timing") as progress:
-        other_bundle = other if isinstance(other, Bundle) else None
-        lines, pairs = measure(bundle, other_bundle, arguments.seconds, threads, progress)
+        lines, pairs = measure(bundle, other, arguments.seconds, threads, progress)
     limits = confirm(limits, [line.row for line in lines if line.row is not None])
-    comparison = None
-    if isinstance(other, Bundle):
-        comparison = with_bundle(other, pairs)
-    elif other is not None:
-        comparison = with_recorded(other, bundle, lines, limits, threads)
+    comparison = with_bundle(other, pairs) if other is not None else None
     now = datetime.now(timezone.utc)
     page = render(Page(bundle, lines, limits, threads, now, load, comparison, curves))
     write_whole(output, page.encode())

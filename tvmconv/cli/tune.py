@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TuningError, check_extra
 from ..signature import format_signature, parse_signature
-from .output import print_json, print_table
+from .output import print_json, print_table, progress_bar
 from .parsing import add_command, add_json, add_math, add_records, positive, positive_seconds, unsigned
 from .sources import add_sources, network_of, problems_of, read_models
 
@@ -218,23 +218,12 @@ def _number(value: float | None, scale: float, digits: int) -> str:
 
 @contextmanager
 def progress_line(peak: Arithmetic | None) -> Iterator[Callable[[TuneProgress], None]]:
-    """Yield what draws the line on stderr, nothing when that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    console = Console(stderr=True, soft_wrap=True)
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[state]}"))
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task("starting", total=None, state="")
+    """Yield what draws the progress of tuning."""
+    with progress_bar("tuning") as bar:
 
         def report(state: TuneProgress) -> None:
-            bar.update(
-                task,
-                description=f"{state.number}/{state.count}",
-                completed=state.trials,
-                total=state.wanted,
-                state=progress_text(state, peak),
-            )
+            text = f"{state.number}/{state.count} problems, {progress_text(state, peak)}"
+            bar(state.trials, state.wanted or 0, text)
 
         yield report
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..checks import as_path
+from ..checks import as_path, choice
 from ..errors import BundleError, InputError
 from ..runtime.bundle import check_name as check_path
 from ..runtime.bundle import read_bundle
@@ -77,8 +77,7 @@ def export_c(
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
-    if threads not in THREADS:
-        raise InputError(f"threads is {threads!r}; allowed: {', '.join(THREADS)}")
+    choice("threads", threads, THREADS, InputError)
     source = read_bundle(bundle)
     path = as_path("path", path)
     check_path(path)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checks import as_path
+from ..checks import as_path, choice
 from ..errors import SourceError
 from ..problem import Problem
 from ..signature import parse_signature
@@ -79,8 +79,7 @@ def read_model(
     MissingExtraError
         If a model is given and the library that reads it is not installed.
     """
-    if shapes_by not in SHAPES_BY:
-        raise SourceError(f"shapes_by is {shapes_by!r}; allowed: {', '.join(SHAPES_BY)}")
+    choice("shapes_by", shapes_by, SHAPES_BY, SourceError)
     buckets = make_buckets(shapes, dims, batch)
     overrides = {"dtype": dtype, "data_format": data_format, "filter_format": filter_format}
     changes = {name: value for name, value in overrides.items() if value is not None}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..algorithms.table import check_math
-from ..checks import check_file, check_memory, check_quantized
-from ..errors import TargetError, TvmconvError
+from ..checks import FILES, MEMORIES, QUANTIZED, choice
+from ..errors import InputError, TargetError
 from ..support.progress import Progress
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
@@ -53,8 +53,10 @@ class Options:
     ------
     TargetError
         If `target` is unknown, or no CPU.
+    InputError
+        If `layout`, `memory`, `file`, `dtype` or `quantized` is none.
     TvmconvError
-        If `layout`, `math`, `memory`, `file`, `dtype` or `quantized` is none.
+        If `math` is none.
     """
 
     target: str = "host"
@@ -71,14 +73,13 @@ class Options:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        if self.layout not in (None, *LAYOUTS):
-            raise TvmconvError(f"layout is {self.layout!r}; allowed: {', '.join(LAYOUTS)}")
-        if self.dtype not in (None, *DTYPES):
-            raise TvmconvError(f"dtype is {self.dtype!r}; allowed: {', '.join(DTYPES)}")
+        if self.layout is not None:
+            choice("layout", self.layout, LAYOUTS, InputError)
+        if self.dtype is not None:
+            choice("dtype", self.dtype, DTYPES, InputError)
+        for name, allowed in (("memory", MEMORIES), ("file", FILES), ("quantized", QUANTIZED)):
+            choice(name, getattr(self, name), allowed, InputError)
         check_math(self.math)
-        check_memory(self.memory)
-        check_file(self.file)
-        check_quantized(self.quantized)
         if not isinstance(Target.parse(self.target), CpuTarget):
             raise TargetError(f"target is {self.target!r}; networks are compiled for CPUs alone")
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from html import escape
 from math import log2
 
 from .comparison import EVEN, Comparison, Pair
 from .kernel_table import signature_cell
-from .table import ABSENT, Cell, Column, draw_table, number, words
+from .table import Cell, Column, draw_table, number, words
 
 # Half the width of a bar's room, and the ratio that fills it at least: small differences look small.
 HALF, FULL = 70, 2.0
@@ -17,24 +16,21 @@ HALF, FULL = 70, 2.0
 def draw_comparison(comparison: Comparison) -> str:
     """Return what it says in all, and the table, the greatest loss first."""
     pairs = sorted(comparison.pairs, key=lambda pair: pair.ratio)
-    recorded = comparison.mean_then is not None
     columns = [
         Column("signature", "the problem", numeric=False),
         Column("algorithm", "of this bundle's kernel", numeric=False),
         Column("us", "microseconds of a call of this bundle's kernel"),
-        Column(comparison.theirs, numeric=False),
+        Column("other bundle", numeric=False),
         Column("its us", "microseconds of a call of it"),
         Column("ratio", "its time / this bundle's: above 1, this bundle is faster"),
         Column("slower | faster", "the ratio, by its logarithm; right: this bundle is faster"),
-        *([Column("ratio then", "the same for tvmconv's kernels of that comparison")] if recorded else []),
     ]
     widest = max(FULL, *(max(pair.ratio, 1 / pair.ratio) for pair in pairs))
-    lines = [(f"c{index}", _cells(pair, widest, recorded)) for index, pair in enumerate(pairs)]
+    lines = [(f"c{index}", _cells(pair, widest)) for index, pair in enumerate(pairs)]
     return f"{_summary(comparison, pairs)}{draw_table('comparison', columns, lines)}"
 
 
-def _cells(pair: Pair, widest: float, recorded: bool) -> list[Cell]:
-    then = [ABSENT if pair.then is None else number(pair.then, digits=2)] if recorded else []
+def _cells(pair: Pair, widest: float) -> list[Cell]:
     return [
         signature_cell(pair.signature),
         words(pair.algorithm),
@@ -43,7 +39,6 @@ def _cells(pair: Pair, widest: float, recorded: bool) -> list[Cell]:
         number(pair.theirs, 1e6),
         Cell(f'<span class="{_style(pair)}">{pair.ratio:.2f}</span>', pair.ratio),
         Cell(_bar(pair, widest), pair.ratio),
-        *then,
     ]
 
 
@@ -62,11 +57,9 @@ def _bar(pair: Pair, widest: float) -> str:
 def _summary(comparison: Comparison, pairs: list[Pair]) -> str:
     verdicts = Counter(pair.verdict for pair in pairs)
     count, worst, best = len(pairs), pairs[0], pairs[-1]
-    then = "" if comparison.mean_then is None else f"; {comparison.mean_then:.2f} as recorded then"
-    warning = f'<p class="warning">Conditions differ: {escape(comparison.warning)}. The ratios compare these, too.</p>'
     return (
-        f"<p>{escape(comparison.how)}</p>{warning if comparison.warning else ''}"
-        f"<p>Geometric mean of the ratios <strong>{comparison.mean:.2f}</strong> over {count} kernels{then}."
+        "<p>Both bundles were timed here, in turn, on the same arrays; filters are prepacked where they can be.</p>"
+        f"<p>Geometric mean of the ratios <strong>{comparison.mean:.2f}</strong> over {count} kernels."
         f" This bundle is faster in {verdicts[1]}, slower in {verdicts[-1]}, and as fast, to {EVEN:.0%}, in {verdicts[0]};"
         f" the least ratio is {worst.ratio:.2f}, the greatest {best.ratio:.2f}.</p>"
     )

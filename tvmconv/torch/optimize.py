@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from ..checks import as_path, check_memory
+from ..checks import MEMORIES, as_path, choice
 from ..errors import InputError, TvmconvWarning
 from ..support.heap import give_back, trim
 from ..support.progress import Progress
@@ -106,7 +106,7 @@ def optimize(
         raise InputError("target is empty; give at least one CPU, for example host")
     if memory is None:
         memory = "default" if keep_weights else "small"
-    check_memory(memory)
+    choice("memory", memory, MEMORIES, InputError)
     if changed not in ("pytorch", "compile") or (changed == "compile" and not keep_weights):
         raise InputError(f"changed is {changed!r}; allowed: pytorch, and with keep_weights=True compile")
     how = How(targets, trials, seconds, progress=progress, memory=memory, dynamic_shapes=dynamic_shapes)

@@ -21,7 +21,7 @@ from ..version import __version__
 from .evaluate import Evaluator
 from .finalists import ranking
 from .records import Record, Records
-from .search import Candidate, Listed, Search, Space
+from .search import Candidate, Search, Space
 from .transfer import adapt, nearest
 from .trials import Trial, TrialLog
 
@@ -90,8 +90,6 @@ class Session:
         What the measurements are marked with: CPU and threads.
     cold
         Whether filters were cold (`tvmconv.tuning.tuner.tune`).
-    listed
-        The candidates of a problem that alone can be measured, where they were built before; None: the search decides.
     tools
         Versions of what compiles.
     search
@@ -104,7 +102,6 @@ class Session:
     machine: str
     seed: int
     math: str = "default"
-    listed: Callable[[Problem], Sequence[Candidate]] | None = None
     tools: Mapping[str, str] = field(
         default_factory=lambda: {"tvmconv": __version__, "apache-tvm": version("apache-tvm")}
     )
@@ -179,8 +176,6 @@ class ProblemTuner:
     @cached_property
     def _search(self) -> Proposes:
         session, measured = self._session, {trial.candidate: trial.cost for trial in self.trials.values()}
-        if session.listed is not None:
-            return Listed(session.listed(self.problem), measured)
         if session.search is not None:
             return session.search(self.problem, self.spaces, measured, self._starts)
         return Search(self.spaces, session.seed, measured, self._starts)

@@ -8,9 +8,9 @@ one here: `python -m benchmarks.strategies` compares them.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from math import inf, prod
 
 Decisions = tuple[int, ...]
@@ -101,28 +101,6 @@ class Space:
         return len(candidate.decisions) == len(options) and all(
             decision in allowed for decision, allowed in zip(candidate.decisions, options, strict=True)
         )
-
-
-class Listed:
-    """Proposes candidates of a list, in its order: where no compiler could build others.
-
-    Parameters
-    ----------
-    candidates
-        What there is.
-    measured
-        What was measured before, which is not proposed again.
-    """
-
-    def __init__(self, candidates: Iterable[Candidate], measured: Collection[Candidate]) -> None:
-        self._left = iter([candidate for candidate in dict.fromkeys(candidates) if candidate not in measured])
-
-    def propose(self, count: int) -> list[Candidate]:
-        """Return at most the next `count` of them."""
-        return list(islice(self._left, count))
-
-    def tell(self, candidate: Candidate, seconds: float) -> None:
-        """Take in a measurement, of which the list does not depend."""
 
 
 def first_of(spaces: Sequence[Space], starts: Sequence[Candidate]) -> list[Candidate]:

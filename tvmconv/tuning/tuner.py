@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import Literal, get_args
 
 from ..algorithms.table import check_math
+from ..checks import choice
 from ..errors import TuningError, TvmconvError, TvmconvWarning
 from ..problem import Problem, list_of
 from ..runtime.processors import allowed_processors
@@ -19,7 +20,7 @@ from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
 from .problem_tuner import Session, TuneResult
 from .records import Records, records_of
-from .turns import Budget, TuneProgress, Turns, one_by_one
+from .turns import Budget, TuneProgress, Turns
 
 # Four turns, of which at least one has no parents yet.
 DEFAULT_TRIALS = 64
@@ -98,8 +99,7 @@ def tune(
     check_budget(trials, seconds)
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
-    if scheduler not in get_args(Scheduler):
-        raise TuningError(f"scheduler is {scheduler!r}; it must be one of {', '.join(get_args(Scheduler))}")
+    choice("scheduler", scheduler, get_args(Scheduler), TuningError)
     check_math(math)
     jobs = len(allowed_processors())
     if servers is not None:
@@ -138,15 +138,16 @@ def tune_all(
     seconds: float | None,
     progress: Callable[[TuneProgress], None] | None,
     scheduler: Scheduler = "gradient",
+    give_turns: Callable[[list[Turns], Budget], None] | None = None,
 ) -> list[TuneResult]:
-    """Tune each problem, as :func:`tune` does, in a session of the caller's."""
+    """Tune each problem, as :func:`tune` does, in a session of the caller's, who may give the turns."""
     counts = Counter(problems)
     budget = Budget(trials, seconds)
     order = counts if seconds is None else sorted(counts, key=partial(_rank, session, counts))
     turns = {problem: Turns(session, problem, budget, progress) for problem in order}
     try:
-        if session.listed is not None:
-            one_by_one(list(turns.values()), budget)
+        if give_turns is not None:
+            give_turns(list(turns.values()), budget)
         elif turns:
             from .drive import drive  # imports TVM
 

@@ -84,10 +84,6 @@ class Budget:
         in_time = (self._seconds - self.elapsed()) // CANDIDATE_SECONDS * width
         return min(max(BATCH, width), max(LEAST_TURN, in_time))
 
-    def share(self, problems: int) -> float:
-        """Return the end, by ``time.monotonic``, of the equal share of one of so many problems."""
-        return time.monotonic() + (self._seconds - self.elapsed()) / problems
-
     def elapsed(self) -> float:
         """Return the seconds since the start."""
         return time.monotonic() - self._start
@@ -180,21 +176,6 @@ class Turns:
         """Race the fastest and record the winner, if there was a turn and that was not done."""
         if self.result is None and self.is_begun:
             self.result = self.tuner.finish()
-
-
-def one_by_one(problems: Sequence[Turns], budget: Budget) -> None:
-    """Let each problem take its turns, then race: where there is no TVM, whose task schedulers give turns.
-
-    Each has an equal share of the time; what it leaves is the others'.
-    """
-    for number, turns in enumerate(problems):
-        end = budget.share(len(problems) - number)
-        while time.monotonic() < end or not turns.measured:
-            candidates = turns.propose()
-            if not candidates:
-                break
-            turns.measure(candidates)
-        turns.finish()
 
 
 def _finite(value: float) -> float | None:

@@ -177,7 +177,7 @@ def free_shapes(arguments: argparse.Namespace, model: str) -> dict[str, tuple[Ex
     from ...network.read.onnx.free import free_dims
 
     if Path(model).suffix.lower() == ".xml":
-        from ...frontends.openvino.reader import declare_inputs, load_ir
+        from ...frontends.openvino.ir import declare_inputs, load_ir
 
         return free_dims(declare_inputs(load_ir(model)), given, model)
     from ...frontends.onnx.graph import declared_inputs

@@ -45,14 +45,16 @@ class OnnxReader(Reader):
     Parameters
     ----------
     content
-        The bytes of the model; weights kept in other files are not needed.
+        The bytes of the model, or the model; weights kept in other files are not needed.
     source, how
         The model's name, for messages, and how it is read.
+    biased
+        Whether what is added to a convolution's output is its bias, though nothing else is fused.
     """
 
-    def __init__(self, content: bytes, source: str, how: Reading) -> None:
+    def __init__(self, content: bytes | ModelProto, source: str, how: Reading, biased: bool = False) -> None:
         super().__init__(source, how)
-        self._model = load(content, source)
+        self._model, self._biased = load(content, source) if isinstance(content, bytes) else content, biased
         self._folder = Path(source).parent
         self._inputs = declared_inputs(self._model.graph)
         names = [each.name for each in self._inputs]
@@ -189,12 +191,14 @@ class OnnxReader(Reader):
 
     def _node(self, place: Place, problem: Problem, tensors: Tensors) -> SourceNode:
         chain = Following(place.node.output[0])
-        if self._fuse or self._with_constants:
+        if (fuses := self._fuse or self._with_constants) or self._biased:
             try:
-                folds, operations = has_fixed_filter(place, tensors), OnnxOperations(place, problem, tensors)
-                chain = follow(
-                    operations, chain.last, problem.out_channels, tensors.taken, folds=folds, fuse=self._fuse
+                folds, operations = (
+                    fuses and has_fixed_filter(place, tensors),
+                    OnnxOperations(place, problem, tensors),
                 )
+                how = {"folds": folds, "fuse": self._fuse, "biased": self._biased}
+                chain = follow(operations, chain.last, problem.out_channels, tensors.taken, **how)
             except SourceError as error:
                 raise SourceError(
                     f"{self._source}: what follows {place}: {error}; without fusion (--no-fuse) it is not read"

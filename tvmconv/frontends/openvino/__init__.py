@@ -1,1 +1,1 @@
-"""Read the convolutions of OpenVINO IR."""
+"""OpenVINO IR as ONNX models, which the readers of ONNX files then read."""

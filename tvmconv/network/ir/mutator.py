@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
+from .graph import Graph
 from .nodes import name_new
 
 
@@ -17,7 +18,7 @@ class Rebinding(PyExprMutator):  # type: ignore[misc]
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
         """Return what the variable of a binding is bound to instead; None: its value is visited."""
-        raise NotImplementedError
+        return None
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         """Bind a variable to what :meth:`rebound` returns."""
@@ -26,6 +27,14 @@ class Rebinding(PyExprMutator):  # type: ignore[misc]
             super().visit_var_binding_(binding)
         else:
             self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
+
+
+class GraphMutator(Rebinding):
+    """A mutator that knows the graph of the function that it rewrites."""
+
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
+        super().__init__(mod)
+        self._graph = Graph(function)
 
 
 def each_function(

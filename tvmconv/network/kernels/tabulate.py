@@ -23,7 +23,7 @@ from ..ir.constants import constant
 from ..ir.elementwise import RelaxOperators
 from ..ir.free import dims_of, product, same_shape
 from ..ir.graph import Graph, scalar
-from ..ir.mutator import Rebinding, each_function
+from ..ir.mutator import GraphMutator, each_function
 from ..ir.quantizers import is_quantizer
 from ..operators.quantize import QUANTIZED, step_of
 
@@ -38,10 +38,10 @@ def tabulate(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Tabulating(Rebinding):
+class _Tabulating(GraphMutator):
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._tables = tables_of(Graph(function))
+        super().__init__(mod, function)
+        self._tables = tables_of(self._graph)
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
         """Return the call that looks up what a quantizer gives."""

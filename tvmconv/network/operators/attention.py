@@ -20,7 +20,7 @@ from tvm.relax.expr_functor import mutator
 from ..ir.constants import constant
 from ..ir.free import dims_of
 from ..ir.graph import Graph
-from ..ir.mutator import Rebinding, each_function, tidy
+from ..ir.mutator import GraphMutator, each_function, tidy
 from ..ir.number_table import number_table
 from ..ir.stand_ins import StandIn, expression_of
 from ..ir.views import FLOATS, Axis, Row, View, align, dense, joined_rows, merge_rows, moved_by, sources, whole
@@ -57,11 +57,10 @@ def with_attention(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Attending(Rebinding):
+class _Attending(GraphMutator):
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        graph = Graph(function)
-        found = (_find(each, graph) for each in graph.values)
+        super().__init__(mod, function)
+        found = (_find(each, self._graph) for each in self._graph.values)
         self._found = {each.output: each for each in found if each is not None}
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:

@@ -16,7 +16,7 @@ from tvm.relax.expr_functor import mutator
 
 from ..ir.constants import static_shape
 from ..ir.graph import Graph, along
-from ..ir.mutator import Rebinding, each_function, tidy
+from ..ir.mutator import GraphMutator, each_function, tidy
 from .gather import parts_of
 from .separable import TYPES, WindowKind, Windows, call_windows
 
@@ -45,11 +45,11 @@ def call_resampling(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Resampling(Rebinding):
+class _Resampling(GraphMutator):
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
+        super().__init__(mod, function)
         self._found: dict[Any, list[_Along]] = {}
-        graph, within = Graph(function), set[Any]()
+        graph, within = self._graph, set[Any]()
         known: dict[Any, Sequence[_Term]] = {}
         for each in graph.values:
             known[each] = _terms(each, graph, known)

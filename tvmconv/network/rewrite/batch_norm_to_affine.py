@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
-from ..ir.graph import Graph
-from ..ir.mutator import each_function, tidy
+from ..ir.mutator import GraphMutator, each_function, tidy
 
 
 def replace_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
@@ -16,11 +15,7 @@ def replace_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Mapping(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._graph = Graph(function)
-
+class _Mapping(GraphMutator):
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         """Return what a batch normalization computes by two operators, of 16 bits in f32."""
         found = self._graph.normalization(item)

@@ -15,8 +15,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.constants import integers, static_shape
-from ..ir.graph import Graph
-from ..ir.mutator import Rebinding, each_function, tidy
+from ..ir.mutator import GraphMutator, each_function, tidy
 from .pixel_shuffle import marked_pixels, moved_pixels, pixel_shuffle
 
 _SLICE = "relax.strided_slice"
@@ -34,11 +33,7 @@ def write_shuffles(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Marking(Rebinding):
-    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._graph = Graph(function)
-
+class _Marking(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
         """Return what shuffles pixels as what has a layout."""
         found = pixel_shuffle(binding.var, self._graph)

@@ -15,8 +15,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from ..ir.graph import Graph, along, scalar
-from ..ir.mutator import Rebinding, each_function, tidy
+from ..ir.graph import along, scalar
+from ..ir.mutator import GraphMutator, each_function, tidy
 from ..ir.problem_of import is_product
 from ..ir.stand_ins import StandIn
 from .recognise_normalization import RowsNormalization, find_normalization
@@ -30,10 +30,9 @@ def fuse(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _PatternFusing(Rebinding):
+class _PatternFusing(GraphMutator):
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._graph = Graph(function)
+        super().__init__(mod, function)
         found = (find_normalization(variable, self._graph) for variable in self._graph.values)
         # Centered values are normalized by their root mean square, too: the first match takes off the mean.
         rows = {

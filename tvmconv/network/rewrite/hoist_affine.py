@@ -21,9 +21,9 @@ from tvm.ir import TupleType
 from tvm.relax.expr_functor import mutator
 
 from ..ir.constants import static_shape
-from ..ir.graph import Graph, scalar
+from ..ir.graph import scalar
 from ..ir.moves import RESHAPES, order_of
-from ..ir.mutator import Rebinding, each_function, tidy
+from ..ir.mutator import GraphMutator, each_function, tidy
 from ..ir.problem_of import is_convolution, is_product
 from .sink_reshapes import collapse
 
@@ -59,11 +59,7 @@ def hoist(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Hoisting(Rebinding):
-    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._graph = Graph(function)
-
+class _Hoisting(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
         """Return what scales channels as the same of what was before."""
         found = self._scaling(binding.var)

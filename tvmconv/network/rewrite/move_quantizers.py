@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from ..ir.constants import constant, static_shape
-from ..ir.graph import Graph, scalar
+from ..ir.graph import scalar
 from ..ir.moves import RESHAPES, name_of
-from ..ir.mutator import each_function, tidy
+from ..ir.mutator import GraphMutator, each_function, tidy
 from ..ir.quantizers import QUANTIZERS, is_quantizer, quantize
 from .average_integers import Numbers, average
 from .channel_quantizers import expand_by_channels
@@ -42,11 +42,7 @@ def move_quantizers(mod: tvm.IRModule) -> tvm.IRModule:
     return tidy(each_function(tidy(each_function(mod, _Moving, with_bindings=True)), _Lifting, with_bindings=True))
 
 
-class _OfIntegers(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._graph = Graph(function)
-
+class _OfIntegers(GraphMutator):
     def _binding(self, expr: Any) -> Any:
         return self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
 

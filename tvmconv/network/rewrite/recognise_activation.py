@@ -10,8 +10,7 @@ from tvm.relax.expr_functor import mutator
 
 from ...frontends.activations import find_activation
 from ..ir.elementwise import RelaxOperators
-from ..ir.graph import Graph
-from ..ir.mutator import Rebinding, each_function
+from ..ir.mutator import GraphMutator, each_function
 
 # The operators of those that cost more than the products and bounds that they are spelled with, as `functions` legalizes them.
 _OPERATORS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
@@ -28,10 +27,10 @@ def recognise_activations(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Joining(Rebinding):
+class _Joining(GraphMutator):
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._found, graph = {}, Graph(function)
+        super().__init__(mod, function)
+        self._found, graph = {}, self._graph
         operators = RelaxOperators(graph)
         for variable in (*function.params, *graph.values):
             found = find_activation(operators, variable)

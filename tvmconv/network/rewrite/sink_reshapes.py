@@ -16,9 +16,8 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.constants import constant, static_shape
-from ..ir.graph import Graph
 from ..ir.moves import RESHAPES, name_of, order_of
-from ..ir.mutator import each_function, tidy
+from ..ir.mutator import GraphMutator, each_function, tidy
 from ..ir.operators import BINARY
 from ..ir.problem_of import is_convolution, is_product
 
@@ -59,11 +58,7 @@ def collapse(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Merging(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._graph = Graph(function)
-
+class _Merging(GraphMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a transposition merged with that before it, perhaps behind reshapes and activations; any other call as it is."""
         call = self.visit_expr_post_order(call)

@@ -12,11 +12,10 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from ..ir.constants import static_shape
-from ..ir.graph import Graph
-from ..ir.mutator import each_function, tidy
+from ..ir.mutator import GraphMutator, each_function, tidy
 from ..ir.operators import BINARY
 
 # Each part is read by an operator of its own; of more a tensor that is cut in parts may be read faster.
@@ -36,11 +35,7 @@ def unstack(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Unstacking(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
-        super().__init__(mod)
-        self._graph = Graph(function)
-
+class _Unstacking(GraphMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return what is reduced over a stack by its parts; any other call as it is."""
         combine = _REDUCED.get(getattr(call.op, "name", ""))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....frontends.onnx.graph import attributes_of
-from .writer import NodeWriter, shape_array
+from ....frontends.onnx.writer import NodeWriter, shape_array
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

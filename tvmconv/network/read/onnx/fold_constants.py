@@ -13,8 +13,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ....errors import SourceError
+from ....frontends.onnx.constants import add_constant
 from ....frontends.onnx.graph import OURS, attributes_of, keep_used, sizes_of, subgraphs
-from .constants import add_constant
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

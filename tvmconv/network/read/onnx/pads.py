@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import helper
 
+from ....frontends.onnx.constants import add_constant
 from ....frontends.onnx.graph import attributes_of
 from ....frontends.onnx.weights import array_of
-from .constants import add_constant
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
+from ....frontends.onnx.constants import add_constant
 from ....frontends.onnx.graph import attributes_of
 from ....frontends.onnx.weights import array_of
-from .constants import add_constant
 from .quantized_operators import OF_DEQUANTIZED
 
 if TYPE_CHECKING:

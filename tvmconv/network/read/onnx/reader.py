@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import tvm
 
 from ....errors import LackingOperatorsError, SourceError, last_line, missing_extra
+from ....frontends.onnx.fake_quantize import expand_fake_quantize
 from ....frontends.onnx.graph import (
     OTHER_OP_TYPES,
     OURS,
@@ -33,7 +34,6 @@ from ...ir.graph import OUTPUT_NAMES
 from . import expand_qlinear
 from .check_quantized import check_quantized
 from .expand_functions import drop_empty, expand_functions
-from .fake_quantize import expand_fake_quantize
 from .fold_constants import fold_constants
 from .free import Free, check_nodes, symbolic
 from .join_pads import join_pads

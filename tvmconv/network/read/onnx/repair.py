@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 
 from ....errors import SourceError
+from ....frontends.onnx.constants import add_constant
 from ....frontends.onnx.graph import attributes_of, used_names
 from ....frontends.onnx.rules import node_problem
-from .constants import add_constant
 from .decompose import DECOMPOSED, decompose
 from .expand_functions import drop_unread, types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from ....frontends.onnx.constants import add_constant, compute
 from ....frontends.onnx.graph import OURS, attributes_of
-from .constants import add_constant, compute
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -15,7 +15,7 @@ from onnx import helper
 
 from ....frontends.onnx.graph import attributes_of
 from ....frontends.onnx.weights import array_of
-from .writer import NodeWriter
+from ....frontends.onnx.writer import NodeWriter
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

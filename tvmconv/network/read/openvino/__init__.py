@@ -1,1 +1,1 @@
-"""OpenVINO IR as ONNX models, which the reader of ONNX files then reads."""
+"""Read OpenVINO IR."""

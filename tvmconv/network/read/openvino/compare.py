@@ -10,9 +10,9 @@ import openvino
 
 from ....accuracy import differing
 from ....errors import InputError, last_line
+from ....frontends.onnx.fake_quantize import find_quantizer
+from ....frontends.openvino.translation import names_of
 from ..misrounding import say_misrounding
-from ..onnx.fake_quantize import find_quantizer
-from .translation import names_of
 
 if TYPE_CHECKING:
     from onnx import NodeProto

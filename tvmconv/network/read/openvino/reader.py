@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....errors import missing_extra
-from ....frontends.openvino.reader import declare_inputs, load_ir, reshape
+from ....frontends.onnx.fake_quantize import expand_fake_quantize
+from ....frontends.openvino.ir import declare_inputs, load_ir, reshape
+from ....frontends.openvino.translate import translate
+from ....frontends.openvino.translation import names_of
 from ....frontends.shapes import Bucket
-from ..onnx.fake_quantize import expand_fake_quantize
 from ..onnx.free import Free
 from ..onnx.reader import bind_inputs, no_tensor
-from .translate import translate
-from .translation import names_of
 
 try:
     import openvino

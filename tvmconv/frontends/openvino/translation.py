@@ -89,10 +89,26 @@ class Translation:
             self._names[place] = name
         return self._names[place]
 
-    def add_input(self, output: Any, extents: Sequence[int | str]) -> None:
+    def add_input(self, output: Any, extents: Sequence[int | str] | None) -> None:
         """Write an input of the model; errors are those of :meth:`add`."""
         made = helper.make_tensor_value_info(self.name(output), onnx_type(output.get_element_type()), extents)
         self.model.graph.input.append(made)
+
+    def add_any_input(self, output: Any, extents: Sequence[int | str] | None) -> None:
+        """Write an input, which may be of a type that networks lack, and of any rank."""
+        elem_type = _TYPES.get(output.get_element_type().to_string(), TensorProto.UNDEFINED)
+        self.model.graph.input.append(helper.make_tensor_value_info(self.name(output), elem_type, extents))
+
+    def leave(self, op: Any) -> None:
+        """Write a layer as OpenVINO's, with the types and shapes of what it gives as far as they are known."""
+        given = [self.name(each) for each in op.input_values() if self.fixed.of(each) is None]
+        names, kind = [self.name(each) for each in op.outputs()], op.get_type_name()
+        self.model.graph.node.append(helper.make_node(kind, given, names, op.get_friendly_name(), domain=DOMAIN))
+        for name, output in zip(names, op.outputs(), strict=True):
+            shape, elem_type = output.get_partial_shape(), _TYPES.get(output.get_element_type().to_string())
+            if elem_type is not None and shape.rank.is_static:
+                dims = [each.get_length() if each.is_static else None for each in shape]
+                self.model.graph.value_info.append(helper.make_tensor_value_info(name, elem_type, dims))
 
     def add_output(self, output: Any) -> None:
         """Write an output of the model, by the name of its tensor where that is no input's and no other's."""

@@ -14,6 +14,8 @@ from .fixed import DequantizedWeights
 from .translation import Translation, onnx_type
 
 Array = npt.NDArray[Any]
+# Ending of the name of a convolution whose node of an ONNX file had a bias, which OpenVINO's reader adds apart.
+_SPLIT = "/WithoutBiases"
 # Extents; None: calls give it.
 Extents = tuple[int | None, ...]
 
@@ -53,7 +55,7 @@ class IrLayer(NodeWriter):
         node = helper.make_node(self.kind, [], outputs)
         super().__init__(node, translation.model, onnx_type(first))
         self._prefix = f"{outputs[0]}/{self.kind}"
-        self.name = op.get_friendly_name()
+        self.name = str(op.get_friendly_name()).removesuffix(_SPLIT)
         self.outputs = outputs
 
     @property

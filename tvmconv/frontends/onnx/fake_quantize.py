@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ....errors import SourceError
-from ....frontends.onnx.graph import attributes_of
-from ....frontends.onnx.weights import array_of
+from ...errors import SourceError
+from .graph import attributes_of
+from .weights import array_of
 from .writer import NodeWriter
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....errors import InvalidProblemError
-from ....frontends.openvino.reader import node_problem
+from ...errors import InvalidProblemError
 from ..onnx.writer import shape_array
 from .layer import Array, IrLayer
+from .rules import node_problem
 
 
 def _take_window(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,9 +30,9 @@ def _convolve(layer: IrLayer) -> str:
     def merge(array: Array) -> Array:
         return array.reshape(merged)
 
-    filter_ = (
-        layer.weights(1, merge) if layer.is_fixed(1) else layer.op("Reshape", layer.input(1), shape_array(*merged))
-    )
+    filter_ = layer.weights(1, merge) if layer.is_fixed(1) else layer.input(1)
+    if not layer.is_fixed(1) and merged != taps:
+        filter_ = layer.op("Reshape", filter_, shape_array(*merged))
     if "Backprop" in layer.kind:
         return layer.op("ConvTranspose", layer.input(0), filter_, group=groups, **_crop(layer, taps))
     return layer.op("Conv", layer.input(0), filter_, group=groups, **_take_window(layer.given))

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, helper
 
-from ....frontends.onnx.graph import OURS
-from ....frontends.onnx.weights import array_of
 from .constants import add_constant
+from .graph import OURS
+from .weights import array_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ....errors import LackingOperatorsError, SourceError
-from ....frontends.openvino.reader import OP_TYPES
+from ...errors import LackingOperatorsError, SourceError
 from .elementwise import ELEMENTWISE
 from .indexing import INDEXING
 from .layer import IrLayer
@@ -16,6 +15,7 @@ from .moves import MOVES
 from .normalization import NORMALIZATIONS
 from .recurrent import RECURRENT
 from .resize import RESIZES
+from .rules import OP_TYPES
 from .sums import SUMS
 from .translation import Translation
 from .windows import WINDOWS
@@ -40,7 +40,13 @@ OPERATORS: Mapping[str, Write] = {
 }
 
 
-def translate(model: Any, source: str, dims: Sequence[Sequence[int | str]], wanted: Sequence[str] = ()) -> ModelProto:
+def translate(
+    model: Any,
+    source: str,
+    dims: Sequence[Sequence[int | str] | None],
+    wanted: Sequence[str] = (),
+    whole: bool = True,
+) -> ModelProto:
     """Return an IR as an ONNX model.
 
     Parameters
@@ -53,6 +59,8 @@ def translate(model: Any, source: str, dims: Sequence[Sequence[int | str]], want
         The extents of its inputs; those that calls give are words.
     wanted
         Names of tensors that are to keep them, where a tensor has several.
+    whole
+        Whether all of it is to be read; else layers that cannot be stay OpenVINO's.
 
     Raises
     ------
@@ -61,6 +69,9 @@ def translate(model: Any, source: str, dims: Sequence[Sequence[int | str]], want
     """
     made = Translation(wanted)
     layers = [op for op in model.get_ordered_ops() if not made.fixed.take(op)]
+    if not whole:
+        _translate_some(made, model, layers, dims)
+        return made.model
     _check_operators(layers, source)
     with_layer = functools.partial(_say_layer, source=source)
     for each, extents in zip(model.inputs, dims, strict=True):
@@ -73,6 +84,24 @@ def translate(model: Any, source: str, dims: Sequence[Sequence[int | str]], want
     for each in model.outputs:
         made.add_output(each)
     return made.model
+
+
+def _translate_some(
+    made: Translation, model: Any, layers: Sequence[Any], dims: Sequence[Sequence[int | str] | None]
+) -> None:
+    """Write what can be read of a model."""
+    for each, extents in zip(model.inputs, dims, strict=True):
+        made.add_any_input(each, extents)
+    for op in layers:
+        if op.get_type_name() in _ENDS:
+            continue
+        try:
+            _add(made, op)
+        except (KeyError, ValueError):
+            made.leave(op)
+    for each in model.outputs:
+        with suppress(ValueError):
+            made.add_output(each)
 
 
 def _add(made: Translation, op: Any) -> None:

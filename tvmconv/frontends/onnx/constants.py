@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import helper, numpy_helper
 
-from ....frontends.onnx.session import open_session
-from ....frontends.onnx.weights import array_of
+from .session import open_session
+from .weights import array_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
