@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,7 @@ class SourceNode:
     constants: Callable[[], Constants] | None = field(default=None, compare=False)
     serves: tuple[str, ...] = ()
     residual: str | None = None
-    pads: str | tuple[Sequence[int], Sequence[int]] = ""
+    pads: str | tuple[tuple[int, ...], tuple[int, ...]] = ""
     family: ProblemFamily | None = None
 
     def __post_init__(self) -> None:

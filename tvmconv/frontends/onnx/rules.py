@@ -97,14 +97,14 @@ def node_problem(
     )
 
 
-def pads_of(op_type: str, attributes: Mapping[str, Any], rank: int) -> str | tuple[Sequence[int], Sequence[int]]:
+def pads_of(op_type: str, attributes: Mapping[str, Any], rank: int) -> str | tuple[tuple[int, ...], tuple[int, ...]]:
     """Return a convolution's pads as its attributes have them, and as `SourceNode` does."""
     if op_type != "Conv":
         return ""
     pads = _pads(attributes, attributes.get("auto_pad", "NOTSET"), rank)
     if rule := pads.get("auto_pad"):
         return ((0,) * rank,) * 2 if rule == "VALID" else rule.lower()
-    return pads["pads_begin"], pads["pads_end"]
+    return tuple(pads["pads_begin"]), tuple(pads["pads_end"])
 
 
 def _pads(attributes: Mapping[str, Any], mode: str, rank: int) -> dict[str, Any]:
