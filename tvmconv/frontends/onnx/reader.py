@@ -193,12 +193,15 @@ class OnnxReader(Reader):
         chain = Following(place.node.output[0])
         if (fuses := self._fuse or self._with_constants) or self._biased:
             try:
-                folds, operations = (
-                    fuses and has_fixed_filter(place, tensors),
+                chain = follow(
                     OnnxOperations(place, problem, tensors),
+                    chain.last,
+                    problem.out_channels,
+                    tensors.taken,
+                    folds=fuses and has_fixed_filter(place, tensors),
+                    fuse=self._fuse,
+                    biased=self._biased,
                 )
-                how = {"folds": folds, "fuse": self._fuse, "biased": self._biased}
-                chain = follow(operations, chain.last, problem.out_channels, tensors.taken, **how)
             except SourceError as error:
                 raise SourceError(
                     f"{self._source}: what follows {place}: {error}; without fusion (--no-fuse) it is not read"
