@@ -6,7 +6,8 @@ from math import inf, log
 
 import pytest
 
-from tvmconv.tuning.search import Candidate, Listed, Search, Sketch, Space
+from benchmarks.gpu_candidates import Listed
+from tvmconv.tuning.search import Candidate, Search, Sketch, Space
 
 TILES = (1, 2, 4, 7, 8, 14, 28)
 SPACES = [

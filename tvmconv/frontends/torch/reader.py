@@ -233,14 +233,14 @@ def _axes(value: int | Sequence[int], rank: int) -> list[int]:
     return values * rank if len(values) == 1 else values
 
 
-def _pads(arguments: Mapping[str, Any], taps: Sequence[int]) -> tuple[list[int], list[int]]:
+def _pads(arguments: Mapping[str, Any], taps: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     padding = arguments["padding"]
     if not isinstance(padding, str):
-        return (_axes(padding, len(taps)),) * 2
+        return (tuple(_axes(padding, len(taps))),) * 2
     # "same" pads the same at both ends, and the odd one at the end.
     dilations = _axes(arguments["dilation"], len(taps))
     totals = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilations, taps, strict=True)]
-    return [t // 2 for t in totals], [t - t // 2 for t in totals]
+    return tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
 
 
 def _dims(value: Any) -> tuple[int | str, ...]:
