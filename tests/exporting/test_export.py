@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -56,11 +57,12 @@ def test_a_library_that_runs_nowhere_here_is_tested_as_far_as_known(
     assert re.fullmatch(r"\d+ kernels, 0 wrong\n", run(tmp_path / "smoke"))
 
 
-def test_pkg_config_finds_it(few_bundle: Path, tmp_path: Path) -> None:
+def test_pkg_config_finds_it(few_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("pkg-config") is None:
         pytest.skip("pkg-config is not installed")
     library = export_c(few_bundle, tmp_path / "tested", "tested", threads="pthreads")
-    flags = run("pkg-config", "--cflags", "--libs", library / "tested.pc").split()
+    monkeypatch.setenv("PKG_CONFIG_PATH", str(library))
+    flags = shlex.split(run("pkg-config", "--cflags", "--libs", "tested"))
     assert flags == [f"-I{library}", f"-L{library}", "-ltested", "-pthread"]
 
 

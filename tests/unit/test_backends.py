@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2] / "tvmconv"
 # machine's CPU, which is told by its facts.
 ASKS = r"""kind [!=]= "(cpu|cuda)"|isinstance\(.*(Cpu|Cuda)Target\)|startswith\("cuda"""
 ALLOWED = {
+    "building/decision/next_filters.py",  # CPUs alone prefetch
     "building/decision/decide.py",  # families are for CPUs
     "building/fallbacks.py",
     "cli/calibrate.py",
@@ -98,7 +99,7 @@ class ToyGenerator:
         raise AssertionError("nothing is built here")
 
     def write(
-        self, problem: Any, target: Target, choice: Any, entry_points: Any, path: Any, apart: bool
+        self, problem: Any, target: Target, choice: Any, entry_points: Any, path: Any, apart: bool, next_lines: int
     ) -> tuple[None, int]:
         Path(path).write_text(f"{choice.algorithm} for {target.name}")
         return None, 7

@@ -11,7 +11,6 @@ import pytest
 from fake_candidates import quiet_placements
 
 from tvmconv.cli.sources import network_of
-from tvmconv.frontends.model import SourceNode
 from tvmconv.measuring import race
 from tvmconv.measuring.placements import PLACEMENTS
 from tvmconv.measuring.race import Built
@@ -61,7 +60,7 @@ def test_what_no_cache_keeps() -> None:
 
 def test_a_network_is_a_model() -> None:
     def model(count: int, is_model: bool = True) -> object:
-        return SimpleNamespace(is_model=is_model, nodes=[SourceNode("conv", LAYER)] * count)
+        return SimpleNamespace(is_model=is_model, nodes=[SimpleNamespace(problem=LAYER, family=None)] * count)
 
     assert network_of([model(2), model(3)]) == [LAYER] * 3
     assert network_of([model(2), model(3, is_model=False)]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -205,9 +206,8 @@ class CpuTarget(Target):
 
     def product_rate(self, integers: bool, count: int = 2) -> float:
         """Return the products that dot products of so many channels do in the time of a multiply-add of f32; of integers those of one instruction, by its ports."""
-        if not integers:
-            return self.dot_rate
-        return float(count) if count == 4 or self.adds_pairs else cpu_of(self.mcpu).pair_rate
+        of_integers = float(count) if count == 4 or self.adds_pairs else cpu_of(self.mcpu).pair_rate
+        return of_integers if integers else self.dot_rate
 
     @property
     def adds_pairs(self) -> bool:
@@ -333,14 +333,9 @@ def _find_named(name: str) -> CpuTarget:
     cpu, *missing = named.split(_MISSING)
     isa = next((isa for isa in isas if cpu in _llvm_cpus(isa)), None)
     if isa is None:
-        import difflib
-
         near = difflib.get_close_matches(cpu if isas else system, set(ports_by_name()).union(*map(_llvm_cpus, isas)), 4)
-        what = (
-            f"LLVM does not know for {', '.join(each.name for each in isas)}"
-            if isas
-            else "is for no system that there is"
-        )
+        names = ", ".join(each.name for each in isas)
+        what = f"LLVM does not know for {names}" if isas else "is for no system that there is"
         raise TargetError(
             f"target is {name!r}, which {what}"
             f"{'; near it: ' * bool(near)}{', '.join(near)}; allowed under Linux: host; on x86-64 a level (x86-64-v3, the default for"
@@ -402,5 +397,4 @@ def _closest(mcpu: str, usable: frozenset[str], vendor: str, isa: Isa) -> str:
     """
     if usable <= _llvm_features(mcpu, isa):
         return mcpu
-    known = (mcpu, *isa.known_cpus.get(vendor, ()))
-    return max(known, key=lambda cpu: len(usable & _llvm_features(cpu, isa)))
+    return max((mcpu, *isa.known_cpus.get(vendor, ())), key=lambda cpu: len(usable & _llvm_features(cpu, isa)))

@@ -43,7 +43,7 @@ LOWERED = "tvmconv"
 OURS = {LOWERED: 1, "op_pattern": OPAQUE, "tirx.is_scheduled": 1}
 # The object file that such a function was compiled to, and what it is called there.
 CODE, SYMBOL_OF_CODE = "tvmconv_code", "tvmconv_code_symbol"
-# The function there that prefetches lines, if there is one.
+# Function there that is called with lines to prefetch, if it can.
 NEXT_SYMBOL_OF_CODE = "tvmconv_code_next"
 # The bytes that it allocates for a call, at most.
 WORKSPACE = "tvmconv_workspace"

@@ -20,7 +20,7 @@ from ...common.entry_points import SYMBOL
 from ...common.rewrites import find_all, map_nodes
 from .prefetching import L2, fetching, loops_down_to, prefetch
 
-# The function that prefetches, in a kernel's library.
+# Function that prefetches, in a kernel's library.
 NEXT_SYMBOL = f"{SYMBOL}_next"
 # Lines in each step.
 MOST_LINES = 4
