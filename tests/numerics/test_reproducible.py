@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import tvm_ffi
 from campaign.build import Kernel, compile_all, lowered
-from campaign.draw import small_problem
 from emulated import N1, V1, cpu_of, emulator_of, needs_emulator
 from emulated_kernels import SECONDS, entry_points, plain
 from test_compiler import SPACES
@@ -26,7 +25,6 @@ from test_compiler import SPACES
 import tvmconv
 from tvmconv import fills
 from tvmconv.algorithms import table as algorithms
-from tvmconv.dtypes import FLOATS
 from tvmconv.epilogue import SHORT, STEPS
 from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import Choice, default_choice, samples, sketches_of
@@ -155,21 +153,6 @@ def test_every_schedule_of_every_cpu_has_one_answer(first: int, tmp_path: Path) 
     targets = PLANNED[1:3] if first == 5 else PLANNED
     tried = [way for each in map(parse_signature, chosen) for way in ways(each, targets, every=first != 5)]
     assert_one_answer(tried, tmp_path)
-
-
-@needs_emulator
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.slow) for seed in range(20)])
-def test_drawn_problems_have_one_answer(seed: int, tmp_path: Path) -> None:
-    """25 a seed: a schedule for each of three CPUs, compiled for this one, and the default of one of ARM, under the emulator."""
-    draw = random.Random(seed)
-    problems = [small_problem(draw, FLOATS) for _ in range(25)]
-    of_each = ([*ways(each, PLANNED[:3], every=False)] for each in problems)
-    tried = [way for each in of_each for way in draw.sample(each, 3)]
-    found = [*answers(tried, HOST, tmp_path), *answers(default_ways(problems, cpu_of(N1)), cpu_of(N1), tmp_path)]
-    digests: dict[Problem, dict[str, Tried]] = {}
-    for each, digest in found:
-        digests.setdefault(each.problem, {}).setdefault(digest, each)
-    assert [each for each in digests.values() if len(each) > 1] == []
 
 
 def test_sums_take_taps_and_then_channels_by_fused_multiply_adds(tmp_path: Path) -> None:

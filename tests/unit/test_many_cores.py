@@ -77,6 +77,8 @@ def test_tasks_are_cut_for_many_threads() -> None:
     assert divide_tasks(loop, 8) == (8, 6 * LEAST_STORES)
     assert divide_tasks(loop, 16) == (16, 3 * LEAST_STORES)
     assert divide_tasks(loop, 64) == (48, LEAST_STORES)
+    size = LEAST_STORES // 4 - 1000  # work for 15.8 pieces: rounded down, its 8 tasks would stay whole
+    assert divide_tasks(_loop(8, 8, size, cuts=True), 64) == (16, 4 * size)
 
 
 def test_tasks_are_announced_by_32_bits() -> None:

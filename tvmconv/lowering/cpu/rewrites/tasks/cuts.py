@@ -30,7 +30,8 @@ from ....common.rewrites import (
     substitute,
 )
 
-# Elements that a piece stores at least, sums included: some 10 us of a core that adds 8 products at a time.
+# Elements that a piece stores, sums included: some 10 us of a core that adds 8 products at a time. The number of pieces is rounded up, as
+# twice as many tasks that are a little smaller are better than whole ones.
 LEAST_STORES = 1 << 18
 PARTS = 16  # of a piece's time, in which is counted what each does again
 FEW_THREADS = 8  # for which plans have tasks enough
@@ -63,7 +64,7 @@ class CutAxis:
     again
         The time of what each piece does again, in the PARTS of a piece.
     enough
-        Tasks that are not cut.
+        Tasks that are not cut; no more come of cuts.
     """
 
     pieces: int
@@ -142,7 +143,7 @@ def axes_of(task: Any, work: float = 0) -> dict[str, CutAxis]:
     whole, found = stores(task.body) if asking else 0, {}
     if int(task.extent) * int(whole) // LEAST_STORES <= int(task.extent):
         return {}
-    enough = enough_tasks(max(work, int(task.extent) * int(whole)))
+    enough = ceil(max(work, int(task.extent) * int(whole)) / LEAST_STORES)
     for name in dict.fromkeys(map(_axis_of, asking)):
         loops = [loop for loop in asking if _axis_of(loop) == name]
         pieces = min(int(loop.extent) for loop in loops)
