@@ -10,9 +10,9 @@ from ..instructions import Access, AssemblyReader, Effect, Instruction
 
 _BRANCHES = Jumps(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
 
-# Multiply-adds of f32, scalar or by vectors, of pairs of bf16 and of quads of integers by vectors and by AMX's tiles. The digits say which operand, as AT&T
+# Multiply-adds of f32, scalar or by vectors, of pairs of bf16 and of pairs and quads of integers by vectors and by AMX's tiles. The digits say which operand, as AT&T
 # writes them backwards, is added to: 1 in 231 is the last one, 3 in 213 the first, 2 in 132 the one between.
-_MULTIPLY_ADD = re.compile(r"(?:vfn?m(?:add|sub)(132|213|231)[ps]s|[vt]dpbf16ps|(?:vp|t)dpb[su][su]d)$")
+_MULTIPLY_ADD = re.compile(r"(?:vfn?m(?:add|sub)(132|213|231)[ps]s|[vt]dpbf16ps|(?:vp|t)dpb[su][su]d|vpdpwssd)$")
 # Products of pairs of integers, which an instruction of its own adds to a sum.
 _MULTIPLY, _ADD = "vpmaddwd", "vpaddd"
 _PREFIX = re.compile(r"\{vex\}\s*")

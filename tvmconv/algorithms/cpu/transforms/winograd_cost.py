@@ -130,12 +130,13 @@ def _data_elements(tiles: WinogradWindow) -> int:
 def _passes(tiles: WinogradWindow, target: CpuTarget) -> Counts:
     """Count the lines of transformed data that L2 does not keep: written once, and read for each block and tap of the first axis.
 
-    Where tasks are blocks of output channels; else they pass beside the products.
+    Where tasks are blocks of output channels; else they pass beside the products. With them those of sums of more than one part of the
+    channels: brought, written and read.
     """
     size, taps, plan = 4 * _data_elements(tiles), tiles.axes[0].taps, tiles.plans[0]
     block = plan.shape.vectors * tiles.lanes
-    sums = 4 * tiles.points * tiles.count * block
-    if size <= target.l2 or plan.by_rows or (taps == 1 and sums <= target.l2_share // 2):
+    blocks, sums = tiles.padded_outputs // block, 4 * tiles.points * tiles.count * block
+    more = (tiles.parts - 1) * sums
+    if size + more <= target.l2 or plan.by_rows or (taps == 1 and sums + more <= target.l2_share // 2):
         return {}
-    passes = 1 + tiles.padded_outputs // block * taps
-    return {"points.data_line": passes * lines(size)}
+    return {"points.data_line": (1 + blocks * taps) * lines(size) + 3 * blocks * lines(more)}
