@@ -227,6 +227,9 @@ CASES: dict[str, Any] = {
     "object": lambda model, patch: (lambda made: (setattr(made, "bias", 4.0), patch.setattr(model, "options", made))[:0])(Options()),
     "slot": put("slotted.gain", 2.0),
     "dict": item(lambda model: model.names, "a", 2.0),
+    "order": lambda model, _: called(
+        lambda: model.ordered.move_to_end("a"), lambda: model.ordered.move_to_end("a", last=False)
+    ),
     "list": item(lambda model: model.sizes, 0, 2.0),
     "list, appended": appended(lambda model: model.sizes, lambda: 1.0),
     "list in a dict": item(lambda model: model.pair["inner"], 0, 2.0),

@@ -8,6 +8,7 @@ import functools
 import os
 import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -136,6 +137,7 @@ class Model(Base):
         self.norm, self.dropout = nn.BatchNorm2d(4, momentum=0.0), nn.Dropout(0.5)
         self.flag, self.count, self.mode, self.text, self.alpha = False, 1, Mode.PLAIN, "plain", 1.0
         self.none: Any = None
+        self.ordered = OrderedDict(a=1.0, b=0.5)
         self.options, self.slotted, self.names, self.sizes = Options(), Slotted(), {"a": 1.0}, [1.0]
         self.pair = {"inner": [1.0, (1, 2)]}
         self.kinds = {"x"}
@@ -171,6 +173,8 @@ class Model(Base):
         y = y * 3 if self.text == "thrice" else y
         y = y if self.none is None else y * 5
         y = self.options.shift(y) * self.options.sign * self.options.weights["a"] * len(self.options.order)
+        first, *_ = self.ordered.values()
+        y = y * first
         y = y * self.slotted.gain * self.names["a"] * sum(self.sizes) * self.pair["inner"][0] * len(self.kinds)
         y = self.part(self.function(y * 0.3)) * self.level * self.factor * self.steps[0] * self.plain_tensor
         y = self.scaled(self.extra(self.fixed(self.made(multiply(y)))))

@@ -310,6 +310,8 @@ class _Walk:
         if isinstance(value, dict):
             self.found[f"the keys of {path}"] = [*map(repr, value)]
             self.mapping(path, value, None, self._later, "{}[{!r}]")
+            if isinstance(value, OrderedDict):  # whose `move_to_end` leaves the dict's version as it is
+                self.held.sequences.append(value)
         elif isinstance(value, _SEQUENCES):
             self.held.sequences.append(value)
             self.found[f"the length of {path}"] = len(value)
