@@ -55,5 +55,5 @@ def test_pages_and_workers_compute_the_network(tmp_path: Path) -> None:
     (expected,) = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     assert_near([np.array(answer["here"], np.float32).reshape(expected.shape)], [expected], 27, 1)
     assert answer["there"] == answer["here"] and answer["isolated"] and answer["threads"] == [1, 3]
-    assert answer["refused"].startswith("TypeError given is z; the network takes x (1x3x12x10 float32)")
+    assert answer["refused"].startswith("TypeError z was given; the network takes x (1x3x12x10 float32)")
     assert "ran in" in answer["shown"] and "y: greatest of 480" in answer["shown"], answer["shown"]

@@ -214,11 +214,11 @@ def test_errors_of_its_functions_have_their_classes(library: Path) -> None:
 
 def test_wrong_inputs_are_named(library: Path) -> None:
     network = load_network(library)
-    with pytest.raises(InputError, match=r"given is x0 \(1x8x9x6 float32\); the network takes x0 \(1x8x9x7 float32\)"):
+    with pytest.raises(InputError, match=r"x0 \(1x8x9x6 float32\) was given; the network takes x0 \(1x8x9x7 float32\)"):
         network(x0=np.zeros((1, 8, 9, 6), np.float32))
-    with pytest.raises(InputError, match=r"given is x0 .* float64"):
+    with pytest.raises(InputError, match=r"x0 .* float64.* was given"):
         network(x0=np.zeros(SHAPE))
-    with pytest.raises(InputError, match="given are y; the network takes x0"):
+    with pytest.raises(InputError, match="y was given; the network takes x0"):
         network(y=data())
 
 

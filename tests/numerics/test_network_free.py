@@ -144,7 +144,7 @@ def test_extents_of_one_name_and_multiples(tmp_path: Path) -> None:
         ((1, 3, 6, 6), "extent 2 of x is 6, no multiple of 4; pad it by 2 to 8"),
         ((1, 3, 68, 68), "extent 2 of x is 68; it must be"),
         ((1, 3, 8, 12), "extent 3 of x is 12 and extent 2 of x 8, both h, which is one extent: pad the smaller"),
-        ((1, 4, 8, 8), "given is x (1x4x8x8 float32); the network takes x (1x3xhxh float32)"),
+        ((1, 4, 8, 8), "x (1x4x8x8 float32) was given; the network takes x (1x3xhxh float32)"),
     ):
         with pytest.raises(InputError, match=message.replace("(", r"\(").replace(")", r"\)")):
             network(x=np.zeros(shape, np.float32))

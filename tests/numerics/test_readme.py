@@ -1,11 +1,9 @@
-"""The Python of README and docs runs as it stands, and their TOML is a file of problems; its C compiles."""
+"""Code of the pages gives right answers: PyTorch's of the README, the C of the page on bundles, the TOML of that on models."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -15,31 +13,14 @@ from tvm_ffi.libinfo import find_include_path, find_libtvm_ffi
 
 import tvmconv
 from tests.near import assert_near
+from tests.snippets.blocks import ROOT, read_blocks
 from tvmconv.errors import TvmconvWarning
 from tvmconv.frontends import read_source
 
-ROOT = Path(__file__).parents[2]
-# tvm-ffi would import it, which takes longer than all that is here; none of this needs it.
-WITHOUT_TORCH = "import sys; sys.modules['torch'] = None\n"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
-
-
-def test_python(tmp_path: Path) -> None:
-    """In one folder, the README first: other pages go on with its bundle. What needs a GPU or a download is ``py``."""
-    printed = {}
-    for page in PAGES:
-        if code := "".join(blocks(page, "python")):
-            done = subprocess.run(
-                [sys.executable, "-c", WITHOUT_TORCH + code], cwd=tmp_path, capture_output=True, text=True
-            )
-            assert done.returncode == 0, f"{page}:\n{done.stderr}"
-            printed[page.name] = done.stdout
-    assert printed.keys() == {"README.md", "bundles.md", "semantics.md"}
-    assert printed["bundles.md"].startswith("winograd4 ") and printed["bundles.md"].endswith(" (1, 56, 56, 64)\n")
+def block(page: str, language: str) -> str:
+    (text,) = [each.text for each in read_blocks(ROOT / page) if each.language == language]
+    return text
 
 
 def test_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +28,7 @@ def test_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1))
-    (code,) = blocks(ROOT / "README.md", "py")
+    code = block("README.md", "py")
     left = {"model": model, "example": torch.rand(1, 3, 40, 40), "image": torch.rand(1, 3, 40, 40)}
     left["other_image"] = torch.rand(1, 3, 33, 50)
     monkeypatch.chdir(tmp_path)
@@ -67,7 +48,7 @@ def test_c(tmp_path: Path) -> None:
         pytest.skip("tvm-ffi's package has no headers here")
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler here")
-    (program,) = blocks(ROOT / "docs/bundles.md", "c")
+    program = block("docs/bundles.md", "c")
     command = ["cc", "-Wall", "-Werror", f"-I{include}", f"-L{library.parent}", f"-Wl,-rpath,{library.parent}"]
     for name, text in (("call", program), ("fail", program.replace(".v_int64 = 2", ".v_int64 = 0"))):
         (tmp_path / f"{name}.c").write_text(text)
@@ -95,8 +76,7 @@ def test_c(tmp_path: Path) -> None:
 
 
 def test_toml(tmp_path: Path) -> None:
-    (text,) = [block for page in PAGES for block in blocks(page, "toml")]
-    (tmp_path / "problems.toml").write_text(text)
+    (tmp_path / "problems.toml").write_text(block("docs/models.md", "toml"))
     assert [problem.op for problem in read_source(str(tmp_path / "problems.toml"))] == [
         "convolution",
         "convolution_backprop_data",

@@ -197,7 +197,7 @@ def test_a_named_size_has_its_own_kernels() -> None:
     with torch.no_grad():
         for each in (named, image(1, 3, 24, 20)):
             assert_near(compiled(each), model(each), summed=27, layers=2)
-    with pytest.raises(InputError, match="named_sizes are beside dynamic_shapes"):
+    with pytest.raises(InputError, match="named_sizes need dynamic_shapes"):
         tvmconv.torch.compile(model, named, named_sizes=[named])
     with pytest.raises(InputError, match="another structure, or order in memory"):
         last = image(1, 3, 8, 9).to(memory_format=torch.channels_last)

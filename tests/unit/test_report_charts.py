@@ -9,7 +9,7 @@ import pytest
 from tvmconv.building.bench import BenchRow
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import Timing
-from tvmconv.reporting.kernels import roof
+from tvmconv.reporting.kernels import confirm, roof
 from tvmconv.reporting.roofline import BOTTOM, LEFT, RIGHT, ROOM, TOP, draw_roofline
 from tvmconv.reporting.svg import Scale
 from tvmconv.signature import parse_signature
@@ -58,3 +58,20 @@ def test_the_roof_of_a_kernel() -> None:
     assert roof(few, LIMITS) == few.flops / few.nbytes * 8e10 < 2e11
     assert roof(row(CONV.replace("f32", "bf16"), "dot", 1e9), LIMITS) == 8e11
     assert roof(dense, None) is None
+
+
+@pytest.mark.parametrize(
+    ("signature", "algorithm", "most"),
+    [
+        (CONV, "direct", 1.05 / (166 / 168) ** 2),  # rows of 56 outputs with 3 taps each, one on padding at either end
+        (CONV.replace("k3x3", "k1x1").replace("p1x1_1x1", "p0x0_0x0"), "direct", 1.05),
+        (CONV.replace("conv2d", "backprop2d"), "direct", 1.05 / (166 / 168) ** 2),
+        (CONV, "winograd4", 8.0),
+    ],
+)
+def test_limits_hold_up_to_what_an_algorithm_may_leave_out(
+    signature: str, algorithm: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tvmconv.reporting.kernels.measure_again", lambda threads: LIMITS)
+    assert confirm(LIMITS, [row(signature, algorithm, 0.99 * most * LIMITS.flops)]) is LIMITS
+    assert confirm(LIMITS, [row(signature, algorithm, 1.01 * most * LIMITS.flops)]) is None

@@ -119,7 +119,7 @@ def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, nd
     axes = {each.name: len(each.shape) for each in network.inputs}
     several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}
     if len({*several.values()}) > 1:
-        raise InputError(f"inputs are of several numbers of calls: {several}")
+        raise InputError(f"inputs differ in their number of calls: {several}")
     for call in range(next(iter(several.values()), 1)):
         yield complete_inputs(network, {name: each[call] if name in several else each for name, each in given.items()})
 

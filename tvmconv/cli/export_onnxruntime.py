@@ -163,7 +163,7 @@ def _races(
         if found.fastest == "nothing":
             more = "; a session option changes that: tvmconv.onnxruntime.session(..., claims='convolutions')"
             warnings.warn(
-                f"{name} is not made {LEAST_GAIN} times as fast on this machine, so the provider leaves all of it to onnxruntime"
+                f"{name} is not at least {LEAST_GAIN} times as fast on this machine, so the provider leaves all of it to onnxruntime"
                 + (more if "convolutions" in claims else ""),
                 TvmconvWarning,
                 stacklevel=2,

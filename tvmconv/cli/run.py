@@ -177,7 +177,7 @@ def _bench(network: Network, arrays: dict[str, ndarray], arguments: argparse.Nam
     ]
     print_table(("us", "%", "calls", "by", "operator"), rows)
     print(
-        f"{whole.median * 1e6:.1f} us a call (least {whole.least * 1e6:.1f}, 90 % within {whole.p90 * 1e6:.1f}, 99 % within"
+        f"{whole.median * 1e6:.1f} us a call by the median (minimum {whole.least * 1e6:.1f}, p90 {whole.p90 * 1e6:.1f}, p99"
         f" {whole.p99 * 1e6:.1f}), {whole.throughput:.1f} calls a second; {100 * others / total:.1f} % of the operators' time"
         " is outside our kernels",
         file=sys.stderr,

@@ -232,7 +232,9 @@ def split_shapes(
     counts = {len(shapes) for shapes in given.values()} - {1}
     if len(counts) > 1:
         told = ", ".join(f"--shape {name or 'of the input'} {len(shapes)} times" for name, shapes in given.items())
-        raise SourceError(f"given are {told}; the first belong together, then the second: give equally many")
+        raise SourceError(
+            f"{told} were given; the first values of all belong together, then the second: give equally many"
+        )
     free: list[dict[str, tuple[Extent, ...]]] = []
     named: list[dict[str, tuple[int, ...]]] = []
     for number in range(max(counts, default=1)):

@@ -9,13 +9,14 @@ from ..algorithms.table import ALGORITHMS
 from ..building.bench import BenchRow, time_in_turn
 from ..errors import BundleError
 from ..measuring.peak import MOST_SAVED, TRIES, Peak, measure_again
+from ..problem import Problem
 from ..runtime.bundle import Bundle, Entry
 from ..runtime.selection import BACKENDS, obstacle, runnable, tables
 from ..signature import parse_signature
 from ..support.progress import Progress
 
-# Times that a kernel may pass the peak by leaving out taps on padding, at the most.
-MOST_SKIPPED = 2.0
+# Differences of two measurements of one machine.
+NOISE = 1.05
 # Turns that two bundles' kernels take, as many there as back.
 TURNS = 4
 
@@ -70,9 +71,24 @@ def _passes(row: BenchRow, limits: Peak) -> bool:
     """Return whether a kernel is faster than the limits, by more than its algorithm saves, allow."""
     if not BACKENDS[row.kind].has_peak:
         return False
+    problem = parse_signature(row.signature)
     transforms = {each.name for each in ALGORITHMS if each.numerical_class == "transform"}
-    saved = MOST_SAVED if row.algorithm in transforms else MOST_SKIPPED
-    return row.flops / seconds(row) > saved * limits.of(parse_signature(row.signature).dtype)
+    share = 1 / MOST_SAVED if row.algorithm in transforms else _share_of_data(problem) / NOISE
+    return row.flops * share / seconds(row) > limits.of(problem.dtype)
+
+
+def _share_of_data(problem: Problem) -> float:
+    """Return the part of a problem's taps that is not on padding, which a kernel may leave out."""
+    share = 1.0
+    wide, narrow = problem.in_spatial, problem.out_spatial
+    if problem.op != "convolution":  # each tap leads from data to an output
+        wide, narrow = narrow, wide
+    for outer, inner, taps, stride, dilation, pad in zip(
+        wide, narrow, problem.kernel, problem.strides, problem.dilations, problem.pads_begin, strict=True
+    ):
+        places = (index * stride + tap * dilation - pad for index in range(inner) for tap in range(taps))
+        share *= sum(0 <= place < outer for place in places) / (inner * taps)
+    return share
 
 
 def opponents(bundle: Bundle, other: Bundle) -> dict[tuple[str, str], Entry]:

@@ -94,7 +94,7 @@ def _cells(each: Operator, row: BenchRow | None, total: float, limits: Peak | No
 def _summary(whole: Latency, operators: Sequence[Operator], total: float) -> str:
     ours = sum(each.seconds for each in operators if each.ours) / total
     return (
-        f"{whole.median * 1e3:.3f} ms a call (least {whole.least * 1e3:.3f}, 99 % within {whole.p99 * 1e3:.3f});"
+        f"{whole.median * 1e3:.3f} ms a call (minimum {whole.least * 1e3:.3f}, p99 {whole.p99 * 1e3:.3f});"
         f" {ours:.0%} of the operators' time in kernels."
     )
 

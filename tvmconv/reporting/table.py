@@ -58,7 +58,8 @@ def draw_table(name: str, columns: Sequence[Column], lines: Iterable[tuple[str, 
 
 def _cell(column: Column, cell: Cell) -> str:
     value = "" if cell.value is None else str(cell.value)
-    return f'<td{_class(column)} data-value="{escape(value)}">{cell.html}</td>'
+    label = escape(column.header)
+    return f'<td{_class(column)} data-label="{label}" data-value="{escape(value)}">{cell.html}</td>'
 
 
 def _class(column: Column) -> str:

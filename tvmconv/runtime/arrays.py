@@ -261,7 +261,7 @@ def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarra
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{name} cannot be read through DLPack: {error}") from error
     if str(tensor.dtype) != "bfloat16":
-        raise InputError(f"{name} has type {tensor.dtype}, which NumPy has not ({refusal})") from refusal
+        raise InputError(f"{name} has type {tensor.dtype}, which NumPy lacks ({refusal})") from refusal
     bits = _Memory(
         tensor,
         _BITS,

@@ -92,7 +92,7 @@ def compile(
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
     if named_sizes and dynamic_shapes is None:
-        raise InputError("named_sizes are beside dynamic_shapes, which are not given; give them, or compile each size")
+        raise InputError("named_sizes need dynamic_shapes; give them, or compile each size")
     (args, kwargs), *named = map(_arguments, (example_inputs, *named_sizes))
     if dtype is not None:
         model = copied_model(model).to(dtype)

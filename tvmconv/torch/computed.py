@@ -275,7 +275,7 @@ def _build_free(
     from ..network.read.torch.reader import read_decomposed, unread
 
     if foreign := {node.name: why for node, why in unread(whole.graph.nodes).items()}:
-        raise SourceError(f"of extents that calls give all operators are to be a network's: {_first(foreign)}")
+        raise SourceError(f"with free extents every operator must be a network's: {_first(foreign)}")
     cpu = check_target(target).name
     (piece,) = split(_again(whole), (), ranges=ranges)
     place = store.place(key, cpu, 0)

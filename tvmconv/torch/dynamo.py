@@ -149,7 +149,7 @@ def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> li
     storages = [each.untyped_storage()._cdata for each in likes if isinstance(each, torch.Tensor)]
     made = [each.untyped_storage()._cdata for each in found if isinstance(each, torch.Tensor)]
     if any(storages.count(each) > 1 for each in made):
-        raise SourceError("it returns a view of what it is given, or of another answer; a network's answers are copies")
+        raise SourceError("it returns a view of an input or of another output; a network's outputs are copies")
     return found
 
 

@@ -45,16 +45,16 @@ def export(flat: Flat, free: FreeAxes | None = None) -> Any:
         except Exception as error:  # of many classes
             raise SourceError(f"torch.export cannot read the model: {_reason(error)}{_line(error)}") from error
     for name in functional.graph_signature.user_inputs_to_mutate.values():
-        raise SourceError(f"the model changes {name} in each call, and a library has nothing that changes")
+        raise SourceError(f"the model changes {name} in each call, but a library keeps no state")
     for name, node in written_by_arguments(functional):
         name, line = name.removeprefix("model."), line_of(node)
         at = f" ({line})" if line else ""
-        raise SourceError(f"the model changes {name} in each call{at}, and a library has nothing that changes")
+        raise SourceError(f"the model changes {name} in each call{at}, but a library keeps no state")
     written += [name.removeprefix("model.") for name in writes(functional).values()]
     if written and not is_same_again(flat):
         raise SourceError(
-            f"the model changes {', '.join(dict.fromkeys(written))} in each call, and its next answer with it; a library has"
-            " nothing that changes"
+            f"the model changes {', '.join(dict.fromkeys(written))} in each call, and its next answer with it, but a library"
+            " keeps no state"
         )
     return without_writes(functional) if writes(functional) else program
 

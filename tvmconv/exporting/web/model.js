@@ -235,7 +235,7 @@ export class Network {
     const byName = ArrayBuffer.isView(given) && this.inputs.length === 1 ? { [this.inputs[0].name]: given } : given;
     if (byName === null || typeof byName !== "object" || ArrayBuffer.isView(byName)) throw new TypeError(`give typed arrays by name; the network takes ${wanted}`);
     const strange = Object.keys(byName).find((name) => !this.inputs.some((each) => each.name === name));
-    if (strange !== undefined) throw new TypeError(`given is ${strange}; the network takes ${wanted}`);
+    if (strange !== undefined) throw new TypeError(`${strange} was given; the network takes ${wanted}`);
     return this.inputs.map((each) => {
       const array = byName[each.name], type = ARRAYS[each.dtype];
       if (!(array instanceof type)) throw new TypeError(`${each.name} is no ${type.name}; the network takes ${wanted}`);

@@ -64,7 +64,7 @@ def check_shapes(shapes: Mapping[str, Sequence[int]], inputs: Sequence[Tensor]) 
     """Return shapes in the order of the inputs that they are of; raise InputError if they are others."""
     wanted = ", ".join(map(str, inputs))
     if sorted(shapes) != sorted(each.name for each in inputs):
-        raise InputError(f"given are shapes of {', '.join(shapes) or 'no inputs'}; the network takes {wanted}")
+        raise InputError(f"{', '.join(shapes) or 'no shape'} was given; the network takes {wanted}")
     for each in inputs:
         given = shapes[each.name]
         if not fits(each, given):

@@ -158,7 +158,7 @@ def read_file(path: Path, kind: str = "") -> NetworkFile:
                     f"{path} is damaged: its code, weights or description are not those that it was compiled with; {again}"
                 )
     except OSError as error:
-        raise BundleError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise BundleError(f"{path} is no {what}: {error.strerror or error}; {again}") from None
     _RIGHT.add(key)
     description = json.loads(text)
     if (there := description.get(KIND, "")) != kind:

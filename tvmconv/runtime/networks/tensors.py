@@ -63,12 +63,12 @@ def check_arrays(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[A
     """Return arrays in the order of the tensors that they are, C-contiguous, of bf16 the bits; raise InputError if they are others."""
     wanted = ", ".join(map(str, tensors))
     if sorted(arrays) != sorted(each.name for each in tensors):
-        raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {wanted}")
+        raise InputError(f"{', '.join(arrays) or 'no input'} was given; the network takes {wanted}")
     found = []
     for each in tensors:
         value = arrays[each.name]
         array, dtype = any_view(each.name, np.asarray(value) if isinstance(value, np.generic) else value)
         if not fits(each, array.shape) or dtype != each.dtype:
-            raise InputError(f"given is {Tensor(each.name, array.shape, dtype)}; the network takes {wanted}")
+            raise InputError(f"{Tensor(each.name, array.shape, dtype)} was given; the network takes {wanted}")
         found.append(np.ascontiguousarray(array).reshape(array.shape))  # a number has become an array of one
     return found

@@ -1,0 +1,1 @@
+"""Code of the pages, run block by block as a reader would."""
