@@ -33,6 +33,9 @@ _STATIC = (
     "data_format",
     "filter_format",
     "dtype",
+    "zero_point",
+    "filter_zero_point",
+    "bias_dtype",
     "bias",
     "epilogue",
 )
@@ -135,7 +138,8 @@ class ProblemFamily:
         transposed convolution is given the extents of its output.
     output_padding
         Of a transposed convolution whose pads are numbers.
-    op, in_channels, out_channels, kernel, strides, dilations, groups, data_format, filter_format, dtype, bias, epilogue
+    op, in_channels, out_channels, kernel, strides, dilations, groups, data_format, filter_format, dtype, bias, epilogue, zero_point, \
+    filter_zero_point, bias_dtype
         As of :class:`tvmconv.Problem`.
 
     Raises
@@ -160,6 +164,9 @@ class ProblemFamily:
     bias: bool = False
     epilogue: tuple[Step, ...] = ()
     output_padding: tuple[int, ...] = ()
+    zero_point: int = 0
+    filter_zero_point: int = 0
+    bias_dtype: str = ""
 
     def __post_init__(self) -> None:
         rank = len(self.in_spatial)
@@ -176,7 +183,8 @@ class ProblemFamily:
         object.__setattr__(
             self, "dilations", tuple(1 if k == 1 else d for k, d in zip(self.kernel, self.dilations, strict=True))
         )
-        self.problem(*self._typical_extents())  # raises where there is none
+        # Raises where there is none.
+        object.__setattr__(self, "bias_dtype", self.problem(*self._typical_extents()).bias_dtype)
 
     @property
     def rank(self) -> int:
@@ -236,7 +244,8 @@ class ProblemFamily:
         return resolve(
             shape, taps, strides=self.strides, dilations=self.dilations, groups=self.groups, data_format=self.data_format,
             filter_format=self.filter_format, dtype=self.dtype, bias_shape=(self.out_channels,) if self.bias else None,
-            epilogue=self.epilogue or None, **pads,
+            epilogue=self.epilogue or None, zero_point=self.zero_point, filter_zero_point=self.filter_zero_point,
+            bias_dtype=self.bias_dtype, **pads,
         )  # fmt: skip
 
     def examples(self) -> tuple[Problem, ...]:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 
-from .dtypes import FLOATS
 from .errors import InvalidProblemError, SignatureError
 from .family import Extent, ProblemFamily
-from .signature import FIELDS, OPS_BY_PREFIX, PREFIXES, join, match_fields, split
+from .signature import FIELDS, OPS_BY_PREFIX, PREFIXES, format_integers, join, match_fields, split
 
 _EXAMPLE = "conv2d-n?-i64x?x?-o64x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 # Fields in which numbers may be free, by their first letters.
@@ -51,7 +50,7 @@ def format_family(family: ProblemFamily) -> str:
         f.data_format,
         f.filter_format,
         f.dtype,
-        *(("bias",) if f.bias else ()),
+        *format_integers(f),
         *map(str, f.epilogue),
     )
     return "-".join(fields)
@@ -66,8 +65,6 @@ def parse_family(text: str) -> ProblemFamily:
         If `text` does not have the form of a family's text, or there is no such problem.
     """
     groups, named, epilogue = match_fields(text, _FIELDS, _EXAMPLE)
-    if groups[-1] not in FLOATS:
-        raise SignatureError(f"{text!r} has the type {groups[-1]}; families are of {', '.join(FLOATS)}")
     op, rank, batch, inputs, outputs, kernel, strides, dilations, pads, group_count, *formats = groups
     in_channels, *in_spatial = inputs.split("x")
     out_channels, *out_spatial = outputs.split("x")
@@ -94,6 +91,9 @@ def parse_family(text: str) -> ProblemFamily:
             named["bias"],
             epilogue,
             split(numbers[3]) if numbers and numbers[3] else (),
+            named["zero_point"],
+            named["filter_zero_point"],
+            named["bias_dtype"],
         )
     except InvalidProblemError as error:
         raise SignatureError(f"{text!r} is not a valid family: {error}") from error

@@ -13,7 +13,7 @@ its default: the zero points of data and filter (``zx128``, ``zw3``), ``bias`` o
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .dtypes import QUANTIZED
@@ -51,6 +51,16 @@ _TAILS = re.compile(r"(?:zx(-?[1-9][0-9]*)(?:-|$))?(?:zw(-?[1-9][0-9]*)(?:-|$))?
 _MAX_LENGTH = 512
 
 
+def format_integers(problem: Any) -> Iterator[str]:
+    """Yield the texts of a problem's, or a family's, zero points and bias."""
+    if problem.zero_point:
+        yield f"zx{problem.zero_point}"
+    if problem.filter_zero_point:
+        yield f"zw{problem.filter_zero_point}"
+    if problem.bias:
+        yield "bias_f32" if problem.bias_dtype == "f32" else "bias"
+
+
 def format_signature(problem: Problem) -> str:
     """Return the signature of `problem`.
 
@@ -75,9 +85,7 @@ def format_signature(problem: Problem) -> str:
         p.data_format,
         p.filter_format,
         p.dtype,
-        *((f"zx{p.zero_point}",) if p.zero_point else ()),
-        *((f"zw{p.filter_zero_point}",) if p.filter_zero_point else ()),
-        *(("bias_f32" if p.bias_dtype == "f32" else "bias",) if p.bias else ()),
+        *format_integers(p),
         *map(str, p.epilogue),
     )
     return "-".join(fields)

@@ -17,6 +17,7 @@ import tvmconv
 from tvmconv import cli, fills, format_family, parse_family
 from tvmconv.accuracy import difference
 from tvmconv.building.decision.rank_families import rank_family
+from tvmconv.dtypes import is_integer
 from tvmconv.errors import InvalidProblemError, KernelNotFoundError, VerificationError
 from tvmconv.family import Extent, ProblemFamily
 from tvmconv.lowering.compiler import Choice
@@ -34,6 +35,9 @@ FAMILIES = {
     "conv3d-n?-i8x?x?x?-o16x?x?x?-k1x1x1-s1x1x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-OIX-f16-scale": "direct",
     "conv2d-n?-i8x?x?-o8x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32": "winograd4",
     "conv2d-n?-i4x?x?-o6x?x?-k2x2-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32": "direct",
+    # Integers: pads are zero points, and a row has any number of bytes.
+    "conv2d-n?-i9x?x?-o5x?x?-k1x3-s1x1-d1x1-p?-g1-NCX-OIX-s8s8f32-zx-5-scale-add": "direct",
+    "conv2d-n?-i32x?x?-o32x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-u8s8u8-zx3-bias-scale-q_0.1_3": "grouped",
 }
 SIZES = ((1, 1, 1), (2, 1, 9), (1, 5, 3), (1, 13, 31), (2, 24, 25), (1, 33, 47))
 SPREAD = 5  # threads that compute other blocks than one
@@ -75,7 +79,7 @@ def check(registry: tvmconv.Registry, problem: Problem, guard: bool = False) -> 
         name: guarded(each, at_end=True).view(each.dtype) if guard else each for name, each in arrays.given().items()
     }
     for filter_ in (given["filter"], kernel.pack(given["filter"])):
-        out = np.full(problem.output_shape, np.nan, expected.dtype)
+        out = np.full(problem.output_shape, 7 if is_integer(problem.types.output) else np.nan, expected.dtype)
         out = guarded(out, at_end=True, writable=True).view(expected.dtype) if guard else out
         kernel(**{**given, "filter": filter_}, out=out)
         assert not difference(out, expected, kernel.info.numerical_class, problem), problem
@@ -118,8 +122,8 @@ def draw(rng: random.Random) -> ProblemFamily:
     extents = (Extent(),) if pads == fixed else (Extent(), Extent(), Extent(), Extent(3, 3))  # lower than filters
     return ProblemFamily(
         op, Extent(), inputs, tuple(rng.choice(extents) for _ in range(rank)), outputs, tuple(kernel), tuple(strides), tuple(dilations), pads, groups,
-        rng.choice(DATA_FORMATS), rng.choice(FILTER_FORMATS), rng.choice(("f32", "f32", "f16", "bf16")), rng.random() < 0.5,
-        rng.choice(((), "relu", "add-relu")),
+        rng.choice(DATA_FORMATS), rng.choice(FILTER_FORMATS), (dtype := rng.choice(("f32", "f32", "f16", "bf16", "u8s8f32"))), rng.random() < 0.5,
+        rng.choice(((), "relu", "add-relu")), zero_point=5 * (dtype == "u8s8f32"),
     )  # type: ignore[arg-type]  # fmt: skip
 
 

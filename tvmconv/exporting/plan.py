@@ -123,20 +123,19 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
             entries.setdefault(entry.signature, []).append(entry)
     if not entries:
         raise BundleError(f"every kernel of {bundle.path} for {', '.join(chosen)} is marked as wrong: build it again")
-    functions, families = [], []
+    functions: list[Function] = []
+    families: list[Function] = []
     for signature, found in sorted(entries.items()):
         found.sort(key=lambda entry: rank(bundle, entry))
         variants = tuple(FunctionVariant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
-        if is_family(signature):
-            family = parse_family(signature)
-            families.append(Function(family_name(family), signature, family.typical, variants, family))
-            continue
-        problem = parse_signature(signature)
+        family = parse_family(signature) if is_family(signature) else None
+        problem = family.typical if family else parse_signature(signature)
         if problem.is_quantized:
             raise BundleError(
                 f"C libraries have no kernels of integers yet, such as {signature}: export a bundle without them"
             )
-        functions.append(Function(kernel_name(problem), signature, problem, variants))
+        function = family_name(family) if family else kernel_name(problem)
+        (families if family else functions).append(Function(function, signature, problem, variants, family))
     return _with_unique_names(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(families)))
 
 

@@ -156,4 +156,8 @@ def _family(problems: Sequence[Problem], batch: Extent, spatial: tuple[Extent, .
         like.dtype,
         like.bias,
         like.epilogue,
+        (),
+        like.zero_point,
+        like.filter_zero_point,
+        like.bias_dtype,
     )

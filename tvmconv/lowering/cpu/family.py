@@ -83,8 +83,8 @@ class Block:
     @property
     def array_bytes(self) -> int:
         """Bytes of its data and outputs, and of what it adds to them."""
-        added = DTYPE_BYTES[self.problem.dtype] * prod(self.problem.output_shape)
-        return _array_bytes(self.problem) + added * ("residual" in self.problem.operands)
+        shape, dtype = self.problem.operands.get("residual", ((0,), "f32"))
+        return _array_bytes(self.problem) + DTYPE_BYTES[dtype] * prod(shape)
 
 
 def is_flat(family: ProblemFamily) -> bool:
@@ -186,7 +186,8 @@ def block_problem(family: ProblemFamily, outputs: tuple[int, ...]) -> Problem:
         end = [max(s * (x - 1) + span - b - y, 0) for (y, s, span), x, b in zip(axes, inputs, begin, strict=True)]
     return Problem(
         f.op, 1, f.in_channels, tuple(inputs), f.out_channels, outputs, f.kernel, f.strides, f.dilations, tuple(begin), tuple(end),
-        f.groups, f.data_format, f.filter_format, f.dtype, f.bias, f.epilogue,
+        f.groups, f.data_format, f.filter_format, f.dtype, f.bias, f.epilogue, f.zero_point,
+        f.filter_zero_point, f.bias_dtype,
     )  # fmt: skip
 
 
@@ -215,14 +216,19 @@ def _extents(
 
 
 def _array_bytes(problem: Problem) -> int:
-    return DTYPE_BYTES[problem.dtype] * (prod(problem.data_shape) + prod(problem.output_shape))
+    return sum(_bytes_by_name(problem).values())
+
+
+def _bytes_by_name(problem: Problem) -> dict[str, int]:
+    types = problem.types
+    return {
+        DATA: DTYPE_BYTES[types.data] * prod(problem.data_shape),
+        OUTPUT: DTYPE_BYTES[types.output] * prod(problem.output_shape),
+    }
 
 
 def _cycles(problem: Problem, images: frozenset[str], target: CpuTarget, algorithm: Algorithm) -> float:
-    copied = [
-        shape for name, shape in ((DATA, problem.data_shape), (OUTPUT, problem.output_shape)) if name not in images
-    ]
-    lines = DTYPE_BYTES[problem.dtype] * sum(map(prod, copied)) / LINE_BYTES
+    lines = sum(size for name, size in _bytes_by_name(problem).items() if name not in images) / LINE_BYTES
     return algorithm.cycles(problem, target) + BLOCK_CYCLES + _LINE_CYCLES * lines
 
 
@@ -252,8 +258,7 @@ def table_of(family: ProblemFamily, blocks: list[Block]) -> str:
         f"{int(OUTPUT in each.images)}, {each.cycles:.0f}}}"
         for number, each in enumerate(blocks)
     ]
-    kinds = {"float32": "kDLFloat, 32", "uint32": "kDLUInt, 32", "uint64": "kDLUInt, 64"}
-    packed = f"__tvm_ffi_layout, {layout.elements}, {{{kinds[layout.dtype]}, 1}}" if layout else "0, 0, {0, 0, 0}"
+    packed = f"__tvm_ffi_layout, {layout.elements}, {_dl_type(layout.dtype)}" if layout else "0, 0, {0, 0, 0}"
     names = [*(f"block{number}" for number in range(len(blocks))), *(["layout"] if layout else [])]
     between = ",\n    "
     declared = "\n".join(f"int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);" for name in names)
@@ -264,10 +269,16 @@ def table_of(family: ProblemFamily, blocks: list[Block]) -> str:
 static const Block blocks[] = {{
     {between.join(rows)}}};
 static const Family family = {{
-    {f.rank}, {int(f.data_format == "NXC")}, {int(f.op != "convolution")}, {int(is_flat(f))}, {_row(f.strides)}, {_row(spans)},
+    {f.rank}, {int(f.data_format == "NXC")}, {int(f.op != "convolution")}, {int(is_flat(f))}, {f.zero_point & 255}, {_row(f.strides)}, {_row(spans)},
     {len(operands)}, {operands.index("residual") if "residual" in operands else 0}, {len(blocks)}, blocks, {packed}}};
 const Family* tvmconv_family(void) {{ return &family; }}
 """
+
+
+def _dl_type(dtype: str) -> str:
+    """Return C's DLDataType of a type such as ``"uint32"``."""
+    kind = dtype.rstrip("0123456789")
+    return f"{{{ {'float': 'kDLFloat', 'uint': 'kDLUInt', 'int': 'kDLInt'}[kind] }, {dtype.removeprefix(kind)}, 1}}"
 
 
 def _row(numbers: object) -> str:

@@ -76,7 +76,8 @@ def image_function(func: tirx.PrimFunc, definition: Definition, halves: Halves |
 
 def _row_of_elements(problem: Problem, name: str) -> Any:
     """Return an argument that ends somewhere."""
-    return tirx.decl_buffer((LARGEST,), KERNEL_DTYPES[problem.dtype], name, data_alignment=DTYPE_BYTES[problem.dtype])
+    dtype = problem.types.data if name == DATA else problem.types.output
+    return tirx.decl_buffer((LARGEST,), KERNEL_DTYPES[dtype], name, data_alignment=DTYPE_BYTES[dtype])
 
 
 def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
@@ -88,7 +89,7 @@ def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
         If an axis of `old` is several that do not lie together.
     """
     shape, wanted = list(problem.data_shape), [int(extent) for extent in old.shape]
-    if prod(shape) != prod(wanted) or old.dtype != KERNEL_DTYPES[problem.dtype]:
+    if prod(shape) != prod(wanted) or old.dtype != KERNEL_DTYPES[problem.types.data]:
         raise RewriteError("elements of data are several of the image's")
     # Of each axis of data: by how many elements, and by the extents of which axes times that, its neighbours are apart.
     channels, first = problem.in_channels, 1 if problem.data_format == "NXC" else 2
@@ -114,7 +115,7 @@ def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
         elements, by = longer[-1][1] if longer else (1, range(0))
         strides.append(prod((extents[axis] for axis in by), start=tirx.const(elements, "int32")))
     return tirx.decl_buffer(
-        wanted, old.dtype, "data_placed", strides=strides, data_alignment=DTYPE_BYTES[problem.dtype]
+        wanted, old.dtype, "data_placed", strides=strides, data_alignment=DTYPE_BYTES[problem.types.data]
     )
 
 

@@ -168,22 +168,24 @@ static inline void copy_row(char* to, const char* from, int64_t bytes) {
     if (bytes > FEW_BYTES) {
       memcpy(to, from, bytes);
     } else {
-      for (int64_t at = 0; at < bytes; at += 2) __builtin_memcpy(to + at, from + at, 2);
+      for (int64_t at = 0; at < bytes - 1; at += 2) __builtin_memcpy(to + at, from + at, 2);
+      if (bytes & 1) to[bytes - 1] = from[bytes - 1];
     }
     return;
   }
   for (int64_t at = 0; at < bytes - 16; at += 16) __builtin_memcpy(to + at, from + at, 16);
   __builtin_memcpy(to + bytes - 16, from + bytes - 16, 16);
 }
-static inline void clear_row(char* to, int64_t bytes) {
+static inline void clear_row(char* to, int64_t bytes, int zero) {
   if (bytes > FEW_BYTES) {
-    memset(to, 0, bytes);
+    memset(to, zero, bytes);
   } else {
-    for (int64_t at = 0; at < bytes; at += 2) __builtin_memset(to + at, 0, 2);
+    for (int64_t at = 0; at < bytes - 1; at += 2) __builtin_memset(to + at, zero, 2);
+    if (bytes & 1) to[bytes - 1] = (char)zero;
   }
 }
 
-/* Copies a part of an image to a block, with zeros for what is outside, or what is inside back. */
+/* Copies a part of an image to a block, with zeros, or integers' zero points, for what is outside, or what is inside back. */
 static void copy(const Family* f, const Array* array, const Part* part, int64_t image, char* block, int back) {
   const int last = f->rank - 1;
   const int64_t pixel = pixel_bytes(f, array), row = part->extents[last] * pixel;
@@ -196,7 +198,7 @@ static void copy(const Family* f, const Array* array, const Part* part, int64_t 
         const int in_depth = last < 2 || (z >= part->begin[0] && z < part->end[0]);
         const int in_height = last < 1 || (y >= part->begin[last - 1] && y < part->end[last - 1]);
         if (!in_depth || !in_height || inside == 0) {
-          if (!back) clear_row(block, row);
+          if (!back) clear_row(block, row, f->zero);
           continue;
         }
         int64_t offset = last > 1 ? plane * array->extents[0] + part->from[0] + z : plane;
@@ -206,9 +208,9 @@ static void copy(const Family* f, const Array* array, const Part* part, int64_t 
         if (back) {
           copy_row(there, block + before, inside);
         } else {
-          clear_row(block, before);
+          clear_row(block, before, f->zero);
           copy_row(block + before, there, inside);
-          clear_row(block + before + inside, row - before - inside);
+          clear_row(block + before + inside, row - before - inside, f->zero);
         }
       }
 }

@@ -20,6 +20,7 @@ typedef struct {
 typedef struct {
   int rank, channels_last, transposed;
   int flat; /* whether all pixels are one row of the last axis: taps, strides and pads are 1, 1 and 0 */
+  int zero; /* byte of padding: integers' zero point */
   int64_t strides[MOST_AXES], spans[MOST_AXES];
   int operands, residual; /* number of inputs; which of them is the residual, 0: none */
   int blocks;
