@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[2] / "tvmconv"
 # machine's CPU, which is told by its facts.
 ASKS = r"""kind [!=]= "(cpu|cuda)"|isinstance\(.*(Cpu|Cuda)Target\)|startswith\("cuda"""
 ALLOWED = {
-    "building/decision/next_filters.py",  # CPUs alone prefetch
     "building/decision/decide.py",  # families are for CPUs
     "building/fallbacks.py",
     "cli/calibrate.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from ...algorithms.table import get
 from ...family import ProblemFamily
@@ -21,8 +22,6 @@ def next_lines(
     network: Sequence[Problem], decisions: Iterable[Decision], target: Target
 ) -> dict[Problem | ProblemFamily, int]:
     """Return how many lines kernels of a network prefetch at most, by the order of its layers; none where L3 keeps all filters."""
-    if not isinstance(target, CpuTarget):
-        return {}
     algorithms = {each.problem: get(each.ways[0].algorithm) for each in decisions}
     sizes = [algorithms[each].filter_bytes(each, target) for each in network]
     if target.keeps(sum(sizes)):
@@ -31,7 +30,7 @@ def next_lines(
     coming = 0
     for problem, size in zip(reversed(network), reversed(sizes), strict=True):
         if coming:
-            most[problem] = max(most.get(problem, 0), lines_of(coming, target))
+            most[problem] = max(most.get(problem, 0), lines_of(coming, cast(CpuTarget, target)))  # others keep all
         coming = size if size >= LEAST_BYTES else 0
     return most
 
