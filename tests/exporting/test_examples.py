@@ -63,7 +63,7 @@ def test_cpp(tmp_path: Path) -> None:
 
 def test_programs_of_the_page(conv: Path, tmp_path: Path) -> None:
     """Those that include conv.h; what they are linked with stands in the page."""
-    texts = re.findall(r"```c\n(.*?)```", (ROOT / "docs/c.md").read_text(), re.DOTALL)
+    texts = re.findall(r"```c title=.*?\n(.*?)```", (ROOT / "docs/c.md").read_text(), re.DOTALL)
     programs = [text for text in texts if "conv.h" in text]
     assert programs
     for program in programs:

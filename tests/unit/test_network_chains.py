@@ -183,7 +183,7 @@ def test_commands_refuse_what_they_cannot_take(tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["run", "m.so", "--bench", "--against", "m.onnx", "--concurrency", "2"]) == 2
     assert "leave out --concurrency" in capsys.readouterr().err
     assert cli.main(["run", str(tmp_path / "text.so")]) == 2
-    assert "text.so cannot be read: it is too short" in capsys.readouterr().err
+    assert "text.so is no network that tvmconv compile wrote: it is too short" in capsys.readouterr().err
 
 
 def test_a_layout_that_tvm_cannot_give_is_an_error_in_words() -> None:

@@ -159,6 +159,9 @@ def test_a_contender_whose_answer_is_wrong_or_that_has_no_file_takes_no_part(tmp
         task = replace(task, network=str(expected))  # what is ready is kept by its name
         assert measure(task).unsupported.startswith(reason) and bool(measure(task).samples) == (not reason)
     (tmp_path / "network-f32.so").write_bytes(b"half")
-    assert "cannot be read: it is too short" in measure(replace(task, contender=OURS)).unsupported
+    assert (
+        "is no network that tvmconv compile wrote: it is too short"
+        in measure(replace(task, contender=OURS)).unsupported
+    )
     assert measure(replace(task, contender=OPENVINO)).unsupported == "ValueError: no such operator"
     assert "has no convolution of bf16" in measure(replace(task, dtype="bf16")).unsupported

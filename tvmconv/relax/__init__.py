@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import tvm
@@ -9,7 +10,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from ..errors import TargetError
-from ..lowering.common.rewrites import EXTERN, find_all
+from ..lowering.common.rewrites import EXTERN, IMPORT, find_all
 from ..lowering.cpu.passes import LAST_OF_ALLOCATION, generation
 from ..network import passes
 from ..network.ir.branches import inline
@@ -82,12 +83,11 @@ def _lower(mod: tvm.IRModule, target: str) -> tvm.IRModule:
 
 
 def _check(function: tirx.PrimFunc, target: str) -> None:
-    texts = [
-        str(each.value) for each in find_all(function.body, tirx.AttrStmt) if each.attr_key == "pragma_import_llvm"
-    ]
+    texts = [each.value.value for each in find_all(function.body, tirx.AttrStmt) if each.attr_key == IMPORT]
+    defined = {name for text in texts for name in re.findall(r"^define .*?@(\w+)\(", text, re.MULTILINE)}
     for call in find_all(function.body, Call):
         name = str(call.args[0].value) if call.op.same_as(EXTERN) else ""
-        if name.startswith("tvmconv") and not any(f"@{name}(" in text for text in texts):
+        if name.startswith("tvmconv") and name not in defined:
             raise TargetError(
                 f"kernels for {target} call {name}, which TVM's runtime has not; give a target without what asks for it,"
                 " or compile a network (tvmconv compile)"
