@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from ..errors import TargetError
-from ..lowering.common.rewrites import EXTERN, IMPORT, find_all
+from ..lowering.common.rewrites import IMPORT, find_all
 from ..lowering.cpu.passes import LAST_OF_ALLOCATION, generation
 from ..network import passes
 from ..network.ir.branches import inline
@@ -20,6 +20,7 @@ from ..network.options import Options
 from ..network.report import report as report
 from ..targets.target import Target
 
+_CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
 # Attributes that functions have for networks' libraries, and no pass of TVM's asks for.
 _OWN = (CODE, SYMBOL_OF_CODE, WORKSPACE, LOWERED)
 
@@ -86,7 +87,7 @@ def _check(function: tirx.PrimFunc, target: str) -> None:
     texts = [each.value.value for each in find_all(function.body, tirx.AttrStmt) if each.attr_key == IMPORT]
     defined = {name for text in texts for name in re.findall(r"^define .*?@(\w+)\(", text, re.MULTILINE)}
     for call in find_all(function.body, Call):
-        name = str(call.args[0].value) if call.op.same_as(EXTERN) else ""
+        name = str(call.args[0].value) if getattr(call.op, "name", "") in _CALLS else ""
         if name.startswith("tvmconv") and name not in defined:
             raise TargetError(
                 f"kernels for {target} call {name}, which TVM's runtime has not; give a target without what asks for it,"
