@@ -28,7 +28,6 @@ from tvmconv.algorithms.annotations import (
     copy_of_filter,
 )
 from tvmconv.algorithms.cpu.model.cost import imbalance
-from tvmconv.algorithms.cpu.windows.tile import pixel_stride
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.pairs import adds_products, filter_in_pairs
@@ -329,8 +328,10 @@ def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:
     """
     if window.spread:
         sch.storage_align(block, 0, axis=-2, factor=2 * LINE_FLOATS, offset=LINE_FLOATS)
-    elif pixel_stride(window) % (L1_WAY_BYTES // 2) == 0 and not window.expands:
-        sch.storage_align(block, 0, axis=-2, factor=window.pixel, offset=LINE_FLOATS)
+    elif not window.expands:
+        pixel = int(sch.get(sch.get_loops(block)[-1]).extent)  # of a task's copy: of its group alone
+        if 4 * pixel * window.axes[-1].stride % (L1_WAY_BYTES // 2) == 0:
+            sch.storage_align(block, 0, axis=-2, factor=pixel, offset=LINE_FLOATS)
 
 
 def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:

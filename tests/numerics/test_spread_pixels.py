@@ -8,6 +8,8 @@ import pytest
 from kernels import isa
 
 from tvmconv.algorithms.cpu.direct import direct_windows
+from tvmconv.lowering.compiler import Choice, schedule
+from tvmconv.lowering.cpu.lowering import lower, workspace_bytes
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -44,3 +46,17 @@ def test_data_is_copied_where_that_takes_less() -> None:
 @pytest.mark.parametrize("signature", [pytest.param(each, marks=isa("znver5")) for each in SPREAD])
 def test_copied_pixels_are_exact(signature: str, try_sketches: Callable[..., None]) -> None:
     try_sketches(signature, "grouped", "znver5")
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [32, 64])
+def test_a_task_copies_the_channels_of_its_group(channels: int, stride: int) -> None:
+    """Pixels of data share sets of L1; those of the copy of one group's channels lie together."""
+    out = 16 // stride
+    problem = parse_signature(
+        f"conv2d-n1-i1024x16x16-o1024x{out}x{out}-k3x3-s{stride}x{stride}-d1x1-p1x1_1x1-g{1024 // channels}-NXC-XIO-f32"
+    )
+    definition, scheduled = schedule(problem, Target.parse("znver4"), Choice("direct"))
+    data, filter_ = 18 * 18 * channels, 9 * channels * channels
+    # Loops stand there twice, by whole rows and cut.
+    assert workspace_bytes(lower(scheduled.mod, definition).module) <= 2 * 4 * (data + filter_)

@@ -191,10 +191,9 @@ def spills_alone(vectors: int, pixels: int, target: CpuTarget) -> bool:
 
 
 def pixel_stride(window: Window) -> int:
-    """Bytes between the data of neighbouring outputs of a row."""
-    copied = window.stages_data or not window.order
-    pixel = window.pixel if window.stages_data or window.problem.data_format == "NXC" else 1
-    return 4 * pixel * window.axes[-1].stride * (1 if copied else window.apart)
+    """Bytes between the data of neighbouring outputs of a row, which is read where it lies."""
+    pixel = window.pixel if window.problem.data_format == "NXC" else 1
+    return 4 * pixel * window.axes[-1].stride * (window.apart if window.order else 1)
 
 
 def reads_in_place(window: Window) -> bool:
