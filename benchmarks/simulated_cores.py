@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tvm_ffi import libinfo
 
 import tvmconv
@@ -37,6 +38,8 @@ from .report import markers, table, update
 ROUNDS = 9
 # Microseconds of a loop, and of each thread beyond the first: 0.15 to 0.35 were seen on two cores of a Zen 3.
 LOOP, WAKES = 0.3, (0.15, 0.35)
+# In place of the seconds of a step that has not run, as `simulated_pool.c` has it.
+UNKNOWN = -2.0
 MARKERS = markers("benchmarks.simulated_cores")
 Loops = Sequence[tuple[int, Sequence[float]]]
 
@@ -132,6 +135,32 @@ class SerialPool:
 
     def simulate(self, call: Callable[[], object]) -> Simulated:
         """Return what a call does, by the least times of some."""
+        return Simulated(*self._run(call))
+
+    def simulate_steps(self, call: Callable[[], object], seconds: npt.NDArray[np.float64]) -> list[Simulated]:
+        """Return what each step does of a network's call, which writes there how long each takes; that of a step that does not run is empty."""
+        place = ctypes.c_void_p.in_dll(self._library, "simulated_seconds")
+        between = np.full(seconds.size, np.inf)
+
+        def run() -> None:
+            seconds[:] = UNKNOWN
+            place.value = seconds.ctypes.data
+            call()
+            place.value = None
+            rest = seconds.copy()
+            np.subtract.at(rest, self._array(ctypes.c_int, "steps"), self._array(ctypes.c_double, "walls"))
+            np.minimum(between, rest * 1e6, out=between)
+
+        loops, _ = self._run(run)
+        numbers = self._array(ctypes.c_int, "steps").tolist()
+        return [
+            Simulated([loop for loop, of in zip(loops, numbers, strict=True) if of == step], max(float(alone), 0.0))
+            for step, alone in enumerate(between)
+        ]
+
+    def _run(self, call: Callable[[], object]) -> tuple[Loops, float]:
+        """Return the loops of a call, and the microseconds between them, by the least times of some."""
+        self._library.simulated_reset()
         call()
         runs, between = [], []
         for _ in range(ROUNDS):
@@ -140,13 +169,16 @@ class SerialPool:
             runs.append(np.array((ctypes.c_double * self._number("tasks")).in_dll(self._library, "simulated_times")))
             between.append(ctypes.c_double.in_dll(self._library, "simulated_between").value / 1e3)
         times, begin, found = np.min(runs, axis=0) / 1e3, 0, []
-        count = self._number("loops")
-        threads = (ctypes.c_int * count).in_dll(self._library, "simulated_threads")
-        counts = (ctypes.c_int64 * count).in_dll(self._library, "simulated_counts")
-        for asked, tasks in zip(threads, counts, strict=True):
+        for asked, tasks in zip(
+            self._array(ctypes.c_int, "threads").tolist(), self._array(ctypes.c_int64, "counts").tolist(), strict=True
+        ):
             found.append((asked, times[begin : begin + tasks].tolist()))
             begin += tasks
-        return Simulated(found, min(between))
+        return found, min(between)
+
+    def _array(self, kind: Any, name: str) -> npt.NDArray[Any]:
+        """Return what the pool keeps of each loop."""
+        return np.array((kind * self._number("loops")).in_dll(self._library, f"simulated_{name}"))
 
     def _number(self, name: str) -> int:
         return ctypes.c_int64.in_dll(self._library, f"simulated_{name}").value

@@ -18,6 +18,16 @@ static double looks, ended;         /* what two looks at the clock take; when th
 int64_t simulated_counts[MOST_LOOPS];
 int simulated_threads[MOST_LOOPS];
 int64_t simulated_tasks, simulated_loops;
+const double* simulated_seconds;    /* of a network's steps, which its executor writes; UNKNOWN before; NULL: nobody asks */
+int simulated_steps[MOST_LOOPS];    /* the step that each loop is of */
+double simulated_walls[MOST_LOOPS]; /* s of each loop, by the executor's clock */
+static const double UNKNOWN = -2;
+
+static double wall(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec + time.tv_nsec * 1e-9;
+}
 
 static double now(void) {
   struct timespec time;
@@ -29,7 +39,12 @@ static int run(void* pool, int threads, int64_t count, Body body, void* data) {
   (void)pool;
   const int kept = simulated_loops < MOST_LOOPS && simulated_tasks + count <= MOST_TASKS;
   double* times = simulated_times + simulated_tasks;
+  const int64_t loop = simulated_loops;
+  const double begun = wall();
   if (kept) {
+    int step = 0;
+    while (simulated_seconds && simulated_seconds[step] != UNKNOWN) ++step;
+    simulated_steps[loop] = step;
     if (simulated_loops > 0) simulated_between += now() - ended - looks;
     simulated_counts[simulated_loops] = count;
     simulated_threads[simulated_loops++] = threads;
@@ -41,6 +56,7 @@ static int run(void* pool, int threads, int64_t count, Body body, void* data) {
     const double taken = now() - begin - looks;
     if (kept) times[index] = taken > 0 ? taken : 0;
   }
+  if (kept) simulated_walls[loop] = wall() - begun;
   ended = now();
   return 0;
 }

@@ -1,0 +1,109 @@
+"""What two ways of sharing work would bring at most, of plans and kernels whose times are known by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.side_by_side import needs_of, rows_of
+from benchmarks.simulated_cores import LOOP, Simulated
+from benchmarks.step_orders import WAKE, Step, by_levels, cut_evenly, in_turn, longest_way, side_by_side
+from benchmarks.sums_in_parts import RATE, in_parts
+from benchmarks.sums_in_parts import rows_of as rows_of_parts
+from tvmconv.errors import SourceError
+from tvmconv.network.emit.network_plan import IF, Array, NetworkPlan, PlanStep, Region, Storage
+
+NONE = frozenset[int]()
+# One step, two that need it, of two tasks each, and one that needs both.
+DIAMOND = [
+    Step(Simulated([(4, [2.0])])),
+    Step(Simulated([(4, [3.0, 3.0])]), frozenset({0})),
+    Step(Simulated([(4, [4.0, 4.0])]), frozenset({0})),
+    Step(Simulated([(4, [1.0])], between=5), frozenset({1, 2})),
+]
+
+
+def test_branches_run_side_by_side_where_there_are_threads() -> None:
+    assert sum(each.does.makespan() for each in DIAMOND) == 2 + 3 + 4 + 5 + 1
+    assert side_by_side(DIAMOND, 4) == 2 + 4 + 5 + 1
+    assert side_by_side(DIAMOND, 2) == 2 + 4 + 3 + 5 + 1
+    assert side_by_side(DIAMOND, 3) == 2 + 2 * 3 + 5 + 1  # one thread has both shorter tasks
+    assert side_by_side(DIAMOND, 1) == 2 + 8 + 6 + 5 + 1
+    assert side_by_side([], 4) == 0
+    assert longest_way(DIAMOND, [each.does.longest() for each in DIAMOND]) == [12, 9, 10, 6]
+
+
+def test_waking_delays_a_step_alone() -> None:
+    one, two = LOOP, LOOP + 0.5
+    assert side_by_side(DIAMOND, 4, 0.5) == pytest.approx((2 + one) + (4 + two) + 5 + (1 + one))
+
+
+def test_a_step_has_no_more_threads_than_it_asks_for() -> None:
+    assert side_by_side([Step(Simulated([(2, [1.0, 1.0, 1.0])])), Step(Simulated([(1, [2.0])]))], 8) == 2
+    assert side_by_side([Step(Simulated([(1, [1.0, 1.0, 1.0])]))], 8) == 3
+
+
+def test_levels_have_one_loop_after_another() -> None:
+    assert by_levels(DIAMOND, 4) == 2 + 4 + 5 + 1
+    assert by_levels(DIAMOND, 2) == 2 + (4 + 3) + 5 + 1
+    assert by_levels(DIAMOND, 4, 0.5) == pytest.approx(12 + 3 * LOOP + 3 * 0.5)
+    two = [Step(Simulated([(4, [1.0, 1.0]), (4, [5.0])])), Step(Simulated([(2, [2.0, 2.0])]))]
+    assert by_levels(two, 8) == 2 + 5
+    assert by_levels([], 4) == 0
+
+
+def test_a_step_of_nothing_is_passed() -> None:
+    assert side_by_side([Step(Simulated([])), Step(Simulated([(1, [2.0])]), frozenset({0}))], 2) == 2
+
+
+def test_loops_are_cut_as_far_as_waking_pays() -> None:
+    does = Simulated([(2, [WAKE * 50, WAKE * 50]), (8, [1.0] * 16), (1, [WAKE])], between=3)
+    assert cut_evenly(does, 64) == Simulated([(10, [WAKE * 10] * 10), (8, [1.0] * 16), (1, [WAKE])], between=3)
+    assert cut_evenly(does, 4).loops[0] == (4, [WAKE * 25] * 4)
+
+
+def test_lines_of_a_network() -> None:
+    assert in_turn(DIAMOND, 4) == 2 + 3 + 4 + 5 + 1
+    (row,) = rows_of("diamond", {2: DIAMOND})
+    assert [cell.split()[0] for cell in row[:5]] == ["diamond", "2", "15", "15", "15"]
+    (row,) = rows_of("diamond", {4: DIAMOND})
+    assert [cell.split()[0] for cell in row] == ["diamond", "4", "15", "12", "12", "10", "10", "12", "6"]
+
+
+def test_steps_wait_for_what_writes_their_arguments() -> None:
+    def value(region: Region) -> Array:
+        return Array(Storage(region, 4), 0, (1,), "float32")
+
+    data, filters, a, b, out = map(value, (Region.INPUT, Region.WEIGHTS, Region.ARENA, Region.ARENA, Region.OUTPUT))
+    steps = [PlanStep("f", (data, filters, a)), PlanStep("f", (data, filters, b)), PlanStep("g", (a, b, out))]
+    assert needs_of(NetworkPlan(steps)) == [NONE, NONE, frozenset({0, 1})]
+    with pytest.raises(SourceError, match="has an If"):
+        needs_of(NetworkPlan([PlanStep(IF, (data,), passed=1), *steps]))
+
+
+def test_sums_are_cut_where_that_pays() -> None:
+    few = Simulated([(64, [1.0]), (64, [100.0, 100.0])])
+    parts, cut = in_parts(few, 64, products=4608, size=0)
+    assert parts == 8 and cut.loops[1] == (16, [12.5] * 16)
+    assert cut.makespan() == 1 + 12.5
+    assert in_parts(few, 64, products=150, size=0)[0] == 2  # parts have 64 products
+    assert in_parts(few, 64, products=64, size=0) == (1, few)
+    assert in_parts(few, 2, products=4608, size=0) == (1, few)  # as many tasks as threads
+    short = Simulated([(64, [WAKE] * 2)])
+    assert in_parts(short, 64, products=4608, size=0) == (1, short)  # waking takes longer
+    assert in_parts(Simulated([]), 64, 4608, 0) == (1, Simulated([]))
+
+
+def test_added_parts_are_stored_and_read() -> None:
+    few = Simulated([(4, [100.0, 100.0])])
+    parts, cut = in_parts(few, 4, products=4608, size=int(RATE))
+    assert parts == 2 and cut.loops[1] == (4, [1.0] * 4)
+    assert cut.makespan() == 50 + 1
+    assert cut.makespan(WAKE) == pytest.approx(51 + 2 * (LOOP + 3 * WAKE))
+
+
+def test_lines_of_a_bundle() -> None:
+    name = "conv2d-n1-i512x7x7-o512x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+    rows = rows_of_parts(64, {name: Simulated([(64, [100.0, 100.0])])}, 5)
+    assert rows[0][:2] == ["64", "1 kernels, 0 of fewer than 96 outputs a thread, 1 in parts"]
+    assert rows[1][1] == f"{name}: 2 tasks, 8 parts" and rows[0][2:] == rows[1][2:]
+    assert rows[0][2].split()[0] == "100" and rows[0][5] == "0.03"
