@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from models import fixed, model, value
+from models import fixed, model, value, weight
 from onnx import helper, numpy_helper
 
 import tvmconv.onnxruntime
@@ -121,3 +121,27 @@ def test_files_that_are_short_missing_or_elsewhere(outside: Any, tmp_path: Path)
     (elsewhere / "model.onnx").write_bytes(raw.SerializeToString())
     with pytest.raises(SourceError, match=r"\.\./other\.bin of the tensor 'w' is not in the folder of the model"):
         read_fixed(str(elsewhere / "model.onnx"), batch)
+
+
+@pytest.mark.slow
+def test_more_than_two_gigabytes(tmp_path: Path) -> None:
+    """Sums of few small integers, which are exact in any order."""
+    wide, narrow = 17000, 16500
+    shapes = {"a": (narrow, wide), "b": (wide, narrow)}
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.integers(-2, 3, shape, np.int8).astype(np.float32) for name, shape in shapes.items()}
+    tensors = []
+    with (tmp_path / "weights.bin").open("wb") as file:
+        for name, array in arrays.items():
+            tensors.append(weight(name, array.shape))
+            tensors[-1].external_data.add(key="offset", value=str(file.tell()))
+            array.tofile(file)
+        assert file.tell() > 2**31
+    nodes = [node("MatMul", ["x", "a"], ["y"]), node("MatMul", ["y", "b"], ["z"])]
+    made = model(nodes, [value("x", (1, narrow))], [value("z", (1, narrow))], tensors)
+    path, library = tmp_path / "model.onnx", tmp_path / "network.so"
+    path.write_bytes(made.SerializeToString())
+    assert cli.main(["compile", "--require-comparison", str(path), "-o", str(library)]) == 0
+    x = np.zeros((1, narrow), np.float32)
+    x[0, [0, 77, -1]] = 1, -2, 1
+    np.testing.assert_array_equal(load_network(library)(x=x)["z"], x @ arrays["a"] @ arrays["b"])

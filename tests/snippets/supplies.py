@@ -74,7 +74,8 @@ def supply(folder: Path, page: str) -> None:
     """Write the files of all pages; the batch of a model is free where a page gives it."""
     for name, made in MODELS.items():
         for each in (*made.graph.input[:1], *made.graph.output) if page == "bundles" else ():
-            each.type.tensor_type.shape.dim[0].dim_param = "batch"
+            if each.type.tensor_type.shape.dim:
+                each.type.tensor_type.shape.dim[0].dim_param = "batch"
         onnx.save(made, folder / f"{name}.onnx")
     onnx.save(MODELS["mobilenet"], folder / "model.onnx")
     (folder / "problems.toml").write_text(f'[[convolution]]\nsignature = "{SIGNATURE}"\n')
