@@ -30,7 +30,7 @@ PACKAGES = {
     "pytorch": ("torch",),
     "pytorch-server": ("fastapi", "httpx", "torch"),
     "systems": ("ziglang",),
-    "tuning": ("psutil", "xgboost"),
+    "tuning": ("cloudpickle", "psutil", "xgboost"),
     "web": ("ziglang",),
 }
 # Commands in other words: what .ci/setup installs is there; a measurement says what it would do; a server is stopped;

@@ -123,7 +123,7 @@ reader = Reader()
 FIRST = {
     "bundles": f"tvmconv build {SIGNATURE} -o conv.bundle",
     "commands": "tvmconv build resnet50.onnx -o resnet50.bundle && "
-    "tvmconv compile resnet50.onnx -o resnet50.so && cp resnet50.so resnet50-int8.so",
+    f"tvmconv compile resnet50.onnx -o resnet50.so && cp resnet50.so resnet50-int8.so && tvmconv build {SIGNATURE} -o conv.bundle",
     "performance": "tvmconv build resnet50.onnx -o resnet50.bundle",
 }
 BEFORE = {
