@@ -90,6 +90,15 @@ def test_parts_sessions_and_convolutions(outside: Any) -> None:
         tvmconv.onnxruntime.with_shapes(path, batch=2)
 
 
+def test_shapes_are_inferred_without_large_weights(outside: Any) -> None:
+    _, made, _ = outside
+    found, right = weights.infer_shapes(made), onnx.shape_inference.infer_shapes(made)
+    assert {each.name: each.type for each in found.graph.value_info} == {
+        each.name: each.type for each in right.graph.value_info
+    }
+    assert [each.name for each in found.graph.initializer] == ["shape"]
+
+
 def test_what_is_compared_has_the_weights(outside: Any) -> None:
     path, _, _ = outside
     read = read_fixed(path, tvmconv.frontends.shapes.Bucket(batch=1))

@@ -18,6 +18,7 @@ import onnx.version_converter
 
 from ...errors import SourceError, last_line
 from .graph import OURS, subgraphs
+from .weights import infer_shapes
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto
@@ -45,7 +46,7 @@ def inline_functions(model: ModelProto, source: str) -> ModelProto:
     model.functions.extend(calls.made)
     _join_versions(model, source)
     # Converting a function to the model's version, the inliner asks for the types of what its calls give.
-    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+    inferred = infer_shapes(model).graph.value_info
     del model.graph.value_info[:]
     model.graph.value_info.extend(inferred)
     try:

@@ -88,6 +88,29 @@ def fill(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
     return model
 
 
+def infer_shapes(model: ModelProto, **options: bool) -> ModelProto:
+    """Return a model with the shapes that ONNX infers, and with its large weights as inputs: they would be written and read twice.
+
+    Raises
+    ------
+    onnx.shape_inference.InferenceError, ValueError, RuntimeError
+        As ``onnx.shape_inference.infer_shapes`` does.
+    """
+    light: ModelProto = type(model)(
+        ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions
+    )
+    light.graph.name = model.graph.name
+    for name in ("node", "input", "output", "value_info", "sparse_initializer", "quantization_annotation"):
+        getattr(light.graph, name).extend(getattr(model.graph, name))
+    given = {each.name for each in model.graph.input}
+    for each in model.graph.initializer:
+        if _bytes(each) <= SMALL_BYTES:
+            light.graph.initializer.append(each)
+        elif each.name not in given:
+            light.graph.input.append(helper.make_tensor_value_info(each.name, each.data_type, each.dims))
+    return onnx.shape_inference.infer_shapes(light, **options)
+
+
 def _inner(graph: GraphProto) -> Iterator[TensorProto]:
     """Yield the tensors within the nodes of a graph."""
     for node in graph.node:

@@ -10,6 +10,7 @@ import onnx
 
 from ....frontends.onnx.graph import used_names
 from ....frontends.onnx.inline import inline_functions
+from ....frontends.onnx.weights import infer_shapes
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
@@ -125,9 +126,9 @@ def _definition(node: NodeProto, version: int, types: dict[str, TypeProto]) -> F
 
 def types_of(model: ModelProto) -> dict[str, TypeProto]:
     """Return the types of a model's tensors."""
-    inferred = onnx.shape_inference.infer_shapes(model).graph
+    inferred = infer_shapes(model).graph
     types = {each.name: each.type for each in (*inferred.input, *inferred.value_info, *inferred.output)}
     constants = {
-        each.name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for each in inferred.initializer
+        each.name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for each in model.graph.initializer
     }
     return types | constants

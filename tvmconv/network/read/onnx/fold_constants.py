@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 from ....errors import SourceError
 from ....frontends.onnx.constants import add_constant
 from ....frontends.onnx.graph import OURS, attributes_of, keep_used, sizes_of, subgraphs
+from ....frontends.onnx.weights import infer_shapes
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -44,7 +45,7 @@ def fold_constants(model: ModelProto, source: str) -> ModelProto:
 
 
 def _shapes(model: ModelProto) -> Shapes:
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    graph = infer_shapes(model, data_prop=True).graph
     found = {}
     for each in (*graph.input, *graph.value_info, *graph.output):
         dims = each.type.tensor_type.shape.dim
