@@ -53,10 +53,12 @@ def lowered(problem: Problem, target: CpuTarget, choice: Choice, entry_points: E
         cuts.LEAST_STORES = as_shipped
 
 
-def compile_all(kernels: Sequence[Lowered], target: CpuTarget, path: str, quick: bool) -> list[Kernel | Exception]:
+def compile_all(
+    kernels: Sequence[Lowered], target: CpuTarget, path: str, quick: bool, keep_zeros: bool = False
+) -> list[Kernel | Exception]:
     """Compile kernels into the library `path`; return each, or why there is none.
 
-    `quick` leaves out LLVM's optimizations, which take most of the time, but not what this project does.
+    `quick` leaves out LLVM's optimizations, which take most of the time, but not what this project does; reproducible kernels `keep_zeros`.
     """
     results: list[Kernel | Exception] = []
     functions: dict[str, tirx.PrimFunc] = {}
@@ -70,18 +72,22 @@ def compile_all(kernels: Sequence[Lowered], target: CpuTarget, path: str, quick:
     try:
         with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
             link(
-                tvm.compile(tvm.IRModule(functions), _llvm(target, quick), tir_pipeline=PIPELINE), path, isa=target.isa
+                tvm.compile(tvm.IRModule(functions), _llvm(target, quick, keep_zeros), tir_pipeline=PIPELINE),
+                path,
+                isa=target.isa,
             )
     except Exception as error:  # noqa: BLE001 (whatever it is, it is some kernel's failure)
         if len(kernels) == 1:
             return [error]
         alone = enumerate(kernels)
-        return [result for n, each in alone for result in compile_all([each], target, f"{path}.{n}.so", quick)]
+        return [
+            result for n, each in alone for result in compile_all([each], target, f"{path}.{n}.so", quick, keep_zeros)
+        ]
     return results
 
 
-def _llvm(target: CpuTarget, quick: bool) -> Any:
-    full = target.tvm()
+def _llvm(target: CpuTarget, quick: bool, keep_zeros: bool) -> Any:
+    full = target.tvm(keep_zeros)
     return tvm.target.Target({**full.export(), "opt-level": 0}) if quick else full
 
 

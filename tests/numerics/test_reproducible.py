@@ -63,7 +63,7 @@ class Tried:
 def answers(tried: Sequence[Tried], target: CpuTarget, folder: Path, quick: bool = True) -> Iterator[tuple[Tried, str]]:
     """Yield digests of answers of kernels that are compiled for `target`, in one library: each by plain filters, then by packed ones."""
     functions = [lowered(each.problem, each.planned, each.choice, entry_points(each.packed)) for each in tried]
-    kernels = compile_all(functions, target, str(folder / f"kernels-{target.name}.so"), quick)
+    kernels = compile_all(functions, target, str(folder / f"kernels-{target.name}.so"), quick, keep_zeros=True)
     outputs: list[tuple[Tried, np.ndarray]] = []
     calls: list[EmulatedCall] = []
     for each, kernel in zip(tried, kernels, strict=True):
