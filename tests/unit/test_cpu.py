@@ -23,6 +23,7 @@ flags\t\t: fpu
 def _machine(monkeypatch: pytest.MonkeyPatch, path: Path, cpuinfo: str | None) -> None:
     if cpuinfo is not None:
         path.write_text(cpuinfo)
+    monkeypatch.delenv(machine.HIDDEN, raising=False)
     monkeypatch.setattr(machine, "native", lambda: ISA)
     monkeypatch.setattr(linux, "_CPUINFO", path)
     monkeypatch.setattr(linux, "fields", linux.fields.__wrapped__)

@@ -53,7 +53,8 @@ def _part(task: Compile) -> CompiledPart:
             # Candidates differ in how they compute, and hardly ever in how their filter lies.
             function = functions.pop(PACK_SYMBOL)
             packing = f"{PACK_SYMBOL}_{sha256(tvm.ir.save_json(function).encode()).hexdigest()}"
-            pack = f"{task.folder}/{packing}-{target.folder}.o"
+            cpu = sha256(target.folder.encode()).hexdigest()[:16]  # its name may be longer than a file's
+            pack = f"{task.folder}/{packing}-{cpu}.o"
             if not os.path.exists(pack):
                 _compile({packing: function}, target, pack)
         kernel = f"{task.folder}/{task.number}.o"
