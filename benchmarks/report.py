@@ -14,7 +14,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tvmconv.cli.output import print_table
 from tvmconv.errors import SourceError, TvmconvError
+from tvmconv.isa.machine import model_name
 from tvmconv.support.files import write_whole
 
 from .results import Result, Row, read_result, summarize_rows
@@ -23,6 +25,17 @@ from .results import Result, Row, read_result, summarize_rows
 def markers(module: str) -> tuple[str, str]:
     """Return the lines of a document between which stands what a module of this name makes."""
     return f"<!-- Made by python -m {module}; do not edit. -->", f"<!-- End of what python -m {module} made. -->"
+
+
+def show_simulated(
+    header: Sequence[str], rows: Sequence[Sequence[str]], file: Path | None, found: tuple[str, str]
+) -> None:
+    """Print a table of microseconds of tasks that were timed alone, or write it between two markers of a file."""
+    if file is None:
+        print_table(header, rows)
+        return
+    where = f"Microseconds, f32; tasks were timed on one core of {model_name()}:"
+    update(file, "\n".join([where, "", *table(header, rows)]), found)
 
 
 BEGIN, END = MARKERS = markers("benchmarks.report")

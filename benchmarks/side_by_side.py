@@ -27,11 +27,9 @@ from unittest import mock
 import numpy as np
 
 import tvmconv
-from tvmconv.cli.output import print_table
 from tvmconv.errors import SourceError, TvmconvError
-from tvmconv.isa.machine import model_name
 
-from .report import markers, table, update
+from .report import markers, show_simulated
 from .simulated_cores import SerialPool
 from .step_orders import WAKE, Step, by_levels, cut_evenly, in_turn, longest_way, side_by_side
 
@@ -116,11 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     ways = ("one after another", "levels in one loop", "side by side", "cut evenly", "cut evenly, side by side")
     header = ["us", "threads", *ways, "longest way", "work shared evenly"]
-    if arguments.update:
-        where = f"Microseconds, f32; tasks were timed on one core of {model_name()}:"
-        update(arguments.update, "\n".join([where, "", *table(header, rows)]), MARKERS)
-    else:
-        print_table(header, rows)
+    show_simulated(header, rows, arguments.update, MARKERS)
     return 0
 
 

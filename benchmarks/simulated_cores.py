@@ -28,12 +28,10 @@ import numpy.typing as npt
 from tvm_ffi import libinfo
 
 import tvmconv
-from tvmconv.cli.output import print_table
 from tvmconv.errors import TvmconvError
-from tvmconv.isa.machine import model_name
 from tvmconv.support.toolchain import ffi_includes, run_compiler
 
-from .report import markers, table, update
+from .report import markers, show_simulated
 
 ROUNDS = 9
 # Microseconds of a loop, and of each thread beyond the first: 0.15 to 0.35 were seen on two cores of a Zen 3.
@@ -227,11 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 name = source.stem if len(found) == 1 else f"{len(found)} kernels of {source.stem}"
                 rows += rows_of(name, list(found.values()), sum(by_two.values()))
         header = ["us", "", *map(str, counts), "2, measured"]
-        if arguments.update:
-            where = f"Microseconds, f32; tasks were timed on one core of {model_name()}:"
-            update(arguments.update, "\n".join([where, "", *table(header, rows)]), MARKERS)
-        else:
-            print_table(header, rows)
+        show_simulated(header, rows, arguments.update, MARKERS)
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

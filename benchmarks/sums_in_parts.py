@@ -21,12 +21,10 @@ from math import prod
 from pathlib import Path
 from statistics import geometric_mean
 
-from tvmconv.cli.output import print_table
 from tvmconv.errors import TvmconvError
-from tvmconv.isa.machine import model_name
 from tvmconv.signature import parse_signature
 
-from .report import markers, table, update
+from .report import markers, show_simulated
 from .simulated_cores import SerialPool, Simulated, calls_of
 from .step_orders import WAKE, cut_evenly
 
@@ -107,11 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     ways = ("as it is", "sums in parts", "cut evenly")
     header = ["threads", "us", *ways, *(f"efficiency {way}" for way in ways)]
-    if arguments.update:
-        where = f"Microseconds, f32; tasks were timed on one core of {model_name()}:"
-        update(arguments.update, "\n".join([where, "", *table(header, rows)]), MARKERS)
-    else:
-        print_table(header, rows)
+    show_simulated(header, rows, arguments.update, MARKERS)
     return 0
 
 

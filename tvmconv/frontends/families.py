@@ -106,10 +106,9 @@ def _of_node(node: SourceNode, family: ProblemFamily, problems: Sequence[Problem
     if family.pads != "?":
         return family
     one = node.problem
-    pads = node.pads or (one.pads_begin, one.pads_end)
     own = replace(
         family,
-        pads=pads if isinstance(pads, str) else (tuple(pads[0]), tuple(pads[1])),
+        pads=node.pads or (one.pads_begin, one.pads_end),
         output_padding=() if one.op == "convolution" else one.output_padding,
     )
     return own if all(own.obstacle(each) is None for each in problems) else family

@@ -72,9 +72,6 @@ class SourceNode:
     def __post_init__(self) -> None:
         if not self.serves:
             object.__setattr__(self, "serves", (self.name,))
-        if not isinstance(self.pads, str):
-            begin, end = self.pads
-            object.__setattr__(self, "pads", (tuple(begin), tuple(end)))
 
 
 @dataclass(frozen=True)

@@ -67,13 +67,7 @@ def hollow(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
     apart = [each for each in model.graph.initializer if uses_external_data(each)]
     if not apart:
         return model, []
-    copy: ModelProto = type(model)()
-    copy.CopyFrom(model)
-    kept = [each for each in model.graph.initializer if not uses_external_data(each)]
-    del copy.graph.initializer[:]
-    copy.graph.initializer.extend(kept)
-    copy.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in apart)
-    return copy, apart
+    return _with_inputs(model, apart), apart
 
 
 def fill(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
@@ -96,19 +90,31 @@ def infer_shapes(model: ModelProto, **options: bool) -> ModelProto:
     onnx.shape_inference.InferenceError, ValueError, RuntimeError
         As ``onnx.shape_inference.infer_shapes`` does.
     """
-    light: ModelProto = type(model)(
-        ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions
+    large = [each for each in model.graph.initializer if _bytes(each) > SMALL_BYTES]
+    return onnx.shape_inference.infer_shapes(_with_inputs(model, large), **options)
+
+
+def _with_inputs(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
+    """Return a copy of a model that takes these of its weights as inputs; they are not copied."""
+    copy: ModelProto = type(model)()
+    _copy_fields(model, copy, "graph")
+    _copy_fields(model.graph, copy.graph, "initializer")
+    names, given = {each.name for each in apart}, {each.name for each in model.graph.input}
+    copy.graph.initializer.extend(each for each in model.graph.initializer if each.name not in names)
+    copy.graph.input.extend(
+        helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in apart if each.name not in given
     )
-    light.graph.name = model.graph.name
-    for name in ("node", "input", "output", "value_info", "sparse_initializer", "quantization_annotation"):
-        getattr(light.graph, name).extend(getattr(model.graph, name))
-    given = {each.name for each in model.graph.input}
-    for each in model.graph.initializer:
-        if _bytes(each) <= SMALL_BYTES:
-            light.graph.initializer.append(each)
-        elif each.name not in given:
-            light.graph.input.append(helper.make_tensor_value_info(each.name, each.data_type, each.dims))
-    return onnx.shape_inference.infer_shapes(light, **options)
+    return copy
+
+
+def _copy_fields(message: Any, copy: Any, without: str) -> None:
+    for field, value in message.ListFields():
+        if field.name == without:
+            continue
+        if hasattr(value, "MergeFrom"):  # repeated fields have it, too
+            getattr(copy, field.name).MergeFrom(value)
+        else:
+            setattr(copy, field.name, value)
 
 
 def _inner(graph: GraphProto) -> Iterator[TensorProto]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -249,15 +249,25 @@ def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
 
 
 def prepare_runtime(isa: Isa) -> Thread:
-    """Compile the services of libraries beside what this process does, which reads a model or waits for kernels."""
-    thread = Thread(target=_prepare, args=(isa,), daemon=True)
+    """Compile the services of libraries beside what this process does."""
+
+    def prepare() -> None:
+        with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+            runtime_objects(Path(folder), isa)
+
+    return compile_beside(prepare)
+
+
+def compile_beside(work: Callable[[], object]) -> Thread:
+    """Let a thread compile what this process links later, while it reads a model or waits for kernels."""
+
+    def run() -> None:
+        with suppress(TvmconvError, OSError):  # whoever links it says what is wrong
+            work()
+
+    thread = Thread(target=run, daemon=True)
     thread.start()
     return thread
-
-
-def _prepare(isa: Isa) -> None:
-    with suppress(TvmconvError, OSError), tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-        runtime_objects(Path(folder), isa)  # whoever links them says what is wrong
 
 
 def compile_text(text: str, *flags: str, name: str = "table.c", isa: Isa | None = None) -> bytes:

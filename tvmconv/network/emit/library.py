@@ -8,7 +8,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,11 +22,12 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ...algorithms.annotations import FIXED
 from ...building.cache import key_of_functions
-from ...errors import SourceError, TvmconvError
+from ...errors import SourceError
 from ...exporting.network_part import ENTRIES, PREFIX, NetworkPart
 from ...isa import Isa
 from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.linker import (
+    compile_beside,
     compile_runtime,
     compile_text,
     link_objects,
@@ -295,14 +295,7 @@ def _offsets(weights: Iterable[Storage]) -> Iterator[tuple[int, np.ndarray]]:
 
 def prepare_executor(isa: Isa) -> Thread:
     """Compile the executor beside what this process does until it links."""
-    thread = Thread(target=_prepare_executor, args=(isa,), daemon=True)
-    thread.start()
-    return thread
-
-
-def _prepare_executor(isa: Isa) -> None:
-    with suppress(TvmconvError, OSError):  # whoever links it says what is wrong
-        _executor(isa)
+    return compile_beside(lambda: _executor(isa))
 
 
 @cache

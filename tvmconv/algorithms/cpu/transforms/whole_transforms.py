@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 from operator import add
 from typing import Any
 
 from tvm import tirx
+
+from .winograd_transforms import combine_products
 
 Expr = Any
 
@@ -33,15 +36,12 @@ def filter_rows(points: int, taps: int) -> list[list[int]]:
     """Return the matrix of the filter's transform, a row for each point."""
     if points == 1:
         return [[1]]
-    scale, pairs = SCALES[points], PAIRS[points]
-    least = 1
+    times, pairs = SCALES[points], PAIRS[points]
+    rows = [[times // prod(p * p for p in pairs), *[0] * (taps - 1)]]
     for p in pairs:
-        least *= p * p
-    rows = [[scale // least, *[0] * (taps - 1)]]
-    for p in pairs:
-        norm = 2 * p * p * reduce(lambda total, q: total * (p * p - q * q), (q for q in pairs if q != p), 1)
-        rows += [[scale * (sign * p) ** k // norm for k in range(taps)] for sign in (1, -1)]
-    return [*rows, [*[0] * (taps - 1), scale // LAST[points]]]
+        norm = 2 * p * p * prod(p * p - q * q for q in pairs if q != p)
+        rows += [[times * (sign * p) ** k // norm for k in range(taps)] for sign in (1, -1)]
+    return [*rows, [*[0] * (taps - 1), times // LAST[points]]]
 
 
 def transform_data(d: Sequence[Expr]) -> list[Expr]:
@@ -72,26 +72,12 @@ def transform_filter(points: int, taps: Sequence[Expr]) -> list[Expr]:
 
 def transform_sums(m: Sequence[Expr], outputs: int) -> list[Expr]:
     """Return so many outputs, scaled, of the sums of products of all points."""
-    if len(m) == 1:
-        return [m[0]]
-    pairs = PAIRS[len(m)]
-    sums = [m[2 * k + 1] + m[2 * k + 2] for k in range(len(pairs))]
-    differences = [m[2 * k + 1] - m[2 * k + 2] for k in range(len(pairs))]
-
-    def output(i: int) -> Expr:
-        terms = [_times(value, p**i) for p, value in zip(pairs, differences if i % 2 else sums, strict=True)]
-        first = [m[0]] * (i == 0)
-        last = [_times(m[-1], LAST[len(m)])] * (i == outputs - 1)
-        return reduce(add, [*first, *last, *terms])
-
-    return [output(i) for i in range(outputs)]
+    return combine_products(m, outputs, PAIRS[len(m)], _times, LAST[len(m)])
 
 
 def descale(total: Expr, points: Sequence[int]) -> Expr:
     """Return the formula's sum of a scaled one of uint32, transformed along axes of so many `points`."""
-    shift, odd = sum(map(shift_of, points)), 1
-    for count in points:
-        odd *= SCALES[count] >> shift_of(count)
+    shift, odd = sum(map(shift_of, points)), prod(SCALES[count] >> shift_of(count) for count in points)
     if odd > 1:
         total = total * tirx.const(pow(odd, -1, 2**32), "uint32")
     return total.astype("int32") >> tirx.const(shift, "int32")

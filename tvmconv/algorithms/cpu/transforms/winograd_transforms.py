@@ -16,7 +16,7 @@ model of the whole algorithm; 1/2 for 2 gives 8.5e-6), for one multiplication mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from math import prod
 from operator import add
@@ -58,23 +58,29 @@ def filter_transform(points: int, g: Sequence[Expr]) -> list[Expr]:
     # The data's row of point 0 has the sign that makes N(0) positive.
     values = [_scale(g[0], 1 / prod(p * p for p in pairs))]
     for p in pairs:
-        scale = 1 / (2 * p * p * prod(p * p - q * q for q in pairs if q != p))
-        even, odd = (_sum(_scale(g[k], p**k * scale) for k in range(first, len(g), 2)) for first in (0, 1))
+        norm = 1 / (2 * p * p * prod(p * p - q * q for q in pairs if q != p))
+        even, odd = (_sum(_scale(g[k], p**k * norm) for k in range(first, len(g), 2)) for first in (0, 1))
         values += [even + odd, even - odd]
     return [*values, g[-1]]
 
 
 def output_transform(m: Sequence[Expr], outputs: int) -> list[Expr]:
     """Return so many outputs of the products of all points."""
+    return combine_products(m, outputs, PAIRS[len(m)], _scale)
+
+
+def combine_products(
+    m: Sequence[Expr], outputs: int, pairs: Sequence[float], scale: Callable[[Expr, Any], Expr], last: int = 1
+) -> list[Expr]:
+    """Return so many outputs of the products of 0, points in `pairs` and infinity, whose is taken `last` times."""
     if len(m) == 1:
         return [m[0]]
-    pairs = PAIRS[len(m)]
     sums = [m[2 * k + 1] + m[2 * k + 2] for k in range(len(pairs))]
     differences = [m[2 * k + 1] - m[2 * k + 2] for k in range(len(pairs))]
 
     def output(i: int) -> Expr:
-        terms = [_scale(value, p**i) for p, value in zip(pairs, differences if i % 2 else sums, strict=True)]
-        return _sum([m[0]] * (i == 0) + [m[-1]] * (i == outputs - 1) + terms)
+        terms = [scale(value, p**i) for p, value in zip(pairs, differences if i % 2 else sums, strict=True)]
+        return _sum([m[0]] * (i == 0) + [scale(m[-1], last)] * (i == outputs - 1) + terms)
 
     return [output(i) for i in range(outputs)]
 

@@ -12,13 +12,12 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx.shape_inference import infer_shapes
-
 from ....accuracy import differing
 from ....errors import InputError, SourceError, TvmconvWarning, last_line
 from ....frontends.onnx.graph import OURS, attributes_of, subgraphs, values_of
 from ....frontends.onnx.load import load
 from ....frontends.onnx.session import open_session
+from ....frontends.onnx.weights import infer_shapes
 from ....frontends.shapes import Bucket
 from .reader import fix_shapes
 
