@@ -306,3 +306,30 @@ def test_resizes_of_free_extents() -> None:
         given = image(1, 3, height, width), image(1, 4, length)
         for found, right in zip(fast(*given), Resizes()(*given), strict=True):
             assert_near(found, right, summed=4000, layers=2)  # coordinates of hundreds are in f32, too
+
+
+def test_slices_that_are_replaced() -> None:
+    """`y[:, :, ::2] = z` and its like, of axes that are free and of others, with ends that are counted from the end."""
+
+    class Assigning(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(3, 4, 3, padding=1)
+
+        def forward(self, image: Any) -> Any:
+            wide = self.first(image)
+            other = torch.zeros_like(wide)
+            other[:, :, ::2] = wide[:, :, ::2]
+            other[:, 1:3] = 2
+            other[..., -3:] = wide[..., :3]
+            other[:, :, 1, 2:5] += 1
+            return {"other": other, "rows": wide.slice_scatter(wide[:, :, 2:7:3] * 2, 2, 2, 7, 3)}
+
+    torch.manual_seed(0)
+    model = Assigning().eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fast = tvmconv.torch.optimize(model, image(1, 3, 8, 8), dynamic_shapes=({2: H, 3: W},))
+        for height, width in ((8, 8), (16, 9)):
+            data = image(1, 3, height, width)
+            check(fast(data), model(data))

@@ -92,6 +92,7 @@ _OTHERS = (
     "nn.rms_norm",
     "nn.softmax",
     "repeat",
+    "slice_scatter",
     "stack",
     "take",
     "tile",

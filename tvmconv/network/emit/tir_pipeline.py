@@ -7,6 +7,7 @@ from tvm import s_tir, tirx
 
 from ...lowering.common.activations import expand_steps
 from ...lowering.common.fixed_rounding import fix_rounding
+from ...lowering.common.rewrites import map_nodes
 from ...lowering.cpu.passes import PIPELINE
 from ...lowering.cpu.rewrites.bf16_bits import broadcast_bits
 from ...lowering.cpu.rewrites.squares import by_squares
@@ -50,6 +51,7 @@ def _others() -> tvm.transform.Pass:
             s_tir.transform.StmtSimplify(),
             s_tir.transform.AnnotateIrregularLoop(),
             s_tir.transform.LowerOpaqueBlock(),
+            tirx.transform.prim_func_pass(_drop_sequences, opt_level=0, name="DropSequences"),
             by_squares(),
             hide_quotients(),
             tirx.transform.FlattenBuffer(),
@@ -80,6 +82,14 @@ def _others() -> tvm.transform.Pass:
             tirx.transform.BF16StorageLegalize(),
         ]
     )
+
+
+def _drop_sequences(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+    # TVM marks sequences that it writes (of scatters), and then warns users of code that it does not know the mark.
+    def drop(mark: tirx.AttrStmt) -> tirx.Stmt:
+        return mark.body if mark.attr_key == "pragma_scope" else mark
+
+    return func.with_body(map_nodes(func.body, tirx.AttrStmt, drop))
 
 
 def _announce(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:

@@ -1,7 +1,7 @@
 """Numbers written, or brought together with what is there, at places along an axis.
 
-TVM's (0.27) joins the axes before this one, and those after, and gives wrong answers where one that is not the first of these is
-shorter in the indices than in the data, which PyTorch and ONNX allow; and an index beyond the data is written beside it.
+TVM's scatter (0.27) joins the axes before this one, and those after, and gives wrong answers where one that is not the first of them
+is shorter in the indices than in the data, which PyTorch and ONNX allow; and an index beyond the data is written beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tvm.script.ir_builder import tirx as T
 
 from ..ir.constants import static_shape
 from ..schedule.stages import LEAST_PARALLEL
+from .elementwise import INJECTIVE
 
 # Combinations of the element that is there and the one that is given.
 _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
@@ -67,8 +68,24 @@ def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int,
     return te.extern([data.shape], [data, indices, updates], written, dtype=str(data.dtype), name="scatter_elements")
 
 
+def slice_scatter(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return data of which a slice is replaced; TVM's reads indices from memory, and needs an extent that is fixed."""
+    hints = {"primfunc_name_hint": "slice_scatter", "primfunc_attrs": {"op_pattern": INJECTIVE}}
+    return builder.call_te(_replace_slice, *call.args, int(call.attrs.axis) % call.ty.ndim, **hints)
+
+
+def _replace_slice(data: te.Tensor, given: te.Tensor, begin: Any, end: Any, step: Any, axis: int) -> te.Tensor:
+    def element(*at: Any) -> Any:
+        place = at[axis] - begin
+        inside = tirx.all(place >= 0, at[axis] < end, tirx.floormod(place, step) == 0)
+        new = given(*at[:axis], tirx.floordiv(place, step), *at[axis + 1 :])
+        return tirx.if_then_else(inside, new, data(*at))
+
+    return te.compute(data.shape, element, "slice_scatter")
+
+
 def _loop(extent: int, elements: int | None = None) -> Any:
     return (T.parallel if (elements or extent) >= LEAST_PARALLEL else T.serial)(0, extent)
 
 
-OPERATORS = {"relax.scatter_elements": scatter_elements}
+OPERATORS = {"relax.scatter_elements": scatter_elements, "relax.slice_scatter": slice_scatter}
