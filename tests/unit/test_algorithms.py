@@ -216,6 +216,11 @@ def test_what_is_fastest_with_16_registers_is_taken(signature: str, fastest: str
         ("conv2d-n1-i1024x7x7-o1024x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1024-NCX-OIX-f32", "grouped"),
         ("conv2d-n1-i1280x4x4-o1280x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1280-NCX-OIX-f32", "grouped"),
         ("conv2d-n1-i144x15x15-o144x15x15-k5x5-s1x1-d2x2-p4x4_4x4-g144-NCX-OIX-f32", "planar"),
+        # A copy of all data, made before the tasks, that L2 does not keep, or L3; planar and grouped: 232 and 320; 872 and 3124; planar
+        # and direct: 6856 and 22456.
+        ("conv1d-n1-i240x4000-o240x1334-k7-s3-d1-p3_3-g240-NCX-OIX-f16", "planar"),
+        ("conv1d-n1-i960x4000-o960x1334-k7-s3-d1-p3_3-g960-NCX-OIX-f16", "planar"),
+        ("conv1d-n1-i1152x8000-o1152x2667-k7-s3-d2-p6_5-g144-NCX-OIX-f16", "planar"),
         # Small matrices of groups; winograd2 and winograd4: 537 and 353.
         ("conv2d-n1-i768x12x12-o1536x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g32-NCX-OIX-f32", "winograd4"),
         # Phases of groups whose channels lie together: each group visits the lines of all; phased and grouped: 186 and 20; 108 and 24;

@@ -160,6 +160,8 @@ class Lines:
         Of a part of the filter, whose rows lie apart, copied.
     beside
         Of a filter that every tile reads from L3 again, beside its products.
+    passed, passed_memory
+        Of a copy from planes, made before all tasks, that L2 does not keep; more, of what L3 does not keep of it.
     """
 
     l2: float
@@ -174,6 +176,8 @@ class Lines:
     part: float
     beside: float
     cold_wait: float = 0.0
+    passed: float = 0.0
+    passed_memory: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -358,7 +358,8 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     assert isinstance(plan, (DirectPlan, GroupedPlan))
     (_, width), vectors = plan.tiles, plan.vectors
     if isinstance(plan, GroupedPlan):
-        pixels, sums = width, grouped_cycles(window, width, vectors, target, plan.taps_together or plan.taps_unrolled)
+        once, pixels = row is window.axes[0], width
+        sums = grouped_cycles(window, width, vectors, target, plan.taps_together or plan.taps_unrolled)
         if window.skips_columns or reads_in_place(window):
             inside = prod(axis.met for axis in window.axes)
         elif window.skips_rows:

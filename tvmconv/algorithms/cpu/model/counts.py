@@ -28,7 +28,19 @@ def count_copies(window: Window, target: CpuTarget, once: bool = False, rows: in
     pixels = window.problem.batch * prod(copy_extent(axis) for axis in window.axes)
     again = 1.0 if once else copied_again(window, rows)
     elements = pixels * window.pixel * window.vnni_factor
-    return {copied_element(window): elements * again, **far(window.problem, elements, target)}
+    kept = count_passed(window.problem, window.element_bytes * pixels * window.pixel, target) if once else {}
+    return {copied_element(window): elements * again, **far(window.problem, elements, target), **kept}
+
+
+def count_passed(problem: Problem, size: float, target: CpuTarget) -> Counts:
+    """Count the lines of a copy from planes, of so many bytes and made before all tasks, that L2 does not keep until they read it.
+
+    Of neighbouring lines each is of another pixel's channels, pages apart, so nothing fetches them ahead. Half of the share of L3 is
+    left beside the data and outputs that pass meanwhile; what is more goes to memory and back.
+    """
+    if problem.data_format == "NXC" or size <= target.l2_share:
+        return {}
+    return {"lines.passed": lines(size), "lines.passed_memory": lines(max(0.0, size - target.l3_share / 2))}
 
 
 def copied_again(window: SubConvolution, rows: int = 0) -> float:
