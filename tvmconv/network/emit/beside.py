@@ -23,12 +23,12 @@ def firsts_beside(steps: Sequence[PlanStep], prepared: int) -> list[int]:
     if any(step.function == IF for step in steps):
         return alone
     begins, ends = _uses(steps)
-    most = max((_needed(begins, ends, number, number) for number in alone), default=0)
+    most = max((_count_bytes(begins, ends, number, number) for number in alone), default=0)
     firsts: list[int] = []
     for number, step in enumerate(steps):
         first = firsts[-1] if number > prepared else number
         waits = any(first <= begins[each.storage] < number for each in step.arguments if each.storage in begins)
-        firsts.append(number if waits or _needed(begins, ends, first, number) > most else first)
+        firsts.append(number if waits or _count_bytes(begins, ends, first, number) > most else first)
     return firsts
 
 
@@ -50,7 +50,7 @@ def _uses(steps: Sequence[PlanStep]) -> tuple[dict[Storage, int], dict[Storage, 
     return begins, ends
 
 
-def _needed(begins: Mapping[Storage, int], ends: Mapping[Storage, int], first: int, last: int) -> int:
+def _count_bytes(begins: Mapping[Storage, int], ends: Mapping[Storage, int], first: int, last: int) -> int:
     """Return how many bytes of the arena steps need at once."""
     return sum(
         each.size
