@@ -1,12 +1,13 @@
-"""Times that networks would take if independent steps ran side by side, which nothing here does: to judge whether it is worth building.
+"""Times that networks would take if independent steps ran side by side: to judge whether it is worth building more than one loop for some.
 
     python -m benchmarks.side_by_side MODEL.onnx --threads 16,32,64 --update benchmarks/results/many_cores.md
 
 Tasks are timed alone, as by `benchmarks.simulated_cores`. A step begins when those are done that write what it reads, and a thread that is
 free takes a task of the step that most time follows. That is as fast as it could be: waking threads for a step keeps no other waiting,
 values have memory of their own, and steps that share caches do not take longer. No order is faster than the longest way through the plan,
-each step with as many threads as it has tasks. Levels in one loop are what a plan could say without a scheduler: the tasks of all steps
-with as many before them, the longest first, with one barrier. Cut evenly, a loop has as many tasks as pay by what it takes to wake a thread:
+each step with as many threads as it has tasks. Levels in one loop are what a plan says without a scheduler: the tasks of all steps
+with as many before them, the longest first, with one barrier. Libraries do so for steps that follow each other in the plan
+(`tvmconv.network.emit.beside`), but not while steps are timed, as here. Cut evenly, a loop has as many tasks as pay by what it takes to wake a thread:
 what steps one after another would gain by their own.
 
 In brackets: with what it takes to wake threads.

@@ -123,7 +123,9 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         source += text[begin + len("static ") : text.index("\n}\n", begin) + 3]
     (folder / "decide.c").write_text(source)
     run_compiler(("-shared", "-fPIC", "decide.c", "-o", "decide.so"), folder)
-    return ctypes.CDLL(str(folder / "decide.so"))
+    found = ctypes.CDLL(str(folder / "decide.so"))
+    found.threads_for.argtypes = [ctypes.c_int64, ctypes.c_int, ctypes.c_int]
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -55,10 +55,10 @@ static __thread int next_tasks = 0, next_enough = 0;
 
 /* Returns how many of `threads` a loop of so many tasks alike asks for: as many as make it shortest, and no more than find a task in the
  * last round. */
-static int threads_for(int size, int tasks, int threads) {
+static int threads_for(int64_t size, int tasks, int threads) {
   if (tasks < threads) threads = tasks;
   if (threads <= FEW_THREADS) return threads;
-  const int64_t work = (int64_t)THREADS_OF_SIZE * size;
+  const int64_t work = THREADS_OF_SIZE * size;
   int paying = FEW_THREADS;
   while (paying < threads && (int64_t)paying * paying < work) paying++; /* by whole rounds, or parts of one */
   int64_t rounds = tasks / paying, most = (tasks + threads - 1) / threads;
@@ -68,11 +68,92 @@ static int threads_for(int size, int tasks, int threads) {
   return best > FEW_THREADS ? (int)best : FEW_THREADS;
 }
 
+/* Returns the size for which so many threads pay. */
+static int64_t size_of(int threads) { return (int64_t)threads * threads / THREADS_OF_SIZE; }
+
+static int share(int threads, int64_t count, Body body, void* data) {
+  return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(threads, count, body, data);
+}
+
+/* A loop, in its caller's frame. */
+typedef struct {
+  Body body;
+  void* data;
+  int64_t tasks, size; /* as of `threads_for` */
+  int done, failed;
+} Loop;
+
+/* Steps of a network that may run at once. The next begins within a loop of the one before, which waits for its loop: both become one, so that
+ * threads come once, and those that find no task of one step have another's. */
+#define MOST_LOOPS 8
+typedef struct {
+  int (*run)(void* steps);
+  void* steps;
+  int left; /* steps that have not begun */
+  int status;
+  int count;
+  Loop* waiting[MOST_LOOPS];
+} Beside;
+static __thread Beside* beside = NULL;
+
+static void begin_step(Beside* own) {
+  --own->left;
+  if (own->run(own->steps) != 0) own->status = -1;
+}
+
+static int run_waiting_task(void* data, int64_t index) {
+  Loop* const* loop = ((Beside*)data)->waiting;
+  for (; index >= (*loop)->tasks; ++loop) index -= (*loop)->tasks;
+  return (*loop)->body((*loop)->data, index);
+}
+
+/* Runs the loops that wait, that of the longest tasks first. */
+static void run_waiting(Beside* own) {
+  int64_t size = 0, tasks = 0;
+  for (int each = 0; each < own->count; ++each) {
+    Loop* loop = own->waiting[each];
+    int at = each;
+    for (; at > 0 && own->waiting[at - 1]->size * loop->tasks < loop->size * own->waiting[at - 1]->tasks; --at)
+      own->waiting[at] = own->waiting[at - 1];
+    own->waiting[at] = loop;
+    size += loop->size;
+    tasks += loop->tasks;
+  }
+  beside = NULL; /* within a task no loop waits */
+  const int failed = share(threads_for(size, (int)tasks, current_threads()), tasks, run_waiting_task, own);
+  beside = own;
+  for (int each = 0; each < own->count; ++each) own->waiting[each]->done = 1, own->waiting[each]->failed = failed;
+  own->count = 0;
+}
+
+/* Runs a loop that asks for so many threads. It waits where more pay than plans have tasks for: smaller ones come before a step's largest. */
+static int run_loop(Loop* loop, int asked) {
+  Beside* own = beside;
+  if (own == NULL || current_threads() <= FEW_THREADS || THREADS_OF_SIZE * loop->size <= FEW_THREADS * FEW_THREADS)
+    return share(asked, loop->tasks, loop->body, loop->data);
+  own->waiting[own->count++] = loop;
+  while (own->status == 0 && !loop->done)
+    if (own->left > 0 && own->count < MOST_LOOPS)
+      begin_step(own);
+    else
+      run_waiting(own);
+  return own->status != 0 ? own->status : loop->failed;
+}
+
+int tvmconv_run_beside(int count, int (*run)(void* steps), void* steps) {
+  Beside own = {run, steps, count, 0, 0, {NULL}};
+  beside = &own;
+  while (own.status == 0 && own.left > 0) begin_step(&own);
+  beside = NULL;
+  return own.status;
+}
+
 static int parallel_launch(ParallelTask task, void* data, int num_task) {
   int threads = current_threads(), tasks = next_tasks;
+  const int64_t size = tasks > 0 ? next_enough : size_of(threads);
   next_tasks = 0;
   if (num_task > 0) tasks = num_task;
-  if (tasks > 0) threads = threads_for(next_enough, tasks, threads);
+  if (tasks > 0) threads = threads_for(size, tasks, threads);
   if (threads == 1) {
     ParallelGroupEnv env = {NULL, 1};
     return task(0, &env, data);
@@ -83,7 +164,8 @@ static int parallel_launch(ParallelTask task, void* data, int num_task) {
     tasks = (tasks + together - 1) / together;
   }
   Launch launch = {task, data, tasks, NULL};
-  int failed = (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(threads, tasks, run_task, &launch);
+  Loop loop = {run_task, &launch, tasks, size, 0, 0};
+  int failed = run_loop(&loop, threads);
   TVMFFIObjectHandle error = atomic_load(&launch.error);
   if (error != NULL) TVMFFIErrorSetRaised(error);
   return failed ? -1 : 0;
@@ -109,7 +191,9 @@ static int cut_tasks(int tasks, int pieces, int again, int enough) {
 
 /* Calls `body` with every index below `count`, by the threads of the current call. */
 int tvmconv_share(int64_t count, Body body, void* data) {
-  return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(current_threads(), count, body, data);
+  const int threads = current_threads();
+  Loop loop = {body, data, count, size_of(threads), 0, 0};
+  return run_loop(&loop, threads);
 }
 
 /* malloc keeps freed blocks of up to 32 MiB for the next call, so a repeated call touches no fresh page. (Not so with

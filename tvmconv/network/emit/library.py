@@ -342,10 +342,10 @@ def _table(plan: NetworkPlan, identity: str) -> str:
         given = [_argument(each, shape_names.get(each.shape, "NULL"), free) for each in step.given]
         lines.append(f"static const Argument arguments{number}[] = {{{', '.join(given) or '{0}'}}};")
     steps = ", ".join(
-        f"{{{_symbol(step)}, arguments{at}, {len(step.given)}, {step.free[0]}, {step.free[1]}, {step.passed}}}"
+        f"{{{_symbol(step)}, arguments{at}, {len(step.given)}, {step.free[0]}, {step.free[1]}, {step.passed}, {step.beside}}}"
         for at, step in enumerate(plan.steps)
     )
-    lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0, 0, 0, 0}'}}};")
+    lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0, 0, 0, 0, 0}'}}};")
     sizes = ", ".join("0" if free else str(each.size) for each in (*plan.inputs, *plan.outputs))
     lines.append(f"static const uint64_t bytes[] = {{{sizes or 0}}};")
     lines += free.lines() if free else []

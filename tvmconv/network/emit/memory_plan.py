@@ -21,6 +21,7 @@ from ..ir.branches import branches_of
 from ..ir.constants import constant, content
 from ..ir.free import Dims, dims_of, equal
 from ..ir.nodes import of_variable
+from .beside import firsts_beside, with_beside
 from .network_plan import COPY, IF, KEPT, Array, NetworkPlan, PlanStep, Region, Storage, bytes_of, is_fixed
 
 
@@ -217,15 +218,19 @@ class _Planner:
         self.plan.steps, self.plan.prepared = [*steps, *self.plan.steps], len(steps)
 
     def place_arena(self, workspaces: Mapping[str, int]) -> None:
-        """Give what steps write their places in the arena."""
+        """Give what steps write their places in the arena, that of steps beside each other as if all ran at once."""
         used: dict[Storage, list[int]] = {}
-        for number, step in enumerate(self.plan.steps):
+        needs: dict[int, int] = {}
+        alone = list(range(len(self.plan.steps)))
+        firsts = alone if self.plan.is_free else firsts_beside(self.plan.steps, self.plan.prepared)
+        for first, step in zip(firsts, self.plan.steps, strict=True):
             for each in step.arguments:
                 if each.storage.region is Region.ARENA:
-                    used.setdefault(each.storage, []).append(number)
+                    used.setdefault(each.storage, []).append(first)
+            needs[first] = needs.get(first, 0) + whole_lines(workspaces.get(step.function, 0))
         # As if both branches of an If ran, one after the other.
         lifetimes = [Lifetime(storage.size, numbers[0], numbers[-1]) for storage, numbers in used.items()]
-        needs = {number: workspaces.get(step.function, 0) for number, step in enumerate(self.plan.steps)}
+        self.plan.steps = with_beside(self.plan.steps, firsts)
         if self.plan.is_free:
             self.plan.slots = dict(zip(used, slots_of(lifetimes), strict=True))
             self.plan.workspace_bytes = max(needs.values(), default=0)
@@ -234,8 +239,8 @@ class _Planner:
         for storage, offset in zip(used, offsets, strict=True):
             storage.offset = offset
         self.plan.steps = [
-            replace(step, free=largest_gap(lifetimes, offsets, self.plan.arena_bytes, number))
-            for number, step in enumerate(self.plan.steps)
+            replace(step, free=largest_gap(lifetimes, offsets, self.plan.arena_bytes, first))
+            for first, step in zip(firsts, self.plan.steps, strict=True)
         ]
 
 

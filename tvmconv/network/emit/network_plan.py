@@ -80,6 +80,8 @@ class PlanStep:
         Of a later step's weights, what it prefetches (`prefetch_filters.py`).
     passed
         Of `IF`, how many steps after it are passed over where its argument is false, or always if it has none.
+    beside
+        How many steps after it, up to the end of its group, need nothing of each other, nor of it (`beside.py`).
     nodes
         Nodes of the model that it computes, as far as they are known.
     """
@@ -89,6 +91,7 @@ class PlanStep:
     free: tuple[int, int] = (0, 0)
     following: Array | None = None
     passed: int = 0
+    beside: int = 0
     nodes: tuple[str, ...] = ()
 
     @property

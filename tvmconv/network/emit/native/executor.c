@@ -176,7 +176,22 @@ static int is_true(const TVMFFIAny* condition) {
   return ((const unsigned char*)tensor->data)[tensor->byte_offset] != 0;
 }
 
-/* Walks the plan; `seconds` takes how long each step took, below 0 of one that is passed over, NULL: nobody asks. */
+/* The next of steps beside each other. */
+typedef struct {
+  const Step* step;
+  const TVMFFIAny* arguments;
+} Next;
+
+static int run_next(void* steps) {
+  Next* next = steps;
+  const Step* step = next->step++;
+  const TVMFFIAny* arguments = next->arguments;
+  next->arguments += step->count;
+  TVMFFIAny result = {.type_index = kTVMFFINone};
+  return step->function(NULL, arguments, step->count, &result);
+}
+
+/* Walks the plan; `seconds` takes how long each step took alone, below 0 of one that is passed over, NULL: nobody asks. */
 static int walk(const Instance* instance, double* seconds) {
   const TVMFFIAny* arguments = instance->arguments + tvmconv_plan.prepared_arguments;
   int status = 0;
@@ -189,6 +204,13 @@ static int walk(const Instance* instance, double* seconds) {
       tvmconv_lend(instance->base + instance->sizes->workspace, tvmconv_plan.free->workspace_bytes);
     else
       tvmconv_lend(instance->base + step->free, step->free_bytes);
+    if (step->beside && !seconds) {
+      Next next = {step, arguments};
+      status = tvmconv_run_beside(1 + step->beside, run_next, &next);
+      arguments = next.arguments;
+      i += step->beside;
+      continue;
+    }
     const int32_t last = step->function != NULL || (step->count && is_true(arguments)) ? i : i + step->passed;
     if (step->function != NULL) status = step->function(NULL, arguments, step->count, &result);
     if (seconds) seconds[i] = now() - begun;

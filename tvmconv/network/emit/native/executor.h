@@ -24,6 +24,7 @@ typedef struct {
   int32_t count;
   uint64_t free, free_bytes; /* what of the arena nobody needs meanwhile */
   int32_t passed;            /* of an If, how many steps are passed over where its argument is false, or always if it has none */
+  int32_t beside;            /* how many steps after it need nothing of it or each other, as it needs nothing of theirs */
 } Step;
 
 /* Part of a plan that depends on extents that calls give. */
@@ -55,6 +56,10 @@ extern const Plan tvmconv_plan;
 /* Gives this thread's calls of functions a place for their workspaces, from a cache line on; those that it does not hold, and other
  * threads', are allocated (launcher.c). NULL, 0: none. */
 void tvmconv_lend(unsigned char* place, uint64_t bytes);
+
+/* Runs so many steps by `run`, which is given `steps` and runs the next one. It is called within a loop of the step before where the loop's
+ * tasks are few for the call's threads; such loops are one (launcher.c). */
+int tvmconv_run_beside(int count, int (*run)(void* steps), void* steps);
 
 /* Copies an array as it is, as a step of a plan. */
 int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
