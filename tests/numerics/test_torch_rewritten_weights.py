@@ -270,6 +270,16 @@ def test_programs_that_may_write_are_known() -> None:
 
     assert statistics(F.batch_norm, True) and statistics(F.instance_norm, True)
     assert not statistics(F.batch_norm, False) and not statistics(F.instance_norm, False)
-    assert may(lambda m, x: m.one(x).relu_()) and may(lambda m, x: m.one(x) + m.u.mul_(2).sum())
+    assert may(lambda m, x: m.one(x) + m.u.mul_(2).sum())
+    for given in (
+        torch.Tensor.contiguous,
+        lambda x: F.dropout(x, training=False),
+        lambda x: x,
+        lambda x: x.view(-1),
+        lambda x: x.chunk(1)[0],
+    ):
+        assert may(lambda m, x, given=given: given(x).relu_())
+    for own in (lambda m, x: m.one(x), lambda m, x: torch.cat([x]), lambda m, x: F.batch_norm(x, m.u, m.u.clone())):
+        assert not may(lambda m, x, own=own: own(m, x).add_(1).relu_())
     assert may(lambda m, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))
     assert not may(lambda m, x: m.other(m.one(x)).flatten(1).split(8, 1)[0] * x.shape[0])

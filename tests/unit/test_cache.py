@@ -10,6 +10,7 @@ import pytest
 
 from tvmconv import cli
 from tvmconv.errors import TvmconvWarning
+from tvmconv.support import origin
 from tvmconv.support.cache import VARIABLE, Cache, open_cache, place
 
 KEY, OTHER = "ab" * 32, "cd" * 32
@@ -107,3 +108,13 @@ def test_the_command(known: Cache, capsys: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setenv(VARIABLE, "")
     assert cli.main(["cache"]) == 2
     assert "there is no cache" in capsys.readouterr().err
+
+
+def test_measurements_decide_what_is_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    before = origin.host()
+    (tmp_path / "tvmconv").mkdir()
+    (tmp_path / "tvmconv/costs.json").write_text("{}")
+    assert origin.host() != before
+    monkeypatch.setenv("XDG_DATA_HOME", f"/{'x' * 300}")  # which no system has
+    assert origin.host() == before

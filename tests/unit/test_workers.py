@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tvmconv.errors import TargetError
+from tvmconv.support import workers
 from tvmconv.support.sandbox import run_all
 from tvmconv.support.workers import WorkerDiedError
 
@@ -65,6 +66,14 @@ def test_it_works_from_a_script_on_stdin_without_a_main_guard(tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, check=True)
     assert done.stdout == "[(1, 2), (2, 4), (3, 6)]\n"
+
+
+def test_workers_that_are_started_ahead_are_taken_and_end() -> None:
+    with workers.workers_ahead(2, "tests.unit.test_workers"):
+        started = {process.pid: process for process, _ in workers._ahead}
+        taken = {pid for _, (_, pid) in run_all(work, ["a"], jobs=1, threads=1)}
+        assert taken < started.keys() and len(workers._ahead) == 1
+    assert workers._ahead == [] and all(each.returncode is not None for each in started.values())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, astuple, fields, is_dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +18,12 @@ from ..isa.machine import model_name
 from ..runtime.bundle import Entry
 from ..runtime.kernel_object import KernelObject, Workspace
 from ..support.cache import Cache
+from ..support.origin import sources, versions
 from ..targets.target import Target
 from .fallbacks import BuiltKernel, Job, Outcome, file_of
 
 # Raised when files of the cache are written in another way.
 _FORMAT = 2
-_PACKAGE = Path(__file__).parents[1]
-_ENDINGS = {".py", ".c", ".h", ".cuh", ".json", ".toml"}
 
 
 def key_of(job: Job) -> str:
@@ -59,8 +56,8 @@ def _target_facts(target: Target) -> dict[str, Any]:
 def _compiler() -> dict[str, Any]:
     return {
         "format": _FORMAT,
-        "package": _sources(),
-        "versions": _versions(),
+        "package": sources(),
+        "versions": versions(),
     }
 
 
@@ -111,24 +108,6 @@ def _unpack(job: Job, content: bytes) -> Outcome:
     kept = KernelObject(zlib.decompress(code), sizes) if code else None
     built = BuiltKernel(entry, zlib.decompress(functions).decode() or None, kept)
     return Outcome(job, built, entry.skipped)
-
-
-@cache
-def _sources() -> str:
-    """Return a digest of the package's sources, so that no kernel outlives a change to them."""
-    digest = hashlib.sha256()
-    for folder, folders, names in os.walk(_PACKAGE, followlinks=True):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(folder, name)
-            if path.suffix in _ENDINGS:
-                digest.update(f"{path.relative_to(_PACKAGE)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
-@cache
-def _versions() -> list[str]:
-    return [version("apache-tvm"), version("apache-tvm-ffi")]
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +27,7 @@ from ..support.files import check_full
 from ..support.forking import fork_workers
 from ..support.sandbox import Call
 from ..support.timing import stage
-from ..support.workers import serve_forked
+from ..support.workers import serve_forked, workers_ahead
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Record
 from ..version import __version__
@@ -181,10 +182,15 @@ def _file_name(signature: str) -> str:
     return f"{plain[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
 
 
-def fork_ahead() -> None:
-    """Fork the processes that will run :func:`attempt`, one a processor, where this process may (`tvmconv.support.forking`)."""
+def fork_ahead(builds: int = 1) -> None:
+    """Fork the processes that will run :func:`attempt` in some builds, one a processor, where this process may (`tvmconv.support.forking`)."""
     if find_spec("tvm") is not None:
-        fork_workers(len(allowed_processors()), serve_forked, __name__, *_COMPILER)
+        fork_workers(builds * len(allowed_processors()), serve_forked, __name__, *_COMPILER)
+
+
+def start_ahead() -> AbstractContextManager[None]:
+    """Start the processes that will run :func:`attempt`, one a processor, in a process of a host, which may not fork."""
+    return workers_ahead(len(allowed_processors()), __name__, *_COMPILER)
 
 
 def attempt(task: Attempt) -> BuiltKernel | None:

@@ -65,7 +65,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Build, export; print the library's path."""
     from ..building.fallbacks import fork_ahead
-    from ..exporting.provider_library import export_provider
+    from ..exporting.provider_library import export_provider, prepare_provider
 
     check_output(Path(arguments.output), mapped=True)
     bundles = [each for each in arguments.sources if (Path(each) / MANIFEST).is_file()]
@@ -77,7 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
         )
         print(export_provider(bundles[0], arguments.output, targets=arguments.target))
         return 0
-    fork_ahead()
+    from ..network.compile import prepare
+    from ..network.lower import check_target
+
+    fork_ahead(builds=2)  # of the convolutions, and of a network
+    if not arguments.target:
+        prepare("host")
+        prepare_provider(check_target("host").isa)
     free = given_free(arguments)
     # Of free extents there are networks alone.
     models = [] if free else read_models(arguments, required=False)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from threading import Thread
 
 from ..checks import as_path
 from ..errors import BundleError, TargetError
 from ..isa import Isa
+from ..lowering.cpu.linker import compile_beside
 from ..platforms.linux import PLATFORM as LINUX
 from ..platforms.linux.elf import move_segments
 from ..runtime.bundle import read_bundle
 from ..runtime.networks.file import KIND, NO_IDENTITY, append
 from ..runtime.networks.file import PROVIDER as KIND_OF_PROVIDER
+from ..runtime.processors import allowed_processors
 from ..support.files import check_file, whole_file
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
@@ -32,6 +36,8 @@ _NAME = "provider"
 _EXPORTS = (
     "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; tvmconv_provider_refusal; local: *; };\n"
 )
+# The plan whose archive was made last, and that: an export links it for the race, and again.
+_linked: list[tuple[Plan, bytes]] = []
 # Sources that differ from provider to provider.
 _OWN = ("tables.c", "provider.c")
 
@@ -136,7 +142,7 @@ def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> s
 def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
     """Write ``provider.so`` into the folder `work`, which has the tables, of kernels and these objects."""
     _write_sources(plan, work)
-    build_library(plan, ArchiveOptions(), work, work)
+    _write_archive(plan, work)
     (work / "provider.map").write_text(_EXPORTS)
     for name, content in _compile(plan.isa).items():
         (work / name).write_bytes(content)
@@ -145,6 +151,16 @@ def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
     files = (*_OWN, *_compile(plan.isa), *objects, f"lib{_NAME}.a")
     run_compiler((*flags, *files, "-lm", *link), work, plan.isa)
     move_segments(work / "provider.so")
+
+
+def _write_archive(plan: Plan, work: Path) -> None:
+    """Write the archive of a plan's kernels into the folder `work`."""
+    archive = work / f"lib{_NAME}.a"
+    if _linked and _linked[0][0] == plan:
+        archive.write_bytes(_linked[0][1])
+        return
+    build_library(plan, ArchiveOptions(), work, work)
+    _linked[:] = [(plan, archive.read_bytes())]
 
 
 def _write_sources(plan: Plan, work: Path) -> None:
@@ -156,6 +172,11 @@ def _flags(isa: Isa) -> tuple[str, ...]:
     return (*c_flags(isa), *ffi_includes(), "-D_GNU_SOURCE")
 
 
+def prepare_provider(isa: Isa) -> Thread:
+    """Compile beside what follows what each provider for an instruction set has."""
+    return compile_beside(lambda: _compile(isa))
+
+
 @cache
 def _compile(isa: Isa) -> Mapping[str, bytes]:
     """Return the objects that all providers for an instruction set have, by name: an export makes several."""
@@ -165,6 +186,7 @@ def _compile(isa: Isa) -> Mapping[str, bytes]:
         _write_sources(plan, work)
         sources = [*LACKING, *sorted({each.name for each in PROVIDER.glob("*.c")} - set(_OWN))]
         objects = {f"{Path(each).stem}.o": each for each in sources}
-        for name, source in objects.items():
-            run_compiler((*_flags(isa), source, "-c", "-o", name), work, isa)
+        with ThreadPoolExecutor(len(allowed_processors())) as pool:
+            commands = ((*_flags(isa), source, "-c", "-o", name) for name, source in objects.items())
+            list(pool.map(lambda command: run_compiler(command, work, isa), commands))
         return {name: (work / name).read_bytes() for name in objects}

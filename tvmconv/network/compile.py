@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import Call
 
+from ..building.fallbacks import start_ahead
 from ..checks import as_path
 from ..exporting.network_part import NetworkPart
 from ..lowering.common.rewrites import find_all
@@ -88,6 +90,11 @@ def export_parts(module: tvm.IRModule, target: str) -> dict[str, NetworkPart]:
 def prepare(target: str) -> None:
     """Compile beside what follows what each network for a target has."""
     prepare_executor(check_target(target).isa)
+
+
+def prepare_workers() -> AbstractContextManager[None]:
+    """Start the processes that compile kernels beside what is done in the context, such as to read a model."""
+    return start_ahead()
 
 
 def _plan(module: tvm.IRModule, known: CpuTarget) -> Planned:

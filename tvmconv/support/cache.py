@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,7 +22,7 @@ from ..errors import TvmconvWarning
 from .files import write_whole
 
 VARIABLE = "TVMCONV_CACHE"
-# Files beyond that go, those first that were not read for the longest time: some thousands of kernels.
+# Files beyond that go: some thousands of kernels.
 MOST_BYTES = 2 << 30
 _DIGEST = hashlib.sha256().digest_size
 
@@ -70,9 +71,12 @@ class Cache:
         return sorted(self._files(), key=lambda each: -each.read)
 
     def trim(self, most: int = MOST_BYTES) -> None:
-        """Remove the files that were not read for the longest time, until no more than so many bytes are left."""
-        total = 0
-        for each in self.files():
+        """Remove files until no more than so many bytes are left: first those whose bytes nobody read for the longest time.
+
+        A large file counts as much as all the small ones in its place: networks go before the kernels that they have.
+        """
+        total, now = 0, time.time()
+        for each in sorted(self._files(), key=lambda each: each.bytes * (now - each.read)):
             total += each.bytes
             if total > most:
                 with suppress(OSError):

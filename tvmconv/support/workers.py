@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pkgutil import resolve_name
 from typing import IO, Generic, TypeVar
 
@@ -24,6 +26,10 @@ from .timing import VARIABLE, add_worker, collect, count_anew, count_start, stag
 T = TypeVar("T")
 R = TypeVar("R")
 LAST_WORDS = 2000
+_Process = tuple["subprocess.Popen[bytes]", IO[bytes]]  # and the file of its messages
+# Processes that are started ahead, at most: each holds what it imports, and may never be asked.
+_MOST = 8
+_ahead: list[_Process] = []
 
 
 class WorkerDiedError(TvmconvError):
@@ -47,9 +53,13 @@ class Worker(Generic[T, R]):
 
     def __init__(self, function: Callable[[T], R] | str, threads: int, torch: bool = False) -> None:
         self._process: subprocess.Popen[bytes] | ForkedProcess
-        forked = take_forked() if threads == 1 and not torch else None
+        self._stderr: IO[bytes]
+        is_plain = threads == 1 and not torch
+        forked = take_forked() if is_plain else None
         if forked is not None:
             self._process, self._stderr = forked, forked.stderr
+        elif is_plain and (ahead := _take_ahead()) is not None:
+            self._process, self._stderr = ahead
         else:
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
             self._process = _start_process(threads, torch, self._stderr)
@@ -100,10 +110,38 @@ class Worker(Generic[T, R]):
         self._stderr.close()
 
 
-def _start_process(threads: int, torch: bool, messages: IO[bytes]) -> subprocess.Popen[bytes]:
+@contextmanager
+def workers_ahead(count: int, *modules: str) -> Iterator[None]:
+    """Start processes for workers of one thread, at most `_MOST`, which import modules meanwhile; those that no worker took end at the end."""
+    started: list[_Process] = []
+    try:
+        for _ in range(min(count, _MOST)):
+            messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (its worker closes it)
+            started.append((_start_process(1, False, messages, modules), messages))
+        _ahead.extend(started)
+        yield
+    finally:
+        for each in started:
+            with suppress(ValueError):  # a worker took it
+                _ahead.remove(each)
+                process, messages = each
+                process.kill()
+                process.communicate()
+                messages.close()
+
+
+def _take_ahead() -> _Process | None:
+    with suppress(IndexError):
+        return _ahead.pop(0)
+    return None
+
+
+def _start_process(
+    threads: int, torch: bool, messages: IO[bytes], modules: tuple[str, ...] = ()
+) -> subprocess.Popen[bytes]:
     """Start a worker's process, in a session of its own, so that Ctrl-C reaches only this process, which then ends it."""
     return subprocess.Popen(
-        [sys.executable, "-c", f"from tvmconv.support.workers import serve; serve(torch={torch})"],
+        [sys.executable, "-c", f"from tvmconv.support.workers import serve; serve({torch}, *{modules})"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=messages,
@@ -126,13 +164,15 @@ def serve_forked() -> None:
     serve(torch=False)
 
 
-def serve(torch: bool) -> None:
-    """Answer the requests of a :class:`Worker` until its end of the pipe closes."""
+def serve(torch: bool, *modules: str) -> None:
+    """Answer the requests of a :class:`Worker` until its end of the pipe closes; import modules before."""
     if not torch:
         sys.modules["torch"] = None  # type: ignore[assignment]
     requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not mix with the answers
     collect_rarely()
+    for each in modules:
+        import_module(each)
     with stage("waiting"):
         function = pickle.load(requests)
     if isinstance(function, str):

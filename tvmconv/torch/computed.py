@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from .calling import NetworkCall
 from .chain import Lost, NetworkChain, part, wiring
 from .exporting import export
 from .flat import Flat, Structure, extent_of, inverse, is_same, permute
-from .free_axes import free_axes
+from .free_axes import FreeAxes, free_axes
 from .pieces import Piece, flat_graph, split
 from .slices import Head, first_images, head_of
 from .store import Kept, Store, key_of
@@ -140,6 +142,11 @@ class How:
     dynamic_shapes: Any = None
 
     @property
+    def is_kept(self) -> bool:
+        """Return whether the user's cache keeps networks for this machine: those that are not tuned first."""
+        return "host" in self.targets and not self.trials and not self.seconds
+
+    @property
     def options(self) -> dict[str, Any]:
         """Return what `tvmconv.network.compile.build` takes by these names."""
         return {name: getattr(self, name) for name in ("math", "progress", "trials", "seconds", "memory")}
@@ -161,10 +168,32 @@ def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     options = [how.math, *([how.memory] if how.memory != "default" else [])]
     # One call does not show what code does at other extents.
     seen = watch(flat, *options) if free is None else ""
+    if seen and how.is_kept and store.find(seen, None) is None:
+        store.recall(seen)
     if seen and all(store.find(seen, None if target == "host" else target) for target in how.targets):
         known = store.find(seen, None)
         if known is not None and known.chain:
             return _load_chain(known.chain, store, flat.structure())
+    with _workers(store):
+        return _read_model(flat, _Few(model, args, kwargs), free, options, seen, store, how)
+
+
+@contextmanager
+def _workers(store: Store) -> Iterator[None]:
+    """Start workers beside the reading of a model if a store has no network that may be its."""
+    if store.is_empty and find_spec("tvm") is not None:
+        from ..network.compile import prepare_workers
+
+        with prepare_workers():
+            yield
+    else:
+        yield
+
+
+def _read_model(
+    flat: Flat, few: _Few, free: FreeAxes | None, options: list[str], seen: str, store: Store, how: How
+) -> Computed:
+    """Return what :func:`compute_model` does for a model whose call the store does not know."""
     program = export(flat, free)
     names = {} if free is None else free.names(program)
     if free is not None:
@@ -177,11 +206,15 @@ def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     for target in how.targets:
         if store.find(key, None if target == "host" else target) is None:
             if free is None:
-                built = _build(whole, _Few(model, args, kwargs), key, store, target, how)
+                built = _build(whole, few, key, store, target, how)
             else:
                 built = _build_free(whole, program.range_constraints, names, key, store, target, how)
             chain = _chain(whole, built, flat.structure())
-            store.add(replace(built, seen=seen, chain=chain) if seen and chain else built)
+            if seen and chain:
+                built = replace(built, seen=seen, chain=chain)
+            store.add(built)
+            if built.seen and how.is_kept and target == "host":
+                store.remember(built)
     kept = store.find(key, None)
     if kept is None:
         raise UnsupportedMachineError(f"it was compiled for other machines alone: {', '.join(how.targets)}")

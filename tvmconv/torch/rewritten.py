@@ -25,6 +25,14 @@ from .unchanged import is_same
 _HELD = ("_parameters", "_buffers", "_modules")
 _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 _NORMALIZATIONS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default)
+# Operators that are made of others, and whose answers are new.
+_FRESH = {
+    *_NORMALIZATIONS,
+    *(getattr(getattr(torch.ops.aten, f"conv{rank}d"), form) for rank in (1, 2, 3) for form in ("default", "padding")),
+    torch.ops.aten.group_norm.default,
+    torch.ops.aten.layer_norm.default,
+    torch.ops.aten.linear.default,
+}
 _TRAINING = 5  # the place of the argument by which they take the input's statistics
 
 
@@ -78,7 +86,22 @@ def _may_write(node: fx.Node) -> bool:
     # Normalizations write statistics, which their schemas do not declare.
     if schema is None or any(each.name.startswith("running_") for each in schema.arguments):
         return node.target not in _NORMALIZATIONS or node.args[_TRAINING : _TRAINING + 1] != (False,)
-    return bool(schema.is_mutable)
+    return bool(schema.is_mutable) and not _is_own(node)
+
+
+def _is_own(node: Any) -> bool:
+    """Return whether a node's answer lies in memory that it, or for what works in place one before it, took for that."""
+    schema = getattr(node.target, "_schema", None) if isinstance(node, fx.Node) else None
+    if schema is None:
+        return False
+    if schema.is_mutable:
+        written = [number for number, each in enumerate(schema.arguments) if each.is_write]
+        return written == [0] and bool(node.args) and _is_own(node.args[0])
+    if any(each.alias_info is not None for each in schema.returns):
+        return False
+    # What is made of other operators, as a dropout, may give what it takes, and does not say so.
+    made_of_others = node.target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return not made_of_others or node.target in _FRESH
 
 
 def written_by_arguments(program: ExportedProgram) -> Iterator[tuple[str, fx.Node]]:

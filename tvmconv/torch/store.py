@@ -7,20 +7,25 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 
-from ..errors import BundleError, UnsupportedMachineError
+from ..errors import BundleError, ToolchainError, UnsupportedMachineError
 from ..frontends.torch.memory import numbers
 from ..runtime.networks.network import Network
+from ..support import origin
+from ..support.cache import MOST_BYTES, Cache, open_cache
 from ..support.files import write_whole
 from ..support.folders import lock
 from ..version import __version__
 
 INDEX = "networks.json"
+# Part of the user's cache that a call's networks may take.
+_MOST_SHARE = 4
 _TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
 
 
@@ -81,6 +86,11 @@ class Store:
             )
         self._read()  # before time is spent
 
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing in it."""
+        return not self._read()
+
     def find(self, key: str, target: str | None) -> Kept | None:
         """Return what became of a program for a target; for None, the best that this machine runs. Its call names it, too."""
         found = [each for each in self._read() if key in (each.key, each.seen) and target in (None, each.target)]
@@ -101,6 +111,31 @@ class Store:
             others = [each for each in self._read() if (each.key, each.target) != (kept.key, kept.target)]
             content = {"tvmconv": __version__, "programs": [asdict(each) for each in (*others, kept)]}
             write_whole(self.path / INDEX, json.dumps(content, indent=1).encode())
+
+    def recall(self, seen: str) -> None:
+        """Add what the user's cache has for a model's call on this machine, if it has something."""
+        known = _find_place(seen)
+        content = known[0].read(known[1]) if known else None
+        if content is None:
+            return
+        head, _, rest = content.partition(b"\n")
+        told = json.loads(head)
+        kept = Kept(**told["kept"])
+        self.path.mkdir(parents=True, exist_ok=True)
+        for file, size in zip(kept.files, told["sizes"], strict=True):
+            write_whole(self.path / file, rest[:size])
+            rest = rest[size:]
+        self.add(kept)
+
+    def remember(self, kept: Kept) -> None:
+        """Let the user's cache have what became of a model's call on this machine, if it is a small part of what that may be."""
+        known = _find_place(kept.seen)
+        sizes = [(self.path / file).stat().st_size for file in kept.files]
+        if known is None or sum(sizes) > MOST_BYTES // _MOST_SHARE:
+            return
+        head = json.dumps({"kept": asdict(kept), "sizes": sizes}).encode()
+        known[0].write(known[1], b"".join((head, b"\n", *((self.path / file).read_bytes() for file in kept.files))))
+        known[0].trim()
 
     def _read(self) -> list[Kept]:
         file = self.path / INDEX
@@ -124,6 +159,17 @@ class Store:
         except UnsupportedMachineError:
             return None
         return max((len(each.description["features"]) for each in opened), default=0)
+
+
+def _find_place(seen: str) -> tuple[Cache, str] | None:
+    """Return the user's cache, and a call's key in it; None: there is none, or no compiler, whose networks it has."""
+    known = open_cache()
+    if known is None:
+        return None
+    try:
+        return known, hashlib.sha256(repr((seen, torch.get_num_threads(), origin.host())).encode()).hexdigest()
+    except (PackageNotFoundError, ToolchainError):
+        return None
 
 
 def key_of(graph: fx.GraphModule, *options: Any) -> str:

@@ -24,10 +24,10 @@ from ...platforms.platform import Platform
 from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.cache import open_cache
 from ...support.files import whole_file
+from ...support.origin import compiler
 from ...support.timing import stage
 from ...support.toolchain import (
     ffi_includes,
-    find_compiler,
     prepare_object,
     run_compiler,
     run_tool,
@@ -225,8 +225,6 @@ def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> by
 
 def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
     """Return the digest of what decides the object of a C file: also the headers that it may include, and the compiler."""
-    command = find_compiler(isa)
-    compiler = os.stat(command[0])
     own, platform = isa or native(), _platform(isa)
     folders = (
         NATIVE,
@@ -239,9 +237,7 @@ def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
         text,
         flags,
         platform.compile_flags,
-        command,
-        compiler.st_size,
-        compiler.st_mtime_ns,
+        compiler(isa),
         version("apache-tvm-ffi"),
         headers,
     )

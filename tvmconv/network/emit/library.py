@@ -122,7 +122,7 @@ def write(network: Planned, target: CpuTarget, path: Path, sizes: Sequence[Plann
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    weights = _share_weights([network.plan, *(each.plan for each in sizes)])
+    weights = _share_weights([network.plan, *(each.plan for each in sizes)]) if sizes else network.plan.weights
     described = network.described()
     if sizes:
         described[SIZES] = [{key: each.described()[key] for key in OF_SIZES} for each in sizes]

@@ -1,0 +1,67 @@
+"""Digests of what decides what the compiler makes, beside its input: this package, TVM, the C compiler, this machine and what was measured on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..errors import TvmconvError
+from ..isa import Isa
+from ..isa.cpuinfo import fields
+from ..isa.machine import cache_bytes, cpu_features
+from .toolchain import find_compiler
+from .user import user_folder
+
+_PACKAGE = Path(__file__).parents[1]
+_ENDINGS = {".py", ".c", ".h", ".cuh", ".json", ".toml"}
+
+
+@cache
+def sources() -> str:
+    """Return a digest of the package's sources, so that nothing made outlives a change to them."""
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(_PACKAGE, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix in _ENDINGS:
+                digest.update(f"{path.relative_to(_PACKAGE)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def versions() -> list[str]:
+    """Return the versions of TVM and of its interface."""
+    return [version("apache-tvm"), version("apache-tvm-ffi")]
+
+
+def compiler(isa: Isa | None = None) -> tuple[Any, ...]:
+    """Return what tells a C compiler for an instruction set, None: this machine's, from others; a ToolchainError if there is none."""
+    command = find_compiler(isa)
+    status = os.stat(command[0])
+    return command, status.st_size, status.st_mtime_ns
+
+
+def host() -> tuple[Any, ...]:
+    """Return what decides how networks for this machine are compiled, and that they were compared on such a one; it needs no TVM."""
+    cpu = {name: fields().get(name) for name in ("vendor_id", "cpu family", "model", "model name")}
+    return sources(), versions(), compiler(), cpu, sorted(cpu_features()), cache_bytes(), _digest_measurements()
+
+
+def _digest_measurements() -> str:
+    """Return a digest of the tuning records and costs, those that ship and the user's."""
+    folders = [Path(str(files("tvmconv.tuning_logs")))]
+    with suppress(TvmconvError):  # a user without a home has none
+        folders.append(user_folder())
+    digest = hashlib.sha256()
+    for folder in folders:
+        with suppress(OSError):  # what cannot be read decides nothing
+            for path in sorted(folder.rglob("*.json*")):
+                digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
