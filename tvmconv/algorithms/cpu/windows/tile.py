@@ -134,7 +134,8 @@ def _fitting(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget, alone: bool = False) -> float:
     """Multiply-adds per output vector and channel of a tile: its own, and what loads take beside them.
 
-    Tiles are compared with more sums in flight than the latency of a multiply-add asks for, which is what a tile takes `alone`.
+    Tiles are compared with more sums in flight than the latency of a multiply-add asks for, and by the products that they visit beside
+    padding; what a tile takes `alone` is without both.
     """
     return tile_costs(window, target, alone)(width, vectors)
 
@@ -154,11 +155,12 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
     beyond = step.from_l3 if weights * outputs > target.l2_share else step.from_l2
     vector_parts = lanes * F32_BITS / target.vector_bits
     sets = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
+    skips = window.skips_columns and not alone
 
     def cycles(width: int, vectors: int) -> float:
         passed = weights * (outputs if len(window.axes) == 1 else vectors * lanes)
         single = width if taps == 1 and spills_alone(vectors, width, target) else 0
-        return tile_step(
+        found = tile_step(
             step,
             vectors,
             width,
@@ -169,7 +171,8 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
             crowded=sets > 0 and width * sets + vectors > L1_WAYS + 1,
             spilled=count_spills(width, vectors, target, adds_products(window.problem, window.vnni_factor, target)),
             single=single,
-        ) / (width * vectors)
+        )
+        return found * (window.axes[-1].visited(width) if skips else 1.0) / (width * vectors)
 
     return cycles
 
