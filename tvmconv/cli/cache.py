@@ -34,9 +34,9 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--list", action="store_true", help="list it, as by default")
+    group.add_argument("--list", action="store_true", help="list it (the default)")
     group.add_argument("--path", action="store_true", help="print the folder")
-    group.add_argument("--clear", action="store_true", help="remove all that is in it")
+    group.add_argument("--clear", action="store_true", help="delete everything in it")
     add_json(parser)
 
 

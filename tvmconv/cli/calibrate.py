@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
-    parser.add_argument("--remove", action="store_true", help="delete the measurement; the nearest CPU's is then used")
+    parser.add_argument("--remove", action="store_true", help="delete the measurement and use the nearest CPU's")
     add_json(parser)
 
 

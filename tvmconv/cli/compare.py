@@ -37,18 +37,21 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
+    parser.add_argument("network", metavar="LIBRARY.so", help="the reference library, such as the float model's")
     parser.add_argument(
-        "network", metavar="LIBRARY.so", help="the library whose answers are right, such as the float model's"
-    )
-    parser.add_argument(
-        "other", metavar="OTHER.so", help="the other, such as the quantised model's; it has the same inputs and outputs"
+        "other",
+        metavar="OTHER.so",
+        help=("the library to compare, such as the quantised model's, with the same inputs and outputs"),
     )
     parser.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="inputs by name, each in its shape, or with one more axis in front, over calls; those not given are random",
+        help=(
+            "arrays by input name, each of the input's shape or with an extra leading axis over calls; others"
+            " are random"
+        ),
     )
     add_json(parser)
 

@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument("path", metavar="BUNDLE", help="the bundle's folder, or a network's file")
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder that the wheel goes into")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write the wheel to")
     parser.add_argument("--name", required=True, help="name of the distribution, such as detector-kernels")
     parser.add_argument("--version", default="1.0", help="its version (default: %(default)s)")
 

@@ -34,10 +34,13 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--tracker", required=True, metavar="HOST:PORT", help="TVM's RPC tracker")
     parser.add_argument(
-        "--key", required=True, metavar="KEY", help="name of this kind of machine, by which tuners ask for it"
+        "--key", required=True, metavar="KEY", help="name of this kind of machine, which tuners request"
     )
     parser.add_argument(
-        "--threads", type=positive, metavar="N", help="of kernels (default: all processors, or OMP_NUM_THREADS)"
+        "--threads",
+        type=positive,
+        metavar="N",
+        help=("threads of kernels (default: all processors, or OMP_NUM_THREADS)"),
     )
     parser.add_argument(
         "--bind",

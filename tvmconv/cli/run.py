@@ -51,14 +51,14 @@ def add_parser(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="inputs by name, or NAME=NUMBER to fill one with a number; those not given are random",
+        help="inputs by name, or NAME=NUMBER to fill one with a number; others are random",
     )
-    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name")
-    parser.add_argument("--bench", action="store_true", help="time it instead, whole and by operator")
+    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name to this file")
+    parser.add_argument("--bench", action="store_true", help=("print the time of a call and of each operator instead"))
     parser.add_argument(
         "--profile",
         action="store_true",
-        help="time its steps instead, in order, with the model's nodes or modules that each computes",
+        help="print the time of each step in order instead, with the model's nodes or modules that it computes",
     )
     parser.add_argument(
         "--seconds",
@@ -69,12 +69,19 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
     parser.add_argument(
-        "--concurrency", type=positive, default=1, metavar="N", help="callers at once with --bench (default 1)"
+        "--concurrency",
+        type=positive,
+        default=1,
+        metavar="N",
+        help=("with --bench: number of concurrent callers (default 1)"),
     )
     parser.add_argument(
         "--against",
         metavar="MODEL",
-        help="with --bench: race onnxruntime with the model it was compiled from (.onnx), or OpenVINO with its IR (.xml), in turns",
+        help=(
+            "with --bench: also time onnxruntime on the source model (.onnx), or OpenVINO on its IR (.xml), "
+            "alternating with the network"
+        ),
     )
     add_json(parser)
 
