@@ -142,7 +142,7 @@ def test_texts_of_models_are_safe_in_c() -> None:
 
 @pytest.mark.parametrize("name", ["", "9net", "a-b", "a b", "ünet", "_net", "x" * 65, "a/b", "net\n"])
 def test_a_name_that_is_no_identifier_is_refused(name: str, few_bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="it must be an identifier of C"):
+    with pytest.raises(InputError, match="it must be a C identifier"):
         export_c(few_bundle, tmp_path / "out", name)
     assert not any(tmp_path.iterdir())
 
@@ -220,7 +220,7 @@ def test_only_an_export_is_replaced(few_bundle: Path, tmp_path: Path) -> None:
         if other.name == "folder":
             other.mkdir()
             (other / "mine").touch()
-        with pytest.raises(BundleError, match="is no export"):
+        with pytest.raises(BundleError, match="is not an export"):
             export_c(few_bundle, other)
     assert load(few_bundle)
 

@@ -40,8 +40,8 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "build",
         "Compile a kernel for every convolution of the sources, check it, and write a bundle. "
-        "A bundle that is already there keeps its other kernels. Where the best kernel does not compile or is wrong, the next is "
-        "taken, with a warning. Exits with 1 if a problem has none.",
+        "An existing bundle keeps its other kernels. If the best kernel does not compile or is wrong, the next is "
+        "used, with a warning. Exits with 1 if a problem gets none.",
         EXAMPLE,
         run,
     )
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         for option in ("trials", "seconds"):
             if getattr(arguments, option):
                 raise InvalidProblemError(
-                    f"--{option} is for kernels of one size, and some are asked for of any; build twice"
+                    f"--{option} is for kernels of fixed size, and some of any size are requested; build twice"
                 )
     if arguments.sources:
         models += read_models(arguments, constants=arguments.with_filters)

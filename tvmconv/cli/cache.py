@@ -28,8 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "cache",
-        "List the cache of compiled code, which build, compile, optimize and export-onnxruntime reuse where nothing that decides it"
-        f" has changed. It is in ${VARIABLE}, by default tvmconv in the user's cache folder; {VARIABLE}= disables it.",
+        "List the cache of compiled code, which build, compile, optimize and export-onnxruntime reuse while its inputs are"
+        f" unchanged. It is in ${VARIABLE}, by default tvmconv in the user's cache folder; {VARIABLE}= disables it.",
         EXAMPLE,
         run,
     )
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = place()
     if folder is None:
         raise TvmconvError(
-            f"there is no cache: {VARIABLE} is empty, or this user has no home; set {VARIABLE} to a folder"
+            f"the cache is disabled: {VARIABLE} is empty, or this user has no home;  set {VARIABLE} to a folder"
         )
     if arguments.path:
         print_json({"path": str(folder)}) if arguments.json else print(folder)

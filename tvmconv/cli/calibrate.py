@@ -20,8 +20,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "calibrate",
-        "Measure this machine's CPU by timing kernels on one core, which takes three minutes and needs an idle machine, and keep the "
-        "result with the tuning records: `tvmconv build` for host then chooses algorithms by it.",
+        "Measure this machine's CPU, and store the result with the tuning records, by which `tvmconv build` for host then chooses "
+        "algorithms. It times kernels on one core for three minutes, and needs an idle machine.",
         EXAMPLE,
         run,
     )

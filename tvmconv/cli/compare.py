@@ -32,8 +32,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "compare",
-        "Call two networks that tvmconv compile wrote with the same inputs, and print how far each output of the second is from the"
-        " first's: a quantised model's from its float model's.",
+        "Call two compiled networks with the same inputs, and print how much the outputs differ: for example, those of a"
+        " quantised model and its float model.",
         EXAMPLE,
         run,
     )
@@ -122,7 +122,7 @@ def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, nd
     axes = {each.name: len(each.shape) for each in network.inputs}
     several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}
     if len({*several.values()}) > 1:
-        raise InputError(f"inputs differ in their number of calls: {several}")
+        raise InputError(f"inputs differ in the number of calls: {several}")
     for call in range(next(iter(several.values()), 1)):
         yield complete_inputs(network, {name: each[call] if name in several else each for name, each in given.items()})
 

@@ -51,8 +51,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "compile",
-        "Compile a whole model into one library: convolutions and what follows them as the kernels of tvmconv build, other operators"
-        " fused.",
+        "Compile a whole model into one library: its convolutions run as the kernels of tvmconv build, other operators as fused"
+        " functions.",
         EXAMPLE,
         run,
     )
@@ -188,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
         source = read_source(arguments)
     if arguments.format == "web" and has_extents(source.module):
         raise InputError(
-            "--format web is for fixed extents: give --shape numbers, or export the program without dynamic dimensions, or leave"
+            "--format web needs fixed extents: give --shape as numbers, or export the program without dynamic dimensions, or leave"
             " --format web out"
         )
     lacking = ""
@@ -253,7 +253,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.format == "plan":  # C's test does it
             lacking = _compare(arguments, source)
     if lacking and arguments.require_comparison:
-        raise VerificationError(f"{lacking}; --require-comparison asks for it")
+        raise VerificationError(f"{lacking}, which --require-comparison demands")
     if lacking:
         warnings.warn(lacking, TvmconvWarning, stacklevel=1)
     return 0
@@ -263,7 +263,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise what can be known before minutes are spent."""
     check_source(arguments)
     if arguments.name is not None and arguments.format != "c":
-        raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
+        raise InputError("--name is the prefix of C functions: add --format c, or leave --name out")
     check_extra("compile", "tvm")
     if arguments.format != "plan" and len(arguments.shape) > 1 and all(split_shapes(arguments.shape)):
         raise InputError(
@@ -275,7 +275,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if (arguments.format == "web") == platform.has_parts:
         raise InputError(
             f"--format is {arguments.format}, and {arguments.target} is for {platform.name}: --format web is for wasm32 and"
-            " wasm32-relaxed, which are for nothing else"
+            " wasm32-relaxed, which have no other use"
         )
     if arguments.format == "web":
         from ..exporting.web_exporter import check_web

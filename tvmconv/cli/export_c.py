@@ -24,8 +24,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "export-c",
-        "Write the kernels of a bundle as a library for C and C++: header, archive, CMake and pkg-config files, and a test of it. "
-        "It needs no Python and, with --threads none, nothing but libc. An earlier export at the same place is replaced.",
+        "Write the kernels of a bundle as a library for C and C++: headers, an archive, CMake and pkg-config files, and a test. "
+        "It needs no Python and, with --threads none, only libc. An earlier export in the folder is replaced.",
         EXAMPLE,
         run,
     )

@@ -22,7 +22,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "export-wheel",
-        "Write a wheel of a bundle or a network. It needs tvmconv's run-time half, which pip installs with it. Its module has"
+        "Write a wheel of a bundle or a network. It depends on tvmconv's run time, which pip installs with it. Its module has"
         " run(**inputs) for a network, kernel(signature) and node(name) for a bundle.",
         EXAMPLE,
         run,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
+import textwrap
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -67,7 +69,7 @@ def add_command(
     parser = subparsers.add_parser(
         name,
         help=f"{re.split(r'[.:;](?: |$)', summary)[0]}.",
-        description=summary,
+        description=textwrap.fill(summary, shutil.get_terminal_size().columns - 2, break_on_hyphens=False),
         epilog=f"example:\n{example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

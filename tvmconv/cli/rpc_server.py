@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "rpc-server",
-        "Measure, on this machine, what tvmconv tune builds elsewhere: a TVM RPC server, found through a tracker.",
+        "Measure kernels that tvmconv tune builds on another machine: a TVM RPC server, found through a tracker.",
         EXAMPLE,
         run,
     )

@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "run",
-        "Run a network that tvmconv compile wrote, and print its outputs; or time it, whole, by operator, or by layer of the model.",
+        "Run a compiled network and print its outputs, or its time: of a call, by operator, or by layer of the model.",
         EXAMPLE,
         run,
     )
@@ -91,14 +91,14 @@ def run(arguments: argparse.Namespace) -> int:
     from ..runtime.networks.network import load_network
 
     if not arguments.bench and (arguments.against or arguments.concurrency > 1):
-        raise InputError("--against and --concurrency are for --bench: give it, too")
+        raise InputError("--against and --concurrency need --bench: add it")
     if arguments.against and arguments.concurrency > 1:
-        raise InputError("--against races one caller each; leave out --concurrency")
+        raise InputError("--against uses one caller each; leave out --concurrency")
     if arguments.bench and arguments.profile:
         raise InputError("--bench times operators, and --profile steps; leave one of them out")
     if (arguments.bench or arguments.profile) and arguments.output:
         option = "--bench" if arguments.bench else "--profile"
-        raise InputError(f"{option} gives times, and --output is for answers; leave one of them out")
+        raise InputError(f"{option} prints times, and --output is for outputs; leave one of them out")
     if arguments.output:
         check_output(Path(arguments.output))
     if arguments.threads:

@@ -237,7 +237,7 @@ def split_shapes(
     if len(counts) > 1:
         told = ", ".join(f"--shape {name or 'of the input'} {len(shapes)} times" for name, shapes in given.items())
         raise SourceError(
-            f"{told} were given; the first values of all belong together, then the second: give equally many"
+            f"{told} were given; the first values of all belong together, then the second: give the same number of each"
         )
     free: list[dict[str, tuple[Extent, ...]]] = []
     named: list[dict[str, tuple[int, ...]]] = []
@@ -285,7 +285,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Parse ``NAME=1x3x640x640``, or a shape alone."""
     name, _, sizes = text.rpartition("=")
     if not re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})*", sizes, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input; write NAME=1x3x640x640, or 1x3x640x640")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input shape; write NAME=1x3x640x640, or 1x3x640x640")
     return name, tuple(int(size) for size in sizes.split("x"))
 
 
@@ -297,14 +297,14 @@ def parse_free_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[Extent, ..
     try:
         return name, tuple(map(Extent.parse, sizes.split("x")))
     except InvalidProblemError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input: {error}") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input shape: {error}") from error
 
 
 def parse_dim(text: str) -> tuple[str, int]:
     """Parse ``NAME=640``."""
     name, equals, size = text.rpartition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size of a dimension; write NAME=640")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the size of a dimension; write NAME=640")
     return name, unsigned(size)
 
 
@@ -321,7 +321,7 @@ def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
             except OSError as error:
                 raise SourceError(f"--inputs: cannot read {text}: {error.strerror or error}") from error
             except (ValueError, EOFError, zipfile.BadZipFile) as error:
-                raise SourceError(f"--inputs: {text} is no file of numpy.savez: {error}") from error
+                raise SourceError(f"--inputs: {text} is not a file from numpy.savez: {error}") from error
             continue
         name, equals, number = text.rpartition("=")
         try:
@@ -329,5 +329,5 @@ def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
         except ValueError:
             equals = ""
         if not name or not equals:
-            raise SourceError(f"--inputs is {text!r}; give a file of numpy.savez (FILE.npz), or NAME=NUMBER")
+            raise SourceError(f"--inputs is {text!r}; give a file from numpy.savez (FILE.npz), or NAME=NUMBER")
     return arrays

@@ -45,7 +45,7 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
-    add_sources(parser, also="the file of a network that tvmconv compile wrote")
+    add_sources(parser, also="a library from tvmconv compile")
     parser.add_argument(
         "--trials",
         type=positive,
@@ -164,10 +164,10 @@ def _fleet(arguments: argparse.Namespace) -> Fleet | None:
             ("--target remote", arguments.target == "remote" or None),
         ):
             if given is not None:
-                raise TuningError(f"{name} is of servers: name their tracker, too: --tracker HOST:PORT")
+                raise TuningError(f"{name} is for servers: also name their tracker: --tracker HOST:PORT")
         return None
     if arguments.key is None:
-        raise TuningError("--tracker needs --key KEY, under which the servers are registered")
+        raise TuningError("--tracker needs --key KEY, the key of the servers")
     from ..fleet.fleet import Fleet
     from ..targets.target import Target
 
