@@ -384,7 +384,7 @@ def test_a_model_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     source, library = save(made, tmp_path), str(tmp_path / "network.so")
     assert cli.main(["compile", source, "--batch", "1", "-o", library]) == 0
     out = capsys.readouterr().err
-    assert "2 of 2 convolutions and products by our kernels" in out
+    assert "2 of 2 convolutions and products run as tvmconv kernels" in out
     assert "compared with ONNX's reference evaluator, for onnxruntime cannot run it" in out
     network = load_network(library)
     x = RNG.standard_normal((1, 3, 8, 8)).astype(bfloat16)
