@@ -259,7 +259,7 @@ def test_strict_and_what_is_left_free(
         (["--inputs", "x"], "give a file from numpy.savez"),
         (["--inputs", "x=many"], "give a file from numpy.savez"),
         (["--inputs", "y=1"], "no input 'y'"),
-        (["--dim", "H=9", "--dim", "H=8", "--shape", "x=1x16x9x9", "--shape", "x=1x16x8x8", "--shape", "x=1x16x7x7"], "equally many"),
+        (["--dim", "H=9", "--dim", "H=8", "--shape", "x=1x16x9x9", "--shape", "x=1x16x8x8", "--shape", "x=1x16x7x7"], "the same number of each"),
     ],
 )  # fmt: skip
 def test_bad_options(

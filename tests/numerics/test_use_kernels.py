@@ -184,6 +184,6 @@ def test_kernels_that_need_what_tvms_runtime_has_not() -> None:
         [(1, 64, 16, 16)],
     )
     with pytest.raises(
-        TargetError, match=r"for sapphirerapids call tvmconv_.*which TVM's runtime has not; give a target without"
+        TargetError, match=r"for sapphirerapids call tvmconv_.*which TVM's runtime lacks; give a target without"
     ):
         tvmconv.relax.use_kernels(module, "sapphirerapids")
