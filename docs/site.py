@@ -17,6 +17,8 @@ MODULES = ("ops", "reference", "errors", "frontends", "torch", "relax", "onnxrun
 # Pages that lie elsewhere in the repository than on the site.
 MOVED = {"contributing.md": "CONTRIBUTING.md"}
 ROLE = re.compile(r":[a-z]+:<code>~?")
+INLINE = re.compile(r"(?<!<pre>)<code>[^<]*--[^<]*</code>")
+OPTION = re.compile(r"--[a-z][a-z-]*")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -50,8 +52,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Return a page without the roles of docstrings, which are Sphinx's."""
-    return ROLE.sub("<code>", html)
+    """Return a page without the roles of docstrings, which are Sphinx's, and with commands' options in one piece."""
+    html = ROLE.sub("<code>", html)
+    return INLINE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
 
 
 def _api(module: str) -> str:

@@ -80,7 +80,7 @@ def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
     steps = _split(epilogue) if isinstance(epilogue, str) else tuple(epilogue)
     for step in steps:
         if not isinstance(step, Step):
-            raise InvalidProblemError(f"epilogue has {step!r}; it takes a text such as 'add-relu'")
+            raise InvalidProblemError(f"epilogue has {step!r}; it must be a string such as 'add-relu'")
     canonical: list[Step] = []
     for step in map(_check, steps):
         bounds, before = _bounds(step), _bounds(canonical[-1]) if canonical else None
@@ -100,7 +100,7 @@ def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
     for name, array in OPERANDS.items():
         if sum(step.name == name for step in canonical) > 1:
             raise InvalidProblemError(
-                f"epilogue is {format_epilogue(canonical)!r}; {name} takes the array {array}, so it can be a step but once"
+                f"epilogue is {format_epilogue(canonical)!r}; {name} takes the array {array}, so it may occur only once"
             )
     return tuple(canonical)
 
@@ -125,7 +125,7 @@ def _split(text: str) -> tuple[Step, ...]:
                 f"{name}({','.join(numbers)})" if numbers else name for name, numbers in NUMBERS.items()
             )
             raise InvalidProblemError(
-                f"epilogue is {text!r}; {plain[at:]!r} is no step, or has other numbers: allowed, joined by hyphens, are {allowed}"
+                f"epilogue is {text!r}; {plain[at:]!r} is not a step, or has the wrong numbers: allowed, joined by hyphens, are {allowed}"
             )
         steps.append(Step(match[1], tuple(map(float, match[2].split("_")[1:]))))
         at = match.end()

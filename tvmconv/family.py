@@ -67,7 +67,7 @@ class Extent:
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high <= LARGEST or self.high // self.multiple * self.multiple < self.low:
             raise InvalidProblemError(
-                f"no extent is from {self.low} to {self.high} and a multiple of {self.multiple}; give a least and a greatest, 0 to {LARGEST}"
+                f"no extent is from {self.low} to {self.high} and a multiple of {self.multiple}; give a minimum and a maximum,  0 to {LARGEST}"
             )
 
     @staticmethod
@@ -86,7 +86,7 @@ class Extent:
             advice = "a number, ?, a name without x (h), ?%32 (a multiple), ?[32:4096] (a range)"
             if "," in text:
                 advice = f"x between extents: {text.replace(',', 'x')}"
-            raise InvalidProblemError(f"{text!r} is no extent; write {advice}")
+            raise InvalidProblemError(f"{text!r} is not an extent; write {advice}")
         found = match.groupdict()
         multiple, low = int(found["multiple"] or 1), int(found["low"] or 1)
         return Extent(low, int(found["high"] or LARGEST), multiple, found["name"] or "")
@@ -177,9 +177,9 @@ class ProblemFamily:
                 f"pads are {self.pads!r}; give numbers, or without output_padding one of {', '.join(_RULES)}"
             )
         if self.op != "convolution" and self.pads in _RULES[:2]:
-            raise InvalidProblemError(f"pads are {self.pads!r}, which of a transposed convolution are zeros: give them")
+            raise InvalidProblemError(f"pads are {self.pads!r}; for a transposed convolution give zeros")
         if min((*self.kernel, self.in_channels, self.out_channels)) < 1:
-            raise InvalidProblemError("a family has at least one tap and one channel; without, build each problem")
+            raise InvalidProblemError("a family needs at least one tap and one channel; otherwise build each problem")
         object.__setattr__(
             self, "dilations", tuple(1 if k == 1 else d for k, d in zip(self.kernel, self.dilations, strict=True))
         )

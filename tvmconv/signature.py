@@ -147,7 +147,7 @@ def match_fields(
         If the text does not have that form.
     """
     if not isinstance(text, str):
-        raise SignatureError(f"{text!r} is a {type(text).__name__}, not a signature; one is a text like {whole}")
+        raise SignatureError(f"{text!r} is a {type(text).__name__}, not a signature; one is a string like {whole}")
     if len(text) > _MAX_LENGTH:
         raise SignatureError(f"{text[:80]!r}... has {len(text)} characters; a signature has at most {_MAX_LENGTH}")
     parts = text.split("-")

@@ -79,13 +79,9 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: 
 
 def _reduce_in_registers(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
     """A task is some rows of some output channels, or a part of the only row: a tile's sums stay in registers until they are whole."""
-    i, lanes, rank, vectors = window.index, window.lanes, len(window.axes), plan.vectors
+    lanes, rank, vectors = window.lanes, len(window.axes), plan.vectors
 
-    acc = sch.get_sblock(stage_name(ACC, i))
-    sch.set_scope(acc, 0, "local")
-    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
-    phases, spatial = loops[:rank], loops[rank:]
-    *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
+    acc, (n, g), (phases, spatial, o), (*taps, c) = steps.sum_in_registers(sch, window)
 
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *plan.chunks), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, *plan.tiles)])

@@ -20,7 +20,7 @@ from tvmconv.algorithms.cpu.windows.plan import GroupedPlan
 from tvmconv.algorithms.cpu.windows.tile import reads_in_place
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
+from tvmconv.algorithms.stage_names import DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.target import CpuTarget
@@ -34,11 +34,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _schedule(sch: Schedule, window: Window, plan: GroupedPlan, target: CpuTarget) -> None:
     i, lanes, rank, vectors = window.index, window.lanes, len(window.axes), plan.vectors
 
-    acc = sch.get_sblock(stage_name(ACC, i))
-    sch.set_scope(acc, 0, "local")
-    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
-    phases, spatial = loops[:rank], loops[rank:]
-    *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
+    acc, (n, g), (phases, spatial, o), (*taps, c) = steps.sum_in_registers(sch, window)
 
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *plan.chunks), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, *plan.tiles)])

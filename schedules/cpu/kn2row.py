@@ -29,17 +29,13 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
-    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    i, lanes = window.index, window.lanes
     tiles = widths(window, vectors, target)[:4]
     chunks = part_counts(window.padded_outputs // (lanes * vectors), MOST_CHUNKS, TASKS)
     unrolls = divisors(window.channels, 4)
 
     # Sum of an output over its taps.
-    total = sch.get_sblock(stage_name(SUM, i))
-    sch.set_scope(total, 0, "local")
-    n, g, *loops, o = sch.get_loops(total)[: 3 + 2 * rank]
-    phases, (*rows, row) = loops[:rank], loops[rank:]
-    taps = sch.get_loops(total)[3 + 2 * rank :]
+    total, (n, g), (phases, (*rows, row), o), taps = steps.sum_in_registers(sch, window, SUM)
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, chunks[-1]), None, vectors, lanes])
     strip, x = sch.split(row, [None, divisors(window.axes[-1].outputs, MAX_GATHERED)[-1]])
     # An output's sum stays in registers where vectors are stored; else those of a strip are stored channel by channel.

@@ -56,15 +56,11 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 
 
 def _schedule(sch: Schedule, window: MatrixWindow, vectors: int, target: CpuTarget) -> None:
-    i, rank, rows, columns = window.index, len(window.axes), window.rows, window.columns
+    rank, rows, columns = len(window.axes), window.rows, window.columns
     tiles = widths(window, vectors, target)[:4]
     unrolls = divisors(window.channels, 4)
 
-    acc = sch.get_sblock(stage_name(ACC, i))
-    sch.set_scope(acc, 0, "local")
-    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
-    phases, spatial = loops[:rank], loops[rank:]
-    *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
+    acc, (n, g), (phases, spatial, o), (*taps, c) = steps.sum_in_registers(sch, window)
 
     chunks, bands = _tasks(window, vectors, tiles[0], target)
     parts = window.lanes // columns

@@ -32,7 +32,7 @@ from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.pairs import adds_products, filter_in_pairs
 from tvmconv.algorithms.shapes import divisors
-from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, FILTER_SUMS, OUT, TILE, stage_name
+from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILL, FILTER_PACK, FILTER_SUMS, OUT, TILE, stage_name
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
@@ -48,6 +48,15 @@ def choose(sch: Schedule, values: Sequence[int], default: int) -> Var:
     """Sample one of `values`, each as likely; `default` with zero trials."""
     even = 1.0 / len(values)
     return sch.sample_categorical(list(values), [even] * len(values), decision=list(values).index(default))
+
+
+def sum_in_registers(sch: Schedule, window: Window, stage: str = ACC) -> tuple[SBlockRV, Any, Any, Any]:
+    """Keep a stage's sums in registers; return it and its loops: images and groups; phases, space and outputs; the sum's."""
+    block, rank = sch.get_sblock(stage_name(stage, window.index)), len(window.axes)
+    sch.set_scope(block, 0, "local")
+    n, g, *loops = sch.get_loops(block)
+    phases, spatial, (o, *summed) = loops[:rank], loops[rank : 2 * rank], loops[2 * rank :]
+    return block, (n, g), (phases, spatial, o), summed
 
 
 def sketches(

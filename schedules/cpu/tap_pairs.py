@@ -12,7 +12,7 @@ from tvmconv.algorithms.annotations import SHUFFLE
 from tvmconv.algorithms.cpu.tap_pairs import TapPairsWindow
 from tvmconv.algorithms.cpu.windows.plan import GroupedPlan
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
+from tvmconv.algorithms.stage_names import DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.dots import import_taps
 from tvmconv.targets.target import CpuTarget
@@ -26,11 +26,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _schedule(sch: Schedule, window: TapPairsWindow, plan: GroupedPlan, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
 
-    acc = sch.get_sblock(stage_name(ACC, i))
-    sch.set_scope(acc, 0, "local")
-    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
-    phases, spatial = loops[:rank], loops[rank:]
-    *taps, t = sch.get_loops(acc)[3 + 2 * rank :]
+    acc, (n, g), (phases, spatial, o), (*taps, t) = steps.sum_in_registers(sch, window)
 
     chunk, block, lane = sch.split(o, [steps.choose(sch, *plan.chunks), None, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, *plan.tiles)])

@@ -42,6 +42,22 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save(network_model(channels=16, size=(20, 24)), tmp_path_factory.mktemp("model"))
 
 
+CPP_COMPILERS = [
+    ("g++", "-std=c++17"),
+    ("clang++", "-std=c++20"),
+    pytest.param(("g++", "-std=c++20"), marks=pytest.mark.slow),
+    pytest.param(("clang++", "-std=c++17"), marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(params=CPP_COMPILERS, ids="".join)
+def cpp(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Return the command of each compiler for C++ that is installed, in each standard that the headers promise."""
+    if shutil.which(request.param[0]) is None:
+        pytest.skip(f"{request.param[0]} is not installed")
+    return request.param
+
+
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 
 

@@ -89,7 +89,7 @@ def test_any_extents_are_exact_in_the_workspace_that_is_said(folder: Path) -> No
                 assert (room[-64:] == 0x7F).all()
 
 
-def test_in_cpp(folder: Path, tmp_path: Path) -> None:
+def test_in_cpp(cpp: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
     """Of arrays whose sizes extents decide, another size is an error."""
     described = {
         each["signature"]: each["function"] for each in json.loads((folder / "export.json").read_text())["families"]
@@ -122,18 +122,7 @@ int main() {{
   return 4;
 }}
 """)
-    run(
-        "g++",
-        "-std=c++17",
-        *STRICT[:4],
-        "main.cpp",
-        f"-I{folder}",
-        folder / "libany.a",
-        "-pthread",
-        "-o",
-        "main",
-        cwd=tmp_path,
-    )
+    run(*cpp, *STRICT[:4], "main.cpp", f"-I{folder}", folder / "libany.a", "-pthread", "-o", "main", cwd=tmp_path)
     run("./main", cwd=tmp_path)
 
 

@@ -201,13 +201,13 @@ def test_bad_inputs(files: dict[str, str], provider: Path, tmp_path: Path):
     (tmp_path / "text.so").write_text("no library")
     with pytest.raises(BundleError, match=r"text\.so is no provider that tvmconv export-onnxruntime wrote"):
         session(files["relu"], tmp_path / "text.so")
-    with pytest.raises(InputError, match=r"no library and no bundle; write one with: tvmconv export-onnxruntime"):
+    with pytest.raises(InputError, match=r"neither a library nor a bundle; write one with: tvmconv export-onnxruntime"):
         session(files["relu"], tmp_path / "none.so")
     with pytest.raises(InputError, match="no such file"):
         session(tmp_path / "none.onnx", provider)
     with pytest.raises(InputError, match=r"options is 3; it must be an onnxruntime\.SessionOptions"):
         session(files["relu"], provider, options=3)
-    with pytest.raises(InputError, match="a session is of one shape"):
+    with pytest.raises(InputError, match="a session has one shape"):
         session(files["relu"], provider, shapes={"x": [(1, 8, 7, 6), (2, 8, 7, 6)]})
     with pytest.raises(InputError, match="a folder"):
         export_provider(tmp_path, tmp_path)
@@ -317,7 +317,7 @@ def test_command(command: Callable[..., tuple[int, str, str]], files: dict[str, 
     assert command(bundle, "-o", tmp_path / "bundle.so")[0] == 0
     code, _, err = command(bundle, files["relu"], "-o", tmp_path / "both.so")
     assert code == 2
-    assert "is a bundle; give it alone" in err
+    assert "is a bundle; give either" in err
 
 
 def test_command_leaves_models_that_are_not_faster(
@@ -327,7 +327,7 @@ def test_command_leaves_models_that_are_not_faster(
     monkeypatch.setattr("tvmconv.onnxruntime.racing.time_call", lambda *_: Timing(1.0, 1.0, 1))
     code, _, err = command(files["relu"], "-o", library)
     assert code == 0
-    assert "the provider leaves all of it to onnxruntime" in err
+    assert "the provider leaves it to onnxruntime" in err
     session = tvmconv.onnxruntime.session(files["relu"], library, options=options(tmp_path))
     session.run(None, feeds_of(session))
     assert set(providers_of(session)) == {"CPUExecutionProvider"}

@@ -177,7 +177,7 @@ def test_some_extents_are_fixed(file: str, tmp_path: Path, monkeypatch: pytest.M
     [
         (
             ["--shape", "x=?x3x?x?", "--shape", "x=1x3x8x8"],
-            "--shape with free extents is given several times for an input",
+            "an input has several --shape with free extents",
         ),
         (["--shape", "q=?x3x?x?"], "has no input 'q'"),
     ],

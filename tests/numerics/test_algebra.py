@@ -33,7 +33,7 @@ _COSTS = {
 }
 # What rules say of what they did.
 _KINDS = (
-    "branches, one kernel", "maps one after the other", "upsampling and its convolution", "slices, their concatenation",
+    "branches, one kernel", "successive maps", "upsampling and its convolution", "slices, their concatenation",
     "a concatenation and its convolution", "averaged before", "resized after", "a convolution and its pixel shuffle",
     "in the order of the pixels",
 )  # fmt: skip

@@ -343,7 +343,7 @@ def test_a_damaged_bundle_is_to_be_removed_first(tmp_path: Path, monkeypatch: py
 
 
 def test_what_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidProblemError, match="no problem to build"):
+    with pytest.raises(InvalidProblemError, match="no problem was given"):
         builder.build([], tmp_path / "b")
     with pytest.raises(InvalidProblemError, match=r"problems is 'conv2d.*; give a list of Problems"):
         builder.build(format_signature(DENSE), tmp_path / "b")  # type: ignore[arg-type]

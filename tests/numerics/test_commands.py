@@ -187,7 +187,7 @@ def test_what_is_no_bundle(
     ("arguments", "words"),
     [
         (["absent.onnx"], "there is no file"),
-        (["nonsense"], "no file and no signature"),
+        (["nonsense"], "neither a file nor a signature"),
         ([DENSE, "--target", "8086"], "8086"),
         ([DENSE, "--batch", "4"], "batch 4"),
     ],

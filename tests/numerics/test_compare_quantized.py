@@ -109,4 +109,4 @@ def test_compile_fails_where_one_weight_is_another(
 ) -> None:
     one_weight(monkeypatch)
     assert cli.main(["compile", written(tmp_path), "-o", str(tmp_path / "network.so")]) == 1
-    assert "quantizers or outputs are not what onnxruntime rounds" in capsys.readouterr().err
+    assert "quantizers or outputs differ from onnxruntime" in capsys.readouterr().err

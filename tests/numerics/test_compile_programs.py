@@ -68,7 +68,7 @@ def test_options_of_onnx_files(option: list[str], tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("model.pt", "reads .onnx, .xml, .pt2"), ("model.pt2", "is no program of torch.export.save")]
+    ("name", "words"), [("model.pt", "reads .onnx, .xml, .pt2"), ("model.pt2", "was not saved by torch.export.save")]
 )
 def test_files_that_cannot_be_read(name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / name).write_bytes(b"nothing")

@@ -189,7 +189,7 @@ def test_one_that_hangs_loses_its_work(tower: Tower, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("liar", "it answers what is no answer: it is -1.0; it must be a number above 0"),
+        ("liar", "its answer is invalid: it is -1.0; it must be a number above 0"),
         ("faulty", "a kernel that 127.0.0.1:.* found right was wrong there"),
     ],
 )
@@ -206,7 +206,7 @@ def test_one_that_answers_wrongly_loses_its_work(tower: Tower, tmp_path: Path, k
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("other", "it is another machine, and what else is used under key .* is fake machine"),
+        ("other", "it is another machine, and the other servers under key .* is fake machine"),
         ("old", "it speaks version 0 of the protocol"),
     ],
 )
@@ -227,7 +227,7 @@ def test_one_that_comes_later_may_be_refused(tower: Tower, kind: str, why: str) 
     [
         ("old", f"speaks version 0 of the protocol .tvmconv 0.0.1., and this tvmconv .* version {PROTOCOL}"),
         ("lesser", "its CPU lacks avx2"),
-        ("foreign", "it is no server of tvmconv; start it with tvmconv rpc-server"),
+        ("foreign", "it is not a tvmconv server; start it with tvmconv rpc-server"),
     ],
 )
 def test_a_key_without_a_server_that_can_be_used(tower: Tower, kind: str, why: str) -> None:
@@ -379,9 +379,9 @@ def test_a_gpu_is_tuned_the_same_way(tower: Tower, command: None, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tune", "--key", "k"], "--key is of servers: name their tracker, too: --tracker HOST:PORT"),
-        (["tune", "--devices", "2"], "--devices is of servers"),
-        (["tune", "--target", "remote"], "--target remote is of servers"),
+        (["tune", "--key", "k"], "--key is for servers: also name their tracker: --tracker HOST:PORT"),
+        (["tune", "--devices", "2"], "--devices is for servers"),
+        (["tune", "--target", "remote"], "--target remote is for servers"),
         (["tune", "--tracker", "127.0.0.1:1"], "--tracker needs --key KEY"),
         (["tune", "--tracker", "127.0.0.1:1", "--key", "k"], "no tracker answers at 127.0.0.1:1: Connection refused"),
         (

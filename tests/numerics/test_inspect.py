@@ -225,7 +225,7 @@ def test_the_table_of_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([DENSE], ["give the folder of a bundle", "--algorithms"]),
         ([DENSE, "a.bundle", "--target", "host"], ["which --target, --math and --records go with"]),
-        ([DENSE, "a.bundle", "--algorithms"], ["--algorithms asks for no bundle", "'a.bundle'"]),
+        ([DENSE, "a.bundle", "--algorithms"], ["--algorithms takes no bundle", "'a.bundle'"]),
         (["conv2d", "--algorithms"], ["'conv2d' is not a signature"]),
         ([DENSE, "--algorithms", "--target", "z80"], ["target is 'z80'"]),
     ],

@@ -281,7 +281,7 @@ def test_bytes_that_are_others(library: Path, tmp_path: Path, capsys: pytest.Cap
     for at in (code, file.weights, file.weights + 40, file.weights + file.weight_bytes - 1, name):
         damaged = tmp_path / "network.so"
         damaged.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.raises(BundleError, match="its code, weights or description are not those"):
+        with pytest.raises(BundleError, match="its code, weights or description do not match"):
             read_file(damaged).verify()
         assert cli.main(["verify", str(damaged)]) != 0
         assert "is damaged" in capsys.readouterr().err

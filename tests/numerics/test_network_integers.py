@@ -348,7 +348,7 @@ def test_what_onnxruntime_quantizes_is_compiled(
         options = {"per_channel": False, "activation_type": kinds.QUInt8, "weight_type": kinds.QUInt8}
     source = _quantize(tmp_path, quantization.QuantFormat[written], **options)
     assert cli.main(["compile", source, "-o", str(tmp_path / "network.so")]) == 0
-    assert "5 of 5 convolutions and products by our kernels" in capsys.readouterr().err
+    assert "5 of 5 convolutions and products run as tvmconv kernels" in capsys.readouterr().err
     got, expected, signatures = answers(source, tmp_path)
     assert all(parse_signature(each).is_quantized for each in signatures) and len(signatures) == 5
     (answer,), (right,) = got.values(), expected

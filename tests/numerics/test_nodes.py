@@ -135,7 +135,7 @@ def test_an_altered_filter_is_not_used(built: tuple[str, Path], tmp_path: Path) 
         content[0] ^= 1
         file.unlink()
         file.write_bytes(content)
-    with pytest.raises(BundleError, match="is not what was built"):
+    with pytest.raises(BundleError, match="does not match the build"):
         tvmconv.load(path).node("first")(np.zeros((1, 16, 9, 9), np.float32))
     shutil.rmtree(path / "filters")
     with pytest.raises(BundleError, match="is missing"):
@@ -256,10 +256,10 @@ def test_strict_and_what_is_left_free(
     ("arguments", "words"),
     [
         (["--inputs", "absent.npz"], "cannot read absent.npz"),
-        (["--inputs", "x"], "give a file of numpy.savez"),
-        (["--inputs", "x=many"], "give a file of numpy.savez"),
+        (["--inputs", "x"], "give a file from numpy.savez"),
+        (["--inputs", "x=many"], "give a file from numpy.savez"),
         (["--inputs", "y=1"], "no input 'y'"),
-        (["--dim", "H=9", "--dim", "H=8", "--shape", "x=1x16x9x9", "--shape", "x=1x16x8x8", "--shape", "x=1x16x7x7"], "equally many"),
+        (["--dim", "H=9", "--dim", "H=8", "--shape", "x=1x16x9x9", "--shape", "x=1x16x8x8", "--shape", "x=1x16x7x7"], "the same number of each"),
     ],
 )  # fmt: skip
 def test_bad_options(

@@ -154,7 +154,7 @@ def _bits(made: Nodes) -> str:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (_blocked, "QuantizeLinear node 't3' has a scale for each block of numbers that are not fixed"),
+        (_blocked, "QuantizeLinear node 't3' has a scale per block, of data that are not constant"),
         (_short, "QuantizeLinear node 't3' has numbers of INT4"),
         (_softmax, "QLinearSoftmax node 't5' has an axis of another version of ONNX's operators than 21"),
         (_bits, "networks lack com.microsoft.MatMulNBits"),

@@ -166,7 +166,7 @@ def test_a_packed_filter_travels_in_a_file(registry: tvmconv.Registry, tmp_path:
     for name, damaged in (("short", content[:-40]), ("empty", b""), ("text", b"weights")):
         (tmp_path / name).write_bytes(damaged)
     for name in ("short", "empty", "text", "other.npy", "pickled.npz"):
-        with pytest.raises(InputError, match="is no packed filter, or damaged"):
+        with pytest.raises(InputError, match="is not a packed filter, or is damaged"):
             tvmconv.PackedFilter.load(tmp_path / name)
 
 

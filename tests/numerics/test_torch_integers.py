@@ -152,7 +152,7 @@ def test_models_and_files_have_kernels_of_integers(
     torch.export.save(torch.export.export(model, (x,), strict=False), source)
     compiled = ["compile", source, "-o", str(tmp_path / "network.so")]
     assert cli.main(compiled) == 0
-    assert "1 of 1 convolutions and products by our kernels" in capsys.readouterr().err
+    assert "1 of 1 convolutions and products run as tvmconv kernels" in capsys.readouterr().err
     centre = quantized._centre
     monkeypatch.setattr(
         quantized,

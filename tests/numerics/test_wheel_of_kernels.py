@@ -99,7 +99,7 @@ def test_what_is_damaged_becomes_no_wheel(small_bundle: Path, tmp_path: Path) ->
     bundle, folder = tmp_path / "bundle", tmp_path / "wheels"
     shutil.copytree(small_bundle, bundle)
     folder.touch()
-    with pytest.raises(InputError, match="wheels is no folder; give one"):
+    with pytest.raises(InputError, match="wheels is not a folder; give"):
         export_wheel(bundle, folder, "a")
     folder.unlink()
     library = next(bundle.rglob("*.so"))

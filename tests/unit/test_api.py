@@ -62,7 +62,7 @@ def test_records_are_a_folder_that_is_there(tmp_path: Path) -> None:
 
 
 def test_explain_needs_a_bundle() -> None:
-    with pytest.raises(InputError, match="give the folder of one"):
+    with pytest.raises(InputError, match="give the folder of at least one"):
         tvmconv.explain(SIGNATURE)
 
 

@@ -37,5 +37,5 @@ def test_a_registry(tmp_path: Path) -> None:
     with pytest.raises(InvalidProblemError, match="problem is None"):
         registry.explain(None)  # type: ignore[arg-type]
     for name in (None, []):
-        with pytest.raises(InputError, match=r"name is .*; it must be the name of a node"):
+        with pytest.raises(InputError, match=r"name is .*; it must be a string, the name of a node"):
             registry.node(name)  # type: ignore[arg-type]

@@ -233,10 +233,10 @@ SOURCES = [
     (
         "folder",
         SourceError,
-        "exists, but is none that can be read: a source is a file",
+        "exists, but is not of a readable kind: a source is a file",
     ),
-    ("notes.txt", SourceError, "exists, but is none that can be read"),
-    ("absent", SourceError, "is no file and no signature"),
+    ("notes.txt", SourceError, "exists, but is not of a readable kind"),
+    ("absent", SourceError, "is neither a file nor a signature"),
     ("nowhere/absent.onnx", SourceError, "there is no file"),
     ("nul\0.onnx", SourceError, "cannot be read: embedded null byte"),
     ("x" * 5000 + ".onnx", SourceError, "cannot be read: File name too long"),
@@ -255,9 +255,9 @@ def test_sources(name, error, message, tmp_path):
 @pytest.mark.parametrize(
     ("source", "options", "error", "message"),
     [
-        ("", {}, SourceError, "is no file and no signature|none that can be read"),
+        ("", {}, SourceError, "is neither a file nor a signature|not of a readable kind"),
         ("conv2d-n1", {}, SignatureError, "field 3"),
-        ("x" * 5000, {}, SourceError, "is no file and no signature"),
+        ("x" * 5000, {}, SourceError, "is neither a file nor a signature"),
         (SIGNATURE, {"batch": 2}, SourceError, "batch 2 is for models with a free batch dimension"),
         (SIGNATURE, {"batch": -1}, InvalidProblemError, "batch is -1"),
         (SIGNATURE, {"dtype": "f64"}, InvalidProblemError, "dtype is 'f64'; allowed"),
@@ -351,7 +351,11 @@ MODELS = [
     (lambda: conv_model(strides=2), {}, "strides is 2; it must be a sequence"),
     (lambda: conv_model(strides=[1.0, 1.0]), {}, r"strides\[0\] is 1.0, a float"),
     (lambda: conv_model(dilations=[1, 0]), {}, r"dilations\[1\] is 0"),
-    (lambda: conv_model(pads=[1, 1]), {}, r"pads is \[1, 1\], 2 numbers; 4 are needed: where each spatial axis begins"),
+    (
+        lambda: conv_model(pads=[1, 1]),
+        {},
+        r"pads is \[1, 1\], 2 numbers; 4 are needed: the beginning of each spatial axis",
+    ),
     (lambda: conv_model(pads=[-1, 0, 0, 0]), {}, r"pads\[0\] is -1"),
     (lambda: conv_model(group=0), {}, "groups is 0"),
     (lambda: conv_model(group=2), {}, "data channels are 3, which groups=2 does not divide"),

@@ -107,7 +107,7 @@ def test_the_command(known: Cache, capsys: pytest.CaptureFixture[str], monkeypat
     assert cli.main(["cache", "--clear"]) == 0 and known.files() == []
     monkeypatch.setenv(VARIABLE, "")
     assert cli.main(["cache"]) == 2
-    assert "there is no cache" in capsys.readouterr().err
+    assert "the cache is disabled" in capsys.readouterr().err
 
 
 def test_measurements_decide_what_is_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,7 +252,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed
 
 def test_run_writes_no_outputs_of_a_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "m.so", "--bench", "--output", str(tmp_path / "answers.npz")]) == 2
-    assert "--bench gives times, and --output is for answers; leave one of them out" in capsys.readouterr().err
+    assert "--bench prints times, and --output is for outputs; leave one of them out" in capsys.readouterr().err
 
 
 def test_run_shows_outputs_without_elements(

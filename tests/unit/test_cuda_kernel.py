@@ -137,7 +137,7 @@ def test_bad_arrays(machine: Any, tmp_path: Path) -> None:
 def test_arrays_whose_library_has_no_memory_to_give(machine: Any, tmp_path: Path) -> None:
     kernel = _kernel(tmp_path)
     data, filter = (tvm_ffi.from_dlpack(each) for each in _arrays())
-    with pytest.raises(InputError, match="data is a Tensor, whose library cannot be asked for memory; give out="):
+    with pytest.raises(InputError, match="data is a Tensor, whose library cannot allocate here; give out="):
         kernel(data, filter)
     out = Array(aligned(np.zeros(SHAPE, np.float32)))
     assert kernel(data, filter, out=tvm_ffi.from_dlpack(out)) is not None
@@ -212,7 +212,7 @@ def test_torch(machine: Any, tmp_path: Path) -> None:
         assert not dlpack._held
         assert (kernel(data, other).numpy() == 4 * VALUES).all()
         assert other.streams == [9] and len(dlpack._held) == 1
-        with pytest.raises(InputError, match="out is of another library than data, a Tensor"):
+        with pytest.raises(InputError, match="out is from another library than data, a Tensor"):
             kernel(data, filter, out=Array(np.zeros(SHAPE, np.float32)))
     assert machine.fake_log() == b"record 9\n"  # nothing waits
 

@@ -59,9 +59,9 @@ def test_numbers_read_back_equal():
         ("leaky(nan)", "'leaky_nan' is no step"),
         ("leaky(1e39)", "finite f32"),
         ("elu(inf)", "finite f32"),
-        ("add-relu-add", "add takes the array residual, so it can be a step but once"),
+        ("add-relu-add", "add takes the array residual, so it may occur only once"),
         ("scale-scale", "scale takes the array scale"),
-        ([1], "it takes a text such as 'add-relu'"),
+        ([1], "it must be a string such as 'add-relu'"),
         ([Step("swish")], "the step 'swish'; allowed: scale"),
     ],
 )

@@ -175,7 +175,7 @@ def test_a_folder_of_records_that_is_a_file_is_refused(tmp_path: Path) -> None:
     for written in (False, True):
         with pytest.raises(InputError, match="there is no such folder"):
             records_of(tmp_path / "file", written)
-    with pytest.raises(BundleError, match="exists and is no export"):
+    with pytest.raises(BundleError, match="exists and is not an export"):
         from tvmconv.exporting.exporter import check_replaceable
 
         check_replaceable(tmp_path / "file")

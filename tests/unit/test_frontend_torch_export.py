@@ -81,8 +81,10 @@ def test_what_is_left_free_or_is_no_program(free: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="has 4 at dimension 1, which the model fixes"):
         read_model(free, shapes={"": (1, 4, 32, 24)})
     (tmp_path / "net.pt2").write_bytes(b"no program")
-    with pytest.raises(SourceError, match=r"is no program of torch\.export\.save, or is truncated: it is no zip file"):
+    with pytest.raises(
+        SourceError, match=r"was not saved by torch\.export\.save, or is truncated: it is not a zip file"
+    ):
         read_model(str(tmp_path / "net.pt2"))
     (tmp_path / "net.pt2").write_bytes(b"PK\5\6" + bytes(18))  # an empty zip file
-    with pytest.raises(SourceError, match=r"is no program of torch\.export\.save: "):
+    with pytest.raises(SourceError, match=r"was not saved by torch\.export\.save: "):
         read_model(str(tmp_path / "net.pt2"))

@@ -131,7 +131,7 @@ def test_a_split_by_its_second_input() -> None:
     [
         ("BatchNormalization", {}, [(3,)] * 4, "is in training mode"),
         ("Dropout", {}, [], "is in training mode"),
-        ("BatchNormalization", {"is_test": 1, "spatial": 0}, [(3, 4, 5)] * 4, "numbers of its own for each pixel"),
+        ("BatchNormalization", {"is_test": 1, "spatial": 0}, [(3, 4, 5)] * 4, "separate weights for each pixel"),
         ("LpPool", {"kernel_shape": [2, 2], "p": 2.5}, [], "a norm of the power 2.5"),
         ("Cast", {"to": "DECIMAL"}, [], "casts to 'DECIMAL'"),
         ("Relu", {"slope": 0.5}, [], "has the attribute 'slope'"),
@@ -153,7 +153,7 @@ def test_what_has_no_equal_is_refused_by_name(
 def test_ranks_that_are_not_known_are_refused() -> None:
     node = helper.make_node("Add", ["x", "b"], ["y"], broadcast=1, axis=1)
     built = model([node], [value("x", None), value("b", (6,))], opset=6)
-    with pytest.raises(SourceError, match="needs to know how many axes its input 'x' has"):
+    with pytest.raises(SourceError, match="needs the rank of its input 'x' has"):
         with_known_versions(load(built.SerializeToString(), "model"), "model")
 
 

@@ -51,7 +51,7 @@ def test_floating_point_problems_are_as_before() -> None:
         ("u8s8u8-q_0_3", "takes a positive scale and an integer"),
         ("u8s8u8-q_-0.5_3", "takes a positive scale"),
         ("u8s8u8-q_inf_3", "must be finite"),
-        ("u8s8u8-q_nan_3", "is no step"),
+        ("u8s8u8-q_nan_3", "is not a step"),
         ("u8s8u8-q_0.1_2.5", "takes a positive scale and an integer"),
         ("u8s8u8-q_0.1_256", "zero point of the epilogue's last step is 256; numbers of u8 are 0 to 255"),
         ("u8s8s8-q_0.1_-129", "is -129; numbers of s8 are -128 to 127"),
@@ -63,7 +63,7 @@ def test_floating_point_problems_are_as_before() -> None:
         ("u8s8s32-relu", "an output of s32 is the sums and a bias of s32"),
         ("u8s8s32-bias_f32", "an output of s32 is the sums and a bias of s32"),
         ("u8f32u8-q_0.1_3", "field 12, the type, is 'u8f32u8'"),
-        ("u8s8s32-zx0", "is no step"),
+        ("u8s8s32-zx0", "is not a step"),
     ],
 )
 def test_bad_problems_say_what_is_wrong(tail: str, message: str) -> None:

@@ -115,7 +115,7 @@ def build(
     families = [each for each in asked if isinstance(each, ProblemFamily)] if isinstance(asked, list) else []
     given = list_of([each for each in asked if not isinstance(each, ProblemFamily)] if families else asked)
     if not given and not families:
-        raise InvalidProblemError("there is no problem to build; give at least one")
+        raise InvalidProblemError("no problem was given; give at least one")
     chosen = complete(options)
     check_math(chosen["math"])
     path = as_path("path", path)
@@ -211,7 +211,7 @@ def parse_targets(target: str | Target | Sequence[str | Target]) -> list[Target]
     if not isinstance(names, Iterable):
         raise TargetError(f"target is {target!r}; give a name, for example host, or a list of names")
     if not names:
-        raise TargetError("there is no target to build for; give at least one, for example host")
+        raise TargetError("no target was given; give at least one, for example host")
     return list({parsed.name: parsed for parsed in map(_parse, names)}.values())
 
 
@@ -297,7 +297,7 @@ def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> 
     what = "have no kernel that is right" if fallback else "did not get the kernel that comes first"
     raise BuildError(
         f"{len(failed)} of {len(outcomes)} problems {what}; {f'the others are in {path}' if written else 'nothing is written'}."
-        f" Please report them, with what `tvmconv env` prints:{lines}"
+        f" Please report them, with the output of `tvmconv env`:{lines}"
     )
 
 

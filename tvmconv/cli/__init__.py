@@ -66,18 +66,18 @@ COMMANDS = (
 
 OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 START = """\
-an ONNX file becomes a library, which is run beside onnxruntime:
+compile an ONNX file to a library, and time it beside onnxruntime:
   tvmconv compile model.onnx -o model.so
   tvmconv run model.so --bench --against model.onnx
 """
 EXIT_CODES = f"""\
 exit codes:
-  {OK}    done, or the answer is yes
+  {OK}    success, or the answer is yes
   {NO}    the answer is no: a kernel is wrong, none fits, or none can be built or tuned; or a network was not compared
   {BAD_INPUT}    bad usage or bad input
-  {CANNOT}    this installation or machine cannot: an extra, the C compiler, a CPU feature, a GPU, memory or disk space is missing
+  {CANNOT}    something is missing here: an extra, the C compiler, a CPU feature, a GPU, memory or disk space
   {INTERRUPTED}  interrupted with Ctrl-C
-  {BROKEN_PIPE}  the reader of stdout went away
+  {BROKEN_PIPE}  the reader of stdout is gone
 """
 
 

@@ -26,9 +26,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "bench",
-        "Time every kernel of a bundle, and those that pack their filter with a prepacked one, too (packed us, the median). GFLOP/s "
-        "counts the formula's multiplications and additions, so Winograd may exceed the peak: the multiply-adds measured on this "
-        "machine, in bf16 for bf16 kernels if the CPU has its dot product, else in f32. Without a C compiler the peak is unknown.",
+        "Time every kernel of a bundle, with plain and, where it packs its filter, prepacked filters (packed us, the median). "
+        "GFLOP/s counts the formula's multiplications and additions, so Winograd may exceed the peak: the multiply-adds measured "
+        "on this machine, in bf16 for bf16 kernels if the CPU has its dot product, else in f32. Without a C compiler the peak is "
+        "unknown.",
         EXAMPLE,
         run,
     )

@@ -40,8 +40,8 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "build",
         "Compile a kernel for every convolution of the sources, check it, and write a bundle. "
-        "A bundle that is already there keeps its other kernels. Where the best kernel does not compile or is wrong, the next is "
-        "taken, with a warning. Exits with 1 if a problem has none.",
+        "An existing bundle keeps its other kernels. If the best kernel does not compile or is wrong, the next is "
+        "used, with a warning. Exits with 1 if a problem gets none.",
         EXAMPLE,
         run,
     )
@@ -49,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--any-size",
         action="store_true",
-        help="one kernel for any batch, spatial extents and pads of each convolution, instead of a kernel for each size",
+        help=("build one kernel per convolution for any batch, spatial extents and padding, instead of one per size"),
     )
     parser.add_argument("-o", "--output", required=True, metavar="BUNDLE", help="the bundle's folder")
     parser.add_argument(
@@ -66,19 +66,24 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--transfer",
         action="store_true",
-        help="problems without a record take the schedule of the nearest tuned problem; the bundle says which",
+        help="use the schedule of the nearest tuned problem for problems without a record; the bundle names it",
     )
     parser.add_argument(
         "--with-filters",
         action="store_true",
-        help="store the models' filters and biases in the bundle, packed, with following normalizations folded in, and the operands"
-        " of epilogues: load(BUNDLE).node(NAME)(data)",
+        help=(
+            "store the models' packed filters, biases and epilogue operands in the bundle, with following "
+            "normalizations folded in: load(BUNDLE).node(NAME)(data)"
+        ),
     )
     parser.add_argument(
         "--no-fallback",
         dest="fallback",
         action="store_false",
-        help="fail, and write nothing, if the first kernel for a problem does not compile or is wrong, instead of taking the next",
+        help=(
+            "fail and write nothing if the first kernel for a problem does not compile or is wrong, instead "
+            "of trying the next"
+        ),
     )
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one per core)")
 
@@ -92,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         for option in ("trials", "seconds"):
             if getattr(arguments, option):
                 raise InvalidProblemError(
-                    f"--{option} is for kernels of one size, and some are asked for of any; build twice"
+                    f"--{option} is for kernels of fixed size, and some of any size are requested; build twice"
                 )
     if arguments.sources:
         models += read_models(arguments, constants=arguments.with_filters)

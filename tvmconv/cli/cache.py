@@ -28,15 +28,15 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "cache",
-        "List the cache of compiled code, which build, compile, optimize and export-onnxruntime reuse where nothing that decides it"
-        f" has changed. It is in ${VARIABLE}, by default tvmconv in the user's cache folder; {VARIABLE}= disables it.",
+        "List the cache of compiled code, which build, compile, optimize and export-onnxruntime reuse while its inputs are"
+        f" unchanged. It is in ${VARIABLE}, by default tvmconv in the user's cache folder; {VARIABLE}= disables it.",
         EXAMPLE,
         run,
     )
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--list", action="store_true", help="list it, as by default")
+    group.add_argument("--list", action="store_true", help="list it (the default)")
     group.add_argument("--path", action="store_true", help="print the folder")
-    group.add_argument("--clear", action="store_true", help="remove all that is in it")
+    group.add_argument("--clear", action="store_true", help="delete everything in it")
     add_json(parser)
 
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = place()
     if folder is None:
         raise TvmconvError(
-            f"there is no cache: {VARIABLE} is empty, or this user has no home; set {VARIABLE} to a folder"
+            f"the cache is disabled: {VARIABLE} is empty, or this user has no home;  set {VARIABLE} to a folder"
         )
     if arguments.path:
         print_json({"path": str(folder)}) if arguments.json else print(folder)

@@ -20,12 +20,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "calibrate",
-        "Measure this machine's CPU by timing kernels on one core, which takes three minutes and needs an idle machine, and keep the "
-        "result with the tuning records: `tvmconv build` for host then chooses algorithms by it.",
+        "Measure this machine's CPU, and store the result with the tuning records, by which `tvmconv build` for host then chooses "
+        "algorithms. It times kernels on one core for three minutes, and needs an idle machine.",
         EXAMPLE,
         run,
     )
-    parser.add_argument("--remove", action="store_true", help="delete the measurement; the nearest CPU's is then used")
+    parser.add_argument("--remove", action="store_true", help="delete the measurement and use the nearest CPU's")
     add_json(parser)
 
 

@@ -32,23 +32,26 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "compare",
-        "Call two networks that tvmconv compile wrote with the same inputs, and print how far each output of the second is from the"
-        " first's: a quantised model's from its float model's.",
+        "Call two compiled networks with the same inputs, and print how much the outputs differ: for example, those of a"
+        " quantised model and its float model.",
         EXAMPLE,
         run,
     )
+    parser.add_argument("network", metavar="LIBRARY.so", help="the reference library, such as the float model's")
     parser.add_argument(
-        "network", metavar="LIBRARY.so", help="the library whose answers are right, such as the float model's"
-    )
-    parser.add_argument(
-        "other", metavar="OTHER.so", help="the other, such as the quantised model's; it has the same inputs and outputs"
+        "other",
+        metavar="OTHER.so",
+        help=("the library to compare, such as the quantised model's, with the same inputs and outputs"),
     )
     parser.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="inputs by name, each in its shape, or with one more axis in front, over calls; those not given are random",
+        help=(
+            "arrays by input name, each of the input's shape or with an extra leading axis over calls; others"
+            " are random"
+        ),
     )
     add_json(parser)
 
@@ -119,7 +122,7 @@ def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, nd
     axes = {each.name: len(each.shape) for each in network.inputs}
     several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}
     if len({*several.values()}) > 1:
-        raise InputError(f"inputs differ in their number of calls: {several}")
+        raise InputError(f"inputs differ in the number of calls: {several}")
     for call in range(next(iter(several.values()), 1)):
         yield complete_inputs(network, {name: each[call] if name in several else each for name, each in given.items()})
 

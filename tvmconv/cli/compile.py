@@ -51,22 +51,22 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "compile",
-        "Compile a whole model into one library: convolutions and what follows them as the kernels of tvmconv build, other operators"
-        " fused.",
+        "Compile a whole model into one library: its convolutions run as the kernels of tvmconv build, other operators as fused"
+        " functions.",
         EXAMPLE,
         run,
     )
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="an ONNX file (.onnx), OpenVINO IR (.xml), or a program that torch.export.save wrote (.pt2)",
+        help="an ONNX file (.onnx), OpenVINO IR (.xml), or a program saved by torch.export.save (.pt2)",
     )
     parser.add_argument(
         "-o",
         "--output",
         required=True,
         metavar="LIBRARY.so",
-        help="the library, or with --format c and web the folder; replaced whole",
+        help="the library, or with --format c or web the folder to write; an existing one is replaced",
     )
     parser.add_argument(
         "--target",
@@ -80,9 +80,11 @@ def add_parser(subparsers: Subparsers) -> None:
         type=parse_free_shape,
         default=[],
         metavar="NAME=1x3x640x640",
-        help="the shape of an input; NAME= may be left out where there is one. 1x3x?x?: of any height and width, which each call"
-        " gives; ?%%32 is a multiple of 32, ?[32:4096] a range, h an extent that is the same wherever it stands. Sizes that are given"
-        " beside such a shape have kernels of their own, which are called where they come",
+        help=(
+            "the shape of an input; a single input needs no NAME=. 1x3x?x?: any height and width, chosen by "
+            "each call; ?%%32 is a multiple of 32, ?[32:4096] a range, h an extent that is the same wherever "
+            "it appears. Fixed sizes given beside such a shape get their own kernels"
+        ),
     )
     parser.add_argument(
         "--dim", action="append", type=parse_dim, default=[], metavar="NAME=N", help="the size of a named dimension"
@@ -91,27 +93,32 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--dtype",
         choices=("f32", "f16", "bf16"),
-        help="compute in this type, which the library's inputs and outputs then have, too; not for quantised models"
-        " (default: as the model)",
+        help="compute in this type, also for inputs and outputs; not for quantised models (default: the model's)",
     )
     parser.add_argument(
         "--layout",
         choices=("NXC", "NCX"),
-        help="of the data between operators: NXC (default), channels last, or NCX, as in the model",
+        help="layout of data between operators: NXC (default), channels last, or NCX, the model's",
     )
     parser.add_argument(
         "--cut",
         action="append",
         default=[],
         metavar="TENSOR",
-        help="an output in place of the model's, such as what NonMaxSuppression takes; may be given several times",
+        help=(
+            "use this tensor as output instead of the model's, such as an input of NonMaxSuppression; may be "
+            "given several times"
+        ),
     )
     parser.add_argument(
         "--format",
         choices=FORMATS,
         default=FORMATS[0],
-        help="plan (default): a library that needs only tvm-ffi; c: a folder with a header, an archive and a shared library for C,"
-        " which need only libc; web: a folder with a WebAssembly module and the JavaScript that calls it",
+        help=(
+            "plan (default): a library that needs only tvm-ffi; c: a folder with headers, an archive and a "
+            "shared library for C and C++, which need only libc; web: a folder with a WebAssembly module and "
+            "its JavaScript"
+        ),
     )
     parser.add_argument(
         "--name", help="with --format c: prefix of the library and its functions (default: the folder's name)"
@@ -120,28 +127,36 @@ def add_parser(subparsers: Subparsers) -> None:
         "--memory",
         choices=MEMORIES,
         default="default",
-        help="small: no transforms, as with --math strict, and no joined filters that are larger than those they replace"
-        " (default: %(default)s)",
+        help=(
+            "small: no transforms, as with --math strict, and no joined filters larger than those they "
+            "replace (default: %(default)s)"
+        ),
     )
     parser.add_argument(
         "--file",
         choices=FILES,
         default="default",
-        help="small: filters that packing enlarges are stored as the model has them, and packed when the library is loaded, by each process"
-        " for itself (default: %(default)s)",
+        help=(
+            "small: store filters that packing would enlarge in the model's layout; each process packs them "
+            "when it loads the library (default: %(default)s)"
+        ),
     )
     parser.add_argument(
         "--quantized",
         choices=QUANTIZED,
         default=QUANTIZED[0],
-        help="fastest: of a quantised model, layers that are estimated to be faster in f32 are computed so, and named"
-        " (default: %(default)s, in integers)",
+        help=(
+            "fastest: compute layers of a quantised model in f32 where that is estimated to be faster, and "
+            "name them (default: %(default)s, in integers)"
+        ),
     )
     parser.add_argument(
         "--require-comparison",
         action="store_true",
-        help="fail (exit code 1) if the answers cannot be compared with onnxruntime's, those of ONNX's reference evaluator, OpenVINO's or PyTorch's; with"
-        " --format c: if the test has none to compare with",
+        help=(
+            "fail (exit code 1) if the outputs cannot be compared with those of onnxruntime, ONNX's reference"
+            " evaluator, OpenVINO or PyTorch; with --format c: if the test has nothing to compare with"
+        ),
     )
     add_budget(parser)
     add_no_cache(parser)
@@ -173,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
         source = read_source(arguments)
     if arguments.format == "web" and has_extents(source.module):
         raise InputError(
-            "--format web is for fixed extents: give --shape numbers, or export the program without dynamic dimensions, or leave"
+            "--format web needs fixed extents: give --shape as numbers, or export the program without dynamic dimensions, or leave"
             " --format web out"
         )
     lacking = ""
@@ -204,7 +219,7 @@ def run(arguments: argparse.Namespace) -> int:
         export(module, arguments.output, arguments.target, sizes=sizes)
     rows = [row for each in (module, *sizes) for row in report(each)]
     ours = sum(not row.why for row in rows)
-    print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products by our kernels", file=sys.stderr)
+    print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products run as tvmconv kernels", file=sys.stderr)
     for row in rows:
         if row.why:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)
@@ -238,9 +253,11 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.format == "plan":  # C's test does it
             lacking = _compare(arguments, source)
     if lacking and arguments.require_comparison:
-        raise VerificationError(f"{lacking}; --require-comparison asks for it")
+        raise VerificationError(f"{lacking}, which --require-comparison demands")
     if lacking:
         warnings.warn(lacking, TvmconvWarning, stacklevel=1)
+    elif arguments.format != "c":
+        print("  checked: on random inputs, outputs agree with the model's", file=sys.stderr)
     return 0
 
 
@@ -248,7 +265,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise what can be known before minutes are spent."""
     check_source(arguments)
     if arguments.name is not None and arguments.format != "c":
-        raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
+        raise InputError("--name is the prefix of C functions: add --format c, or leave --name out")
     check_extra("compile", "tvm")
     if arguments.format != "plan" and len(arguments.shape) > 1 and all(split_shapes(arguments.shape)):
         raise InputError(
@@ -260,7 +277,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if (arguments.format == "web") == platform.has_parts:
         raise InputError(
             f"--format is {arguments.format}, and {arguments.target} is for {platform.name}: --format web is for wasm32 and"
-            " wasm32-relaxed, which are for nothing else"
+            " wasm32-relaxed, which have no other use"
         )
     if arguments.format == "web":
         from ..exporting.web_exporter import check_web

@@ -36,14 +36,15 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "explain",
-        "Say which kernel of some bundles serves a signature and why, or what is nearest and how to add it; exits with 1 "
-        "if none serves it. With --split-batch, kernels for other batches serve it, too. With --algorithms: which algorithm `tvmconv build` takes for it, what each is estimated to "
-        "cost, and why others do not cover it. Of a network's library: which kernels it has, and which filters were joined.",
+        "Explain which kernel of the bundles serves a signature, or what is nearest and how to add it; exits with 1 "
+        "if none serves it. With --split-batch, kernels for other batches count too. With --algorithms: which algorithm "
+        "`tvmconv build` chooses, the estimated cost of each, and why others are unsuitable. For a network's library: its kernels, "
+        "and which filters were joined.",
         EXAMPLE,
         run,
     )
     parser.add_argument(
-        "signature", metavar="SIGNATURE|NETWORK.so", help="see: tvmconv sig --help; or what tvmconv compile wrote"
+        "signature", metavar="SIGNATURE|NETWORK.so", help=("see: tvmconv sig --help; or a library from tvmconv compile")
     )
     parser.add_argument("bundles", nargs="*", metavar="BUNDLE", help="the folders of one or several bundles")
     parser.add_argument("--split-batch", action="store_true", help="as load(split_batch=True) does")
@@ -117,10 +118,10 @@ def _algorithms(arguments: argparse.Namespace) -> int:
     from ..tuning.records import records_of
 
     if arguments.split_batch:
-        raise TvmconvError("--algorithms asks for no bundle, and --split-batch is about one; leave one of them out")
+        raise TvmconvError("--algorithms takes no bundle, and --split-batch needs one; leave one of them out")
     if arguments.bundles:
         raise TvmconvError(
-            f"--algorithms asks for no bundle, and {arguments.bundles[0]!r} is given; leave one of them out"
+            f"--algorithms takes no bundle, and {arguments.bundles[0]!r} is given; leave one of them out"
         )
     (target,) = parse_targets([arguments.target or "host"])
     rows = weigh(parse_signature(arguments.signature), target, arguments.math, records_of(arguments.records))

@@ -24,26 +24,26 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "export-c",
-        "Write the kernels of a bundle as a library for C and C++: header, archive, CMake and pkg-config files, and a test of it. "
-        "It needs no Python and, with --threads none, nothing but libc. An earlier export at the same place is replaced.",
+        "Write the kernels of a bundle as a library for C and C++: headers, an archive, CMake and pkg-config files, and a test. "
+        "It needs no Python and, with --threads none, only libc. An earlier export in the folder is replaced.",
         EXAMPLE,
         run,
     )
     parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write")
     parser.add_argument("--name", help="prefix of the library and its functions (default: the bundle's name)")
-    parser.add_argument("--shared", action="store_true", help="build a shared library, too")
+    parser.add_argument("--shared", action="store_true", help="also build a shared library")
     parser.add_argument(
         "--target",
         action="append",
         metavar="TARGET",
-        help="a target of the bundle's (default: all CPUs); may be given several times, of one instruction set",
+        help="one of the bundle's targets (default: all CPUs); may be given several times for one instruction set",
     )
     parser.add_argument(
         "--threads",
         choices=THREADS,
         default="none",
-        help="the library's own threads, for programs that pass none (default: %(default)s)",
+        help="the library's own threads, for programs that do not pass theirs (default: %(default)s)",
     )
 
 

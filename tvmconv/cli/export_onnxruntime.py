@@ -41,9 +41,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "export-onnxruntime",
-        "Write an execution provider for onnxruntime (1.23 or later) with networks or kernels for ONNX models, loaded by "
-        "onnxruntime.register_execution_provider_library(NAME, os.path.abspath('provider.so')). Each model is timed without it, with its "
-        "convolutions claimed, and as one network; the library claims the fastest of these. If the one SOURCE is a bundle, its kernels are taken, untimed.",
+        "Write an execution provider for onnxruntime (1.23 or later) with networks or kernels for ONNX models: load it by "
+        "onnxruntime.register_execution_provider_library(NAME, os.path.abspath('provider.so')). Each model is timed without it, "
+        "with its convolutions claimed, and as one network; the library claims the fastest of these. If SOURCE is a bundle, its "
+        "kernels are used, without timing.",
         EXAMPLE,
         run,
     )
@@ -53,8 +54,10 @@ def add_parser(subparsers: Subparsers) -> None:
         "--target",
         action="append",
         metavar="TARGET",
-        help="host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; of a bundle, by default all of its own;"
-        " may be given several times",
+        help=(
+            "host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; for a bundle, all of"
+            " its targets by default; may be given several times"
+        ),
     )
     add_no_cache(parser)
     add_math(parser)
@@ -71,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     bundles = [each for each in arguments.sources if (Path(each) / MANIFEST).is_file()]
     if bundles:
         if len(arguments.sources) > 1:
-            raise InputError(f"{bundles[0]} is a bundle; give it alone, or models alone")
+            raise InputError(f"{bundles[0]} is a bundle; give either one bundle or only models")
         print(
             f"{bundles[0]}: no network: a bundle has convolutions alone; give the ONNX models for more", file=sys.stderr
         )
@@ -169,7 +172,7 @@ def _races(
         if found.fastest == "nothing":
             more = "; a session option changes that: tvmconv.onnxruntime.session(..., claims='convolutions')"
             warnings.warn(
-                f"{name} is not at least {LEAST_GAIN} times as fast on this machine, so the provider leaves all of it to onnxruntime"
+                f"{name} is not at least {LEAST_GAIN} times as fast on this machine, so the provider leaves it to onnxruntime"
                 + (more if "convolutions" in claims else ""),
                 TvmconvWarning,
                 stacklevel=2,

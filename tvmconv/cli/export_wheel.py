@@ -22,13 +22,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "export-wheel",
-        "Write a wheel of a bundle or a network. It needs tvmconv's run-time half, which pip installs with it. Its module has"
+        "Write a wheel of a bundle or a network. It depends on tvmconv's run time, which pip installs with it. Its module has"
         " run(**inputs) for a network, kernel(signature) and node(name) for a bundle.",
         EXAMPLE,
         run,
     )
     parser.add_argument("path", metavar="BUNDLE", help="the bundle's folder, or a network's file")
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder that the wheel goes into")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write the wheel to")
     parser.add_argument("--name", required=True, help="name of the distribution, such as detector-kernels")
     parser.add_argument("--version", default="1.0", help="its version (default: %(default)s)")
 

@@ -33,9 +33,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "inspect",
-        "Print one stage of the kernel that `tvmconv build` makes of a signature: with its tuned schedule if there is a record, else "
-        "the default one of the algorithm with the lowest estimate; or the graph of an ONNX model after a pass of tvmconv compile. "
-        "Nothing is run, so the target may be another machine.",
+        "Print one stage of the kernel that `tvmconv build` generates for a signature: with its tuned schedule if there is a "
+        "record, else the default one of the algorithm with the lowest estimate; or the graph of an ONNX model after a pass of "
+        "tvmconv compile. Nothing is run, so the target may be another machine.",
         EXAMPLE,
         run,
     )

@@ -36,7 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "what", metavar="BUNDLE|SOURCE", help="a bundle's folder, a model, a file of problems, or a signature"
     )
-    parser.add_argument("bundle", nargs="?", metavar="BUNDLE", help="the bundle to compare a model with")
+    parser.add_argument("bundle", nargs="?", metavar="BUNDLE", help="the bundle to look up the convolutions in")
     add_source_options(parser)
     add_json(parser)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
+import textwrap
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -67,7 +69,7 @@ def add_command(
     parser = subparsers.add_parser(
         name,
         help=f"{re.split(r'[.:;](?: |$)', summary)[0]}.",
-        description=summary,
+        description=textwrap.fill(summary, shutil.get_terminal_size().columns - 2, break_on_hyphens=False),
         epilog=f"example:\n{example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -93,7 +95,7 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
         "--trials", type=unsigned, default=0, metavar="N", help="tune first: schedules to try for each kernel"
     )
     parser.add_argument(
-        "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
+        "--seconds", type=positive_seconds, metavar="S", help="tune first: time to spend on all kernels together"
     )
 
 
@@ -105,7 +107,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_no_cache(parser: argparse.ArgumentParser) -> None:
     """Add ``--no-cache``."""
     parser.add_argument(
-        "--no-cache", action="store_true", help="build every kernel anew, without the cache (see: tvmconv cache)"
+        "--no-cache", action="store_true", help="rebuild every kernel, without the cache (see: tvmconv cache)"
     )
 
 
@@ -124,8 +126,10 @@ def add_math(parser: argparse.ArgumentParser) -> None:
         "--math",
         choices=MATHS,
         default="default",
-        help="strict: no transforms such as Winograd; tf32: on GPUs, f32 numbers may be"
-        " rounded to TF32 before they are multiplied; reproducible: the same bits on every CPU (default: %(default)s)",
+        help=(
+            "strict: no transforms such as Winograd; tf32: on GPUs, f32 factors may be rounded to TF32; "
+            "reproducible: the same bits on every CPU (default: %(default)s)"
+        ),
     )
 
 
@@ -134,8 +138,10 @@ def add_records(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records",
         metavar="FOLDER",
-        help="where tuning records are kept (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv); those that ship"
-        " are read, too",
+        help=(
+            "folder of tuning records (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv), used "
+            "before the shipped ones"
+        ),
     )
 
 

@@ -27,15 +27,14 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "report",
-        "Time every kernel of a bundle, or every operator of a network, and write a page about them: the machine and its limits, a roofline, "
-        "a table by kernel, tuning curves of those that have trials, and ratios beside another bundle. "
-        "The page is one file that loads nothing else.",
+        "Time every kernel of a bundle, or every operator of a network, and write an HTML report: the machine and its limits, a "
+        "roofline, a table of kernels, tuning curves, and ratios to another bundle. The page is one self-contained file.",
         EXAMPLE,
         run,
     )
     parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder, or a network's file")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE.html", help="the page; what is there is replaced"
+        "-o", "--output", required=True, metavar="FILE.html", help=("the page to write; an existing one is replaced")
     )
     parser.add_argument(
         "--against",
@@ -45,7 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--records",
         metavar="FOLDER",
-        help="where the trials of tuning curves are (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv)",
+        help=("folder with the trials for tuning curves (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv)"),
     )
     add_timing(parser)
 
@@ -74,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     other = read_bundle(arguments.against) if arguments.against else None
     records = Path(arguments.records) if arguments.records else user_folder()
     if arguments.records and not records.is_dir():
-        raise TvmconvError(f"--records {records} is no folder; give the one that tvmconv tune --records wrote to")
+        raise TvmconvError(f"--records {records} is not a folder; give the one that tvmconv tune --records wrote to")
     curves = read_curves(records, bundle)
     if arguments.records and not curves:
         print(f"{records} has no trials of the bundle's kernels: no tuning curves", file=sys.stderr)
@@ -103,7 +102,7 @@ def _report_network(arguments: argparse.Namespace) -> int:
 
     if arguments.against or arguments.records:
         raise TvmconvError(
-            "--against and --records are for bundles; networks are raced by tvmconv run --bench --against"
+            "--against and --records are for bundles; to compare networks, use tvmconv run --bench --against"
         )
     output = Path(arguments.output)
     check_output(output)

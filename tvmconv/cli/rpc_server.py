@@ -28,16 +28,19 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "rpc-server",
-        "Measure, on this machine, what tvmconv tune builds elsewhere: a TVM RPC server, found through a tracker.",
+        "Measure kernels that tvmconv tune builds on another machine: a TVM RPC server, found through a tracker.",
         EXAMPLE,
         run,
     )
     parser.add_argument("--tracker", required=True, metavar="HOST:PORT", help="TVM's RPC tracker")
     parser.add_argument(
-        "--key", required=True, metavar="KEY", help="name of this kind of machine, by which tuners ask for it"
+        "--key", required=True, metavar="KEY", help="name of this kind of machine, which tuners request"
     )
     parser.add_argument(
-        "--threads", type=positive, metavar="N", help="of kernels (default: all processors, or OMP_NUM_THREADS)"
+        "--threads",
+        type=positive,
+        metavar="N",
+        help=("threads of kernels (default: all processors, or OMP_NUM_THREADS)"),
     )
     parser.add_argument(
         "--bind",

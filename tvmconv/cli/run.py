@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "run",
-        "Run a network that tvmconv compile wrote, and print its outputs; or time it, whole, by operator, or by layer of the model.",
+        "Run a compiled network and print its outputs, or its time: of a call, by operator, or by layer of the model.",
         EXAMPLE,
         run,
     )
@@ -51,14 +51,14 @@ def add_parser(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="inputs by name, or NAME=NUMBER to fill one with a number; those not given are random",
+        help="inputs by name, or NAME=NUMBER to fill one with a number; others are random",
     )
-    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name")
-    parser.add_argument("--bench", action="store_true", help="time it instead, whole and by operator")
+    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name to this file")
+    parser.add_argument("--bench", action="store_true", help=("print the time of a call and of each operator instead"))
     parser.add_argument(
         "--profile",
         action="store_true",
-        help="time its steps instead, in order, with the model's nodes or modules that each computes",
+        help="print the time of each step in order instead, with the model's nodes or modules that it computes",
     )
     parser.add_argument(
         "--seconds",
@@ -69,12 +69,19 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
     parser.add_argument(
-        "--concurrency", type=positive, default=1, metavar="N", help="callers at once with --bench (default 1)"
+        "--concurrency",
+        type=positive,
+        default=1,
+        metavar="N",
+        help=("with --bench: number of concurrent callers (default 1)"),
     )
     parser.add_argument(
         "--against",
         metavar="MODEL",
-        help="with --bench: race onnxruntime with the model it was compiled from (.onnx), or OpenVINO with its IR (.xml), in turns",
+        help=(
+            "with --bench: also time onnxruntime on the source model (.onnx), or OpenVINO on its IR (.xml), "
+            "alternating with the network"
+        ),
     )
     add_json(parser)
 
@@ -84,14 +91,14 @@ def run(arguments: argparse.Namespace) -> int:
     from ..runtime.networks.network import load_network
 
     if not arguments.bench and (arguments.against or arguments.concurrency > 1):
-        raise InputError("--against and --concurrency are for --bench: give it, too")
+        raise InputError("--against and --concurrency need --bench: add it")
     if arguments.against and arguments.concurrency > 1:
-        raise InputError("--against races one caller each; leave out --concurrency")
+        raise InputError("--against uses one caller each; leave out --concurrency")
     if arguments.bench and arguments.profile:
         raise InputError("--bench times operators, and --profile steps; leave one of them out")
     if (arguments.bench or arguments.profile) and arguments.output:
         option = "--bench" if arguments.bench else "--profile"
-        raise InputError(f"{option} gives times, and --output is for answers; leave one of them out")
+        raise InputError(f"{option} prints times, and --output is for outputs; leave one of them out")
     if arguments.output:
         check_output(Path(arguments.output))
     if arguments.threads:

@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
-    parser.add_argument("what", choices=("bash", "zsh", "tcsh", MAN), help="the shell, or man for the man page")
+    parser.add_argument("what", choices=("bash", "zsh", "tcsh", MAN), help="the shell; man prints the man page")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -50,8 +50,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="default: default",
     )
     attributes.add_argument("--dtype", choices=DTYPES, help="default f32")
-    attributes.add_argument("--bias", action="store_true", default=None, help="a bias is added")
-    attributes.add_argument("--epilogue", metavar="STEPS", help="what follows, such as add-relu or 'clip(0,6)'")
+    attributes.add_argument("--bias", action="store_true", default=None, help="add a bias")
+    attributes.add_argument("--epilogue", metavar="STEPS", help=("steps that follow, such as add-relu or 'clip(0,6)'"))
     add_json(parser)
 
 

@@ -44,11 +44,11 @@ def add_source_options(parser: argparse.ArgumentParser, free: bool = False) -> N
         type=parse_free_shape if free else parse_shape,
         default=[],
         metavar="NAME=1x3x640x640",
-        help="the shape of a model's input; NAME= may be left out where there is one. Given several times for an input,"
-        " kernels are built for each shape, of which the first of all inputs belong together, then the second"
+        help="the shape of a model's input; a single input needs no NAME=. If repeated, kernels are built for each"
+        " shape; the first shapes of all inputs belong together, then the second"
         + (
-            ". 1x3x?x?: for every height and width, by one kernel; ?%%32 is a multiple of 32, ?[32:4096] a range, h an"
-            " extent that is the same wherever it stands"
+            ". 1x3x?x?: every height and width, with one kernel; ?%%32 is a multiple of 32, ?[32:4096] a range, h an"
+            " extent that is the same wherever it appears"
             if free
             else ""
         ),
@@ -59,41 +59,45 @@ def add_source_options(parser: argparse.ArgumentParser, free: bool = False) -> N
         type=parse_dim,
         default=[],
         metavar="NAME=N",
-        help="the size of a named dimension; several times as --shape",
+        help="the size of a named dimension; may be repeated like --shape",
     )
     parser.add_argument(
         "--batch",
         action="append",
         type=unsigned,
         metavar="N",
-        help="the size of a free batch dimension; several times as --shape",
+        help="the size of a free batch dimension; may be repeated like --shape",
     )
     parser.add_argument(
         "--shapes",
         choices=SHAPES_BY,
         default="auto",
-        help="where shapes inside a model come from. infer: ONNX's inference; run: running it once; auto (default): running it"
-        " where inference fails",
+        help=(
+            "how shapes inside a model are found. infer: by ONNX's inference; run: by running it once; auto "
+            "(default): by running it where inference fails"
+        ),
     )
     parser.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="inputs for that run: arrays by name, or NAME=NUMBER to fill one with a number; those not given are random"
-        " (integers are ones)",
+        help=(
+            "inputs for that run: arrays by name, or NAME=NUMBER to fill one with a number; others are random"
+            " (integers are ones)"
+        ),
     )
     parser.add_argument(
         "--no-skip",
         dest="skip",
         action="store_false",
-        help="fail if a convolution of a model has to be skipped",
+        help="fail if a convolution of a model must be skipped",
     )
     parser.add_argument(
         "--no-fuse",
         dest="fuse",
         action="store_false",
-        help="leave what follows the convolutions of a model (normalizations, activations, sums) out of their kernels",
+        help=("do not fuse what follows a model's convolutions (normalizations, activations, sums) into their kernels"),
     )
     parser.add_argument("--dtype", choices=DTYPES, help="build for this type instead")
     parser.add_argument("--data-format", choices=DATA_FORMATS, help="build for this data layout instead")
@@ -233,7 +237,7 @@ def split_shapes(
     if len(counts) > 1:
         told = ", ".join(f"--shape {name or 'of the input'} {len(shapes)} times" for name, shapes in given.items())
         raise SourceError(
-            f"{told} were given; the first values of all belong together, then the second: give equally many"
+            f"{told} were given; the first values of all belong together, then the second: give the same number of each"
         )
     free: list[dict[str, tuple[Extent, ...]]] = []
     named: list[dict[str, tuple[int, ...]]] = []
@@ -281,7 +285,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Parse ``NAME=1x3x640x640``, or a shape alone."""
     name, _, sizes = text.rpartition("=")
     if not re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})*", sizes, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input; write NAME=1x3x640x640, or 1x3x640x640")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input shape; write NAME=1x3x640x640, or 1x3x640x640")
     return name, tuple(int(size) for size in sizes.split("x"))
 
 
@@ -293,14 +297,14 @@ def parse_free_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[Extent, ..
     try:
         return name, tuple(map(Extent.parse, sizes.split("x")))
     except InvalidProblemError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input: {error}") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input shape: {error}") from error
 
 
 def parse_dim(text: str) -> tuple[str, int]:
     """Parse ``NAME=640``."""
     name, equals, size = text.rpartition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size of a dimension; write NAME=640")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the size of a dimension; write NAME=640")
     return name, unsigned(size)
 
 
@@ -317,7 +321,7 @@ def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
             except OSError as error:
                 raise SourceError(f"--inputs: cannot read {text}: {error.strerror or error}") from error
             except (ValueError, EOFError, zipfile.BadZipFile) as error:
-                raise SourceError(f"--inputs: {text} is no file of numpy.savez: {error}") from error
+                raise SourceError(f"--inputs: {text} is not a file from numpy.savez: {error}") from error
             continue
         name, equals, number = text.rpartition("=")
         try:
@@ -325,5 +329,5 @@ def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
         except ValueError:
             equals = ""
         if not name or not equals:
-            raise SourceError(f"--inputs is {text!r}; give a file of numpy.savez (FILE.npz), or NAME=NUMBER")
+            raise SourceError(f"--inputs is {text!r}; give a file from numpy.savez (FILE.npz), or NAME=NUMBER")
     return arrays

@@ -45,7 +45,7 @@ def add_parser(subparsers: Subparsers) -> None:
         EXAMPLE,
         run,
     )
-    add_sources(parser, also="the file of a network that tvmconv compile wrote")
+    add_sources(parser, also="a library from tvmconv compile")
     parser.add_argument(
         "--trials",
         type=positive,
@@ -62,24 +62,29 @@ def add_parser(subparsers: Subparsers) -> None:
         "--target",
         default="host",
         metavar="TARGET",
-        help="host (default), an LLVM CPU name whose code this machine can run, or a GPU like its first: cuda:sm_90; with"
-        " --tracker what the servers can run, or remote: their own CPU",
+        help=(
+            "host (default), an LLVM CPU name whose code this machine can run, or the architecture of its "
+            "first GPU, such as cuda:sm_90; with --tracker a target that the servers can run, or remote, "
+            "their own CPU"
+        ),
     )
     parser.add_argument(
         "--tracker",
         metavar="HOST:PORT",
         help="measure on the servers of this RPC tracker (tvmconv rpc-server), not on this machine",
     )
-    parser.add_argument("--key", metavar="KEY", help="only servers that are registered under this key")
+    parser.add_argument("--key", metavar="KEY", help="use only servers registered under this key")
     parser.add_argument("--devices", type=positive, metavar="N", help="maximum number of servers (default: all)")
     parser.add_argument(
         "--scheduler",
         choices=("gradient", "round-robin"),
         default="gradient",
-        help="of MetaSchedule, which says which problem is next. gradient (default): where most is likely to be gained,"
-        " weighted by how often a model has the problem; round-robin: each in its turn",
+        help=(
+            "MetaSchedule's choice of the next problem. gradient (default): the largest expected gain, "
+            "weighted by how often a model has the problem; round-robin: each in turn"
+        ),
     )
-    parser.add_argument("--seed", type=unsigned, default=0, metavar="N", help="of the random choices (default: 0)")
+    parser.add_argument("--seed", type=unsigned, default=0, metavar="N", help=("seed of random choices (default: 0)"))
     add_math(parser)
     add_records(parser)
     add_json(parser)
@@ -159,10 +164,10 @@ def _fleet(arguments: argparse.Namespace) -> Fleet | None:
             ("--target remote", arguments.target == "remote" or None),
         ):
             if given is not None:
-                raise TuningError(f"{name} is of servers: name their tracker, too: --tracker HOST:PORT")
+                raise TuningError(f"{name} is for servers: also name their tracker: --tracker HOST:PORT")
         return None
     if arguments.key is None:
-        raise TuningError("--tracker needs --key KEY, under which the servers are registered")
+        raise TuningError("--tracker needs --key KEY, the key of the servers")
     from ..fleet.fleet import Fleet
     from ..targets.target import Target
 

@@ -27,9 +27,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "verify",
-        "Check every kernel of a bundle against the reference, with inputs for which there is one right answer, "
-        "and record in the bundle which are right. "
-        "Exits with 1 if one is wrong. For a network's file, compare its bytes with the checksum that tvmconv compile took.",
+        "Check every kernel of a bundle against the reference, and record the results in the bundle. "
+        "The inputs have exactly one right answer. Exits with 1 if a kernel is wrong. For a network's file, only its checksum "
+        "is verified.",
         EXAMPLE,
         run,
     )

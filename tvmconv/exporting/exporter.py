@@ -87,7 +87,7 @@ def export_c(
     if threads == "openmp" and not packaging_of(planned.isa).has_openmp:
         raise InputError(f"threads is {threads!r}; allowed for {planned.isa.name}: none, pthreads")
     if shared and not packaging_of(planned.isa).shared:
-        raise InputError(f"there are no shared libraries for {planned.isa.name}: leave out --shared (shared=True)")
+        raise InputError(f"shared libraries are not supported for {planned.isa.name}: leave out --shared (shared=True)")
     check_tools(planned.isa)
     check_header(name, planned.isa)
     with replacing(path) as folder:
@@ -155,4 +155,4 @@ def check_replaceable(path: Path) -> None:
             return
     elif not path.exists() and not path.is_symlink():
         return
-    raise BundleError(f"{path} exists and is no export, so it will not be replaced; give another path or remove it")
+    raise BundleError(f"{path} exists and is not an export, so it will not be replaced; give another path or remove it")

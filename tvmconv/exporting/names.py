@@ -27,7 +27,7 @@ def check_name(name: object) -> str:
     """
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise InputError(
-            f"name is {name!r}; it must be an identifier of C, which all functions and files begin with: a letter, then up to"
+            f"name is {name!r}; it must be a C identifier, the prefix of all functions and files: a letter, then up to"
             f" {_LONGEST_NAME - 1} letters, digits and underscores; give one with --name"
         )
     return name

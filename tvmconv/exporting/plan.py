@@ -132,7 +132,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
         problem = family.typical if family else parse_signature(signature)
         if problem.is_quantized:
             raise BundleError(
-                f"C libraries have no kernels of integers yet, such as {signature}: export a bundle without them"
+                f"C libraries do not support integer kernels, such as {signature}: export a bundle without them"
             )
         function = family_name(family) if family else kernel_name(problem)
         (families if family else functions).append(Function(function, signature, problem, variants, family))
@@ -209,7 +209,7 @@ def _isa_of(bundle: Bundle, targets: Sequence[str]) -> Isa:
         )
     for name in targets:
         if unknown := sorted(set(bundle.targets[name].features) - first.c_features.keys() - set(first.platform.marks)):
-            raise TargetError(f"target {name!r} needs {', '.join(unknown)}, which C libraries cannot ask a CPU for yet")
+            raise TargetError(f"target {name!r} needs {', '.join(unknown)}, which C libraries cannot detect")
     return first
 
 

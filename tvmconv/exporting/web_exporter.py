@@ -56,7 +56,7 @@ def export_web(parts: Mapping[str, NetworkPart], model: str, path: str | os.Path
     first = next(iter(parts.values()))
     if first.description["peak_bytes"] > MOST_BYTES:
         raise SourceError(
-            f"{model} takes {first.description['peak_bytes'] / 1e9:.1f} GB in a call; WebAssembly has addresses for {MOST_BYTES / 1e9:.1f}"
+            f"{model} takes {first.description['peak_bytes'] / 1e9:.1f} GB in a call; WebAssembly can address {MOST_BYTES / 1e9:.1f}"
         )
     with replacing(path) as folder:
         _write(parts, model, folder)

@@ -102,11 +102,11 @@ def export_wheel(path: Path | str, folder: Path | str, name: str, version: str =
     """
     path, folder = as_path("path", path), as_path("folder", folder)
     if not _NAME.fullmatch(name) or keyword.iskeyword(_normal(name)):
-        raise InputError(f"name is {name!r}; it must be that of a Python distribution, such as detector-kernels")
+        raise InputError(f"name is {name!r}; it must be a Python distribution name, such as detector-kernels")
     if not _VERSION.fullmatch(version):
-        raise InputError(f"version is {version!r}; it must be numbers with dots between, such as 1.0")
+        raise InputError(f"version is {version!r}; it must be numbers separated by dots, such as 1.0")
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"folder {folder} is no folder; give one, new or there, that the wheel goes into")
+        raise InputError(f"folder {folder} is not a folder; give an existing or new one to write the wheel to")
     module = _normal(name)
     if path.is_file():
         described = read_file(library_path(path)).description
@@ -138,7 +138,7 @@ def _machine(path: Path, features: Iterable[Iterable[str]]) -> str:
     """Return what wheels call the machines that all variants are for."""
     isas = {isa for each in features if (isa := isa_of(each)) is not None}
     if ports := [isa.name for isa in isas if isa.port is not None]:
-        raise InputError(f"{path} is for {ports[0]}, and Python runs kernels under Linux alone: wheels are for that")
+        raise InputError(f"{path} is for {ports[0]}, and wheels are for Linux alone, where Python runs kernels")
     found = {isa.machine for isa in isas}
     if len(found) > 1:
         raise InputError(f"{path} is for {' and '.join(sorted(found))}; a wheel is for one: build one bundle for each")

@@ -212,8 +212,8 @@ class Pool:
             known = self.known or found
             if found.machine != known.machine:
                 raise RefusedError(
-                    f"it is {found.machine}, and what else is used under key {self._key} is {known.machine}; "
-                    "times of both do not compare: give each a key of its own"
+                    f"it is {found.machine}, and the other servers under key {self._key} is {known.machine}; "
+                    "their times are not comparable: give each its own key"
                 )
             if remote not in self._connecting:
                 raise LostError("it answered too late")

@@ -132,14 +132,14 @@ class Remote:
         try:
             return answer_from_text(text, task)
         except ValueError as error:  # SchemaError is one
-            raise RefusedError(f"it answers what is no answer: {error}") from None
+            raise RefusedError(f"its answer is invalid: {error}") from None
 
     def _function(self, name: str) -> Any:
         try:
             with self._asking():
                 return self._session.get_function(name)
         except AttributeError:
-            raise RefusedError("it is no server of tvmconv; start it with tvmconv rpc-server") from None
+            raise RefusedError("it is not a tvmconv server; start it with tvmconv rpc-server") from None
 
     def _upload(self, path: str) -> str:
         if path not in self._uploaded:
@@ -166,7 +166,7 @@ class Remote:
         except RuntimeError as error:  # all that TVM says of broken connections
             raise LostError(f"its connection broke: {_words(error)}") from None
         except ValueError as error:
-            raise RefusedError(f"it answers what is no answer: {error}") from None
+            raise RefusedError(f"its answer is invalid: {error}") from None
         finally:
             self._asked = None
 

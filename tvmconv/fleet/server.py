@@ -53,8 +53,8 @@ def serve(tracker: str, key: str, threads: int, bind: str) -> None:
     with Tracker(tracker) as found:
         if is_loopback(bind) and not found.is_local:
             raise TuningError(
-                f"the tracker {tracker} is on another machine, from which nobody reaches {bind}; give --bind this machine's "
-                "address in a network where all are trusted: whoever reaches the server can run anything on it"
+                f"the tracker {tracker} is on another machine, which cannot reach {bind}; give --bind this machine's "
+                "address in a trusted network: whoever reaches the server can run anything on it"
             )
     # The threads of whatever runs here: the process that measures says how many they are by this.
     os.environ["OMP_NUM_THREADS"] = str(threads)

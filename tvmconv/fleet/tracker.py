@@ -76,7 +76,7 @@ class Tracker:
             magic = None
         if magic != base.RPC_TRACKER_MAGIC:
             self._socket.close()
-            raise TuningError(f"what answers at {address} is no TVM RPC tracker; {_START}")
+            raise TuningError(f"the server at {address} is not a TVM RPC tracker; {_START}")
 
     def __enter__(self) -> Tracker:
         return self

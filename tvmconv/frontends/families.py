@@ -42,9 +42,7 @@ def read_families(source: str, shapes: Mapping[str, Sequence[Extent]], **options
     )
     others = {node.name: node.problem for node in second.nodes}
     if odd := sorted({node.name for node in first.nodes} ^ others.keys()):
-        raise SourceError(
-            f"{source}: {odd[0]!r} is a convolution at one size and not at another; give the sizes one by one"
-        )
+        raise SourceError(f"{source}: {odd[0]!r} is a convolution at some sizes only; give the sizes one by one")
     return replace(first, nodes=tuple(_unite(source, node, others[node.name]) for node in first.nodes))
 
 
@@ -70,9 +68,7 @@ def _read(source: str, shapes: Mapping[str, tuple[int, ...]], options: Mapping[s
     try:
         model = read_model(source, shapes=shapes, **options)
     except SourceError as error:
-        raise SourceError(
-            f"{error} (with {at}); free extents may need a multiple or a range that the model takes: ?%32[64:4096]"
-        ) from error
+        raise SourceError(f"{error} (with {at}); free extents may need a multiple or a range: ?%32[64:4096]") from error
     for skipped in model.skipped:
         raise SourceError(f"{source}: {skipped} (with {at})")
     return model
@@ -128,7 +124,7 @@ def _unite(source: str, node: SourceNode, other: Problem) -> SourceNode:
     for each in (one, other):
         if reason := family.obstacle(each):
             raise SourceError(
-                f"{source}: {node.name!r} is another convolution at another size: {reason}; give the sizes one by one"
+                f"{source}: {node.name!r} is a different convolution at another size: {reason}; give the sizes one by one"
             )
     return replace(node, family=_of_node(node, family, (one, other)))
 

@@ -40,7 +40,7 @@ def check_target(target: str) -> CpuTarget:
     """
     known = Target.parse(target)
     if not isinstance(known, CpuTarget):
-        raise TargetError(f"target is {target!r}; networks are compiled for CPUs alone")
+        raise TargetError(f"target is {target!r}; networks are only compiled for CPUs")
     return known
 
 
@@ -78,7 +78,7 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
         If the module has no function ``main``, or an input or output of it has no fixed shape.
     """
     if MAIN not in [variable.name_hint for variable in mod.get_global_vars()]:
-        raise SourceError(f"the module has no function {MAIN!r}, which a network is called by")
+        raise SourceError(f"the module has no function {MAIN!r}, a network's entry")
     main = mod[MAIN]
     result = main.body.body.ty  # of multiples of symbols the function's own type knows no extents
     outputs = list(result.fields) if isinstance(result, TupleType) else [result]

@@ -81,7 +81,7 @@ class Options:
             choice(name, getattr(self, name), allowed, InputError)
         check_math(self.math)
         if not isinstance(Target.parse(self.target), CpuTarget):
-            raise TargetError(f"target is {self.target!r}; networks are compiled for CPUs alone")
+            raise TargetError(f"target is {self.target!r}; networks are only compiled for CPUs")
 
     @property
     def cpu(self) -> CpuTarget:

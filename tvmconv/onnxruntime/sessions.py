@@ -127,7 +127,7 @@ def _library(provider: str | os.PathLike[str]) -> Path:
         path = _library_of(path)
     if not path.is_file():
         raise InputError(
-            f"provider is {str(path)!r}, which is no library and no bundle; write one with: tvmconv export-onnxruntime MODEL -o {path.name}"
+            f"provider is {str(path)!r}, which is neither a library nor a bundle; write one with: tvmconv export-onnxruntime MODEL -o {path.name}"
         )
     return path.resolve()
 
@@ -192,7 +192,7 @@ def with_shapes(
 
     shaped = _load_shaped(model, shapes, dims, batch)
     if any(map(uses_external_data, shaped.graph.initializer)):
-        raise InputError(f"{as_path('model', model)} has too many weights for one file; give session() the shapes")
+        raise InputError(f"{as_path('model', model)} has too many weights for one file; pass the shapes to session()")
     content: bytes = shaped.SerializeToString()
     return content
 
@@ -233,6 +233,6 @@ def _load_shaped(
     fixed: Any = {name: shape for name, shape in (shapes or {}).items() if name not in partly}
     buckets = make_buckets(fixed, dims, batch)
     if len(buckets) > 1:
-        raise InputError("a session is of one shape; give one for each input and dimension")
+        raise InputError("a session has one shape; give one for each input and dimension")
     bound = bind(bind_partly(onnx_graph.declared_inputs(read.graph), partly, str(path)), buckets[0], str(path))
     return onnx_graph.with_inputs(read, bound)

@@ -90,6 +90,6 @@ def _check(function: tirx.PrimFunc, target: str) -> None:
         name = str(call.args[0].value) if getattr(call.op, "name", "") in _CALLS else ""
         if name.startswith("tvmconv") and name not in defined:
             raise TargetError(
-                f"kernels for {target} call {name}, which TVM's runtime has not; give a target without what asks for it,"
+                f"kernels for {target} call {name}, which TVM's runtime lacks; give a target without that feature,"
                 " or compile a network (tvmconv compile)"
             )

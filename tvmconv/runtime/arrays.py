@@ -173,7 +173,7 @@ def kernel_output(
         return array
     for taken in inputs:
         if np.may_share_memory(array, taken):
-            raise InputError("out shares memory with an input, which the kernel still reads; give an array of its own")
+            raise InputError("out shares memory with an input, which the kernel still reads; give a separate array")
     return array
 
 
@@ -224,7 +224,7 @@ def _view_torch(name: str, tensor: Any, torch: Any) -> tuple[np.ndarray, str]:
         )
     if name == OUT and (tensor.is_neg() or tensor.is_conj()):
         raise InputError(
-            f"{name} is a negated or conjugated view, which is not written through; give a tensor of its own"
+            f"{name} is a negated or conjugated view, which cannot be written through; give a separate tensor"
         )
     tensor = tensor.detach().resolve_neg().resolve_conj()
     try:

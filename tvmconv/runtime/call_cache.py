@@ -74,7 +74,7 @@ def _problem_of(
         shapes = {name: tuple(value.shape) for name, value in named.items()}
     if types["data"] not in FLOATS and "dtype" not in attributes:
         raise InputError(
-            f"data has type {types['data']}; of integers, give the types of data, filter and output, for example dtype='u8s8u8'"
+            f"data has type {types['data']}; for integers, give the types of data, filter and output, for example dtype='u8s8u8'"
         )
     if types["data"] in FLOATS and len(set(types.values())) > 1:
         given = ", ".join(f"{name} {dtype}" for name, dtype in types.items())

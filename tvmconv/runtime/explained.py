@@ -40,7 +40,7 @@ def explain(problem: Problem | str, *bundles: str | os.PathLike[str], split_batc
         If a folder is no bundle, or its manifest is damaged.
     """
     if not bundles:
-        raise InputError("there is no bundle to look into; give the folder of one at least")
+        raise InputError("no bundle was given; give the folder of at least one")
     opened = [read_bundle(path) for path in bundles]
     asked = parse_signature(problem) if isinstance(problem, str) else problem
     return explain_bundles(asked, opened, tables(opened), split_batch)

@@ -81,10 +81,10 @@ def read_object(bundle: Bundle, entry: Entry) -> KernelObject:
         described = json.loads(header)
         version, sizes = described.get("version"), described.get("workspaces", {})
     except (struct.error, IndexError, ValueError, zlib.error) as error:
-        raise BundleError(f"{path} is no library that tvmconv linked ({error}); {again}") from error
+        raise BundleError(f"{path} was not linked by tvmconv ({error}); {again}") from error
     if packed is None:
         raise BundleError(
-            f"{path} has no object to link from: it was built by tvmconv {bundle.tvmconv}, before libraries had one; {again}"
+            f"{path} has no object to link from: it was built by tvmconv {bundle.tvmconv}, before bundles contained objects; {again}"
         )
     if version != _VERSION:
         raise BundleError(f"the object in {path} has version {version}; this tvmconv reads {_VERSION}: {again}")

@@ -98,7 +98,7 @@ def parse_nodes(value: object) -> tuple[NodeEntry, ...]:
 def _parse_node(where: str, value: object) -> NodeEntry:
     texts = ("name", "model", "signature", "output")
     if not isinstance(value, dict) or not all(isinstance(value.get(name), str) for name in texts):
-        raise ValueError(f"{where} must be a table whose {', '.join(texts)} are texts")
+        raise ValueError(f"{where} must be a table whose {', '.join(texts)} are strings")
     filters, residual = value.get("filters"), value.get("residual")
     name, model, signature, output = (value[each] for each in texts)
     if not isinstance(filters, dict) or not filters:
@@ -110,7 +110,7 @@ def _parse_node(where: str, value: object) -> NodeEntry:
         if value.get(each) is not None
     }
     if residual is not None and not isinstance(residual, str):
-        raise ValueError(f"{where}.residual must be a text, the name of a tensor, or null")
+        raise ValueError(f"{where}.residual must be a string, the name of a tensor, or null")
     bias = vectors.pop("bias", None)
     return NodeEntry(name, model, signature, output, blobs, bias, **vectors, residual=residual)
 

@@ -235,7 +235,7 @@ def _map_file(bundle: Bundle, blob: Blob) -> np.ndarray:
     path = bundle.path / blob.file
     try:
         if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(bundle.path)) or not path.is_file():
-            raise BundleError(f"{path} is missing, or no file of the bundle; build the bundle again")
+            raise BundleError(f"{path} is missing, or not part of the bundle; build the bundle again")
         with path.open("rb") as file:
             # Copy on write: kernels take arrays that could be written, and processes share what nobody writes.
             length = os.fstat(file.fileno()).st_size
@@ -243,7 +243,7 @@ def _map_file(bundle: Bundle, blob: Blob) -> np.ndarray:
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror}; build the bundle again") from error
     if len(content) != blob.bytes or hashlib.sha256(content).hexdigest() != blob.sha256:
-        raise BundleError(f"{path} is not what was built: the file was altered or damaged; build the bundle again")
+        raise BundleError(f"{path} does not match the build: the file was altered or damaged; build the bundle again")
     array = np.frombuffer(content, np.uint8)
     assert not array.size or array.ctypes.data % LINE_BYTES == 0  # a map begins at a page
     return array

@@ -88,7 +88,7 @@ class PackedFilter:
             raise InputError(f"cannot read the packed filter {path}: {error.strerror or error}") from error
         except (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
             raise InputError(
-                f"{path} is no packed filter, or damaged ({error}); write it again with PackedFilter.save"
+                f"{path} is not a packed filter, or is damaged ({error}); write it again with PackedFilter.save"
             ) from error
 
     def __reduce__(self) -> tuple[type[PackedFilter], tuple[str, npt.NDArray[np.generic]]]:

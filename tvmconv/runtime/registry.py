@@ -218,7 +218,7 @@ class Registry:
             If `name` is no text.
         """
         if not isinstance(name, str):
-            raise InputError(f"name is {name!r:.80}; it must be the name of a node, a text")
+            raise InputError(f"name is {name!r:.80}; it must be a string, the name of a node")
         node = self._nodes.get((name, model))
         if node is None:
             node = self._nodes.setdefault((name, model), find_node(self, name, model))

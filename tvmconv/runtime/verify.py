@@ -150,7 +150,7 @@ def _record(path: Path, answers: dict[tuple[str, str], Entry]) -> None:
         with lock(place.parent):
             record_answers(place, answers)
     except OSError as error:
-        warnings.warn(f"what was found cannot be written into {path}: {error.strerror}", TvmconvWarning, stacklevel=3)
+        warnings.warn(f"the results cannot be written to {path}: {error.strerror}", TvmconvWarning, stacklevel=3)
 
 
 def check_kernel(check: KernelCheck) -> Answer:

@@ -74,7 +74,7 @@ def with_shapes(models: Sequence[str], arguments: argparse.Namespace) -> Iterato
     free = set(given_free(arguments))
     fixed = [(name, shape) for name, shape in arguments.shape if name not in free]
     if len(free) + len(fixed) < len(arguments.shape):
-        raise InputError("--shape with free extents is given several times for an input; give it once")
+        raise InputError("an input has several --shape with free extents; give one")
     buckets = make_buckets(by_name(fixed), by_name(arguments.dim), arguments.batch)
     for model in models:
         for bucket in buckets:

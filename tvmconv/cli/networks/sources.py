@@ -67,7 +67,7 @@ def check_source(arguments: argparse.Namespace) -> None:
     suffix = Path(arguments.model).suffix.lower()
     if suffix not in FILES:
         raise SourceError(
-            f"{arguments.model!r} is neither an ONNX file, nor OpenVINO IR, nor a program; tvmconv compile reads {', '.join(FILES)}"
+            f"{arguments.model!r} is not an ONNX file, OpenVINO IR or a saved program; tvmconv compile reads {', '.join(FILES)}"
         )
     if suffix == ".pt2" and (arguments.shape or arguments.dim or arguments.batch is not None or arguments.cut):
         raise InputError(
@@ -109,25 +109,32 @@ class _OnnxModel:
         return answers(self._model, arrays, self._came)
 
     def _quantized_answers(self, arrays: Mapping[str, Array]) -> list[Array]:
-        from ...network.compile import build
-        from ...network.read.onnx.compare_quantized import find_wrong_quantizers, with_quantized
-        from ...network.read.onnx.reader import as_relax
-        from ...runtime.networks.network import load_network
+        from ...network.read.onnx.compare_quantized import find_wrong_quantizers
 
-        model = with_quantized(self._model, {name: each.shape for name, each in arrays.items()})
-        with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-            path = Path(folder) / "network.so"
-            build(as_relax(model, self._source), path, layout=self._layout)
-            taken = load_network(path)(**arrays)
+        taken = _run_with_quantized(self._model, self._source, self._layout, arrays)
         _check_quantizers(self._source, self.by, find_wrong_quantizers(self._model, arrays, taken))
         return [taken[each.name] for each in self._model.graph.output]
+
+
+def _run_with_quantized(model: Any, source: str, layout: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what the network of a quantized model computes, and the numbers of its quantizers."""
+    from ...network.compile import build
+    from ...network.read.onnx.compare_quantized import with_quantized
+    from ...network.read.onnx.reader import as_relax
+    from ...runtime.networks.network import load_network
+
+    model = with_quantized(model, {name: each.shape for name, each in arrays.items()})
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        path = Path(folder) / "network.so"
+        build(as_relax(model, source), path, layout=layout)
+        return load_network(path)(**arrays)
 
 
 def _check_quantizers(source: str, by: str, wrong: list[str]) -> None:
     """Raise a VerificationError if quantizers round to something else than a library's."""
     if wrong:
         raise VerificationError(
-            f"{source}: {len(wrong)} quantizers or outputs are not what {by} rounds there, given the same integers before:"
+            f"{source}: {len(wrong)} quantizers or outputs differ from {by}'s, given the same integers as input:"
             f" {'; '.join(wrong[:3])}. An operator before the first may be read wrongly; the convolutions alone can be built:"
             f" tvmconv build {source}"
         )
@@ -209,17 +216,9 @@ class _IrFile:
         return compute_answers(self._model.ir, arrays)
 
     def _quantized_answers(self, arrays: Mapping[str, Array]) -> list[Array]:
-        from ...network.compile import build
-        from ...network.read.onnx.compare_quantized import with_quantized
-        from ...network.read.onnx.reader import as_relax
         from ...network.read.openvino.compare import find_wrong_quantizers
-        from ...runtime.networks.network import load_network
 
-        model = with_quantized(self._model.onnx, {name: each.shape for name, each in arrays.items()})
-        with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-            path = Path(folder) / "network.so"
-            build(as_relax(model, self._source), path, layout=self._layout)
-            taken = load_network(path)(**arrays)
+        taken = _run_with_quantized(self._model.onnx, self._source, self._layout, arrays)
         _check_quantizers(self._source, self.by, find_wrong_quantizers(self._model, arrays, taken))
         return [taken[each.name] for each in self._model.onnx.graph.output]
 

@@ -42,7 +42,7 @@ def compute(
     try:
         (result,) = open_session(alone, "ORT_DISABLE_ALL").run(None, {})
     except Exception as error:  # its own have no other class
-        raise ValueError(f"is one that onnxruntime cannot compute: {error}") from error
+        raise ValueError(f"cannot be computed by onnxruntime: {error}") from error
     return np.asarray(result)
 
 

@@ -126,7 +126,7 @@ def _numbers(names: Sequence[str]) -> list[int]:
 
 def _fill_input(value: Any, dims: Dims | None, given: Arrays) -> np.ndarray:
     if not value.type.HasField("tensor_type"):
-        raise SourceError(f"The model cannot be run once: its input {value.name!r} is no tensor")
+        raise SourceError(f"The model cannot be run once: its input {value.name!r} is not a tensor")
     number = value_of(value.type).elem_type
     if number == TensorProto.STRING:
         raise SourceError(f"The model cannot be run once: its input {value.name!r} is text")

@@ -32,7 +32,7 @@ class OldNode:
         """Return how many axes an input has."""
         tensor = self._types[name].tensor_type if (name := self.inputs[index]) in self._types else None
         if tensor is None or not tensor.HasField("shape"):
-            raise ValueError(f"needs to know how many axes its input {name!r} has, which the model does not tell")
+            raise ValueError(f"needs the rank of its input {name!r} has, which the model does not give")
         return len(tensor.shape.dim)
 
     def number(self, index: int) -> list[int]:
@@ -93,7 +93,7 @@ def _inference(its: OldNode) -> None:
 def _normalization(its: OldNode) -> None:
     _inference(its)
     if not its.given.pop("spatial", 1):
-        raise ValueError("has numbers of its own for each pixel (spatial is 0)")
+        raise ValueError("has separate weights for each pixel (spatial is 0)")
 
 
 def _reshape(its: OldNode) -> None:
@@ -109,7 +109,7 @@ def _cast(its: OldNode) -> None:
     if isinstance(to := its.given["to"], str):
         types = dict(onnx.TensorProto.DataType.items())
         if to.upper() not in types:
-            raise ValueError(f"casts to {to!r}, which is no type of ONNX's")
+            raise ValueError(f"casts to {to!r}, which is not an ONNX type")
         its.given["to"] = types[to.upper()]
 
 

@@ -203,9 +203,7 @@ class OnnxReader(Reader):
                     biased=self._biased,
                 )
             except SourceError as error:
-                raise SourceError(
-                    f"{self._source}: what follows {place}: {error}; without fusion (--no-fuse) it is not read"
-                ) from error
+                raise SourceError(f"{self._source}: what follows {place}: {error}; --no-fuse ignores it") from error
         constants = constants_of(place, chain, problem, tensors) if self._with_constants else None
         following = (node for node in map(tensors.maker, chain.nodes) if node is not None)
         serves = (place.name, *(node.name or node.output[0] for node in following))
@@ -264,7 +262,7 @@ def _check_inferred(place: Place, problem: Problem, used: frozenset[str]) -> Non
             if isinstance(given, int) and given != right:
                 raise _UnknownShapeError(
                     f"ONNX infers the output shape {list(inferred)}, but its attributes give "
-                    f"{list(problem.output_shape)}, and other nodes read it; write explicit pads instead of auto_pad"
+                    f"{list(problem.output_shape)}, and other nodes use it; write explicit pads instead of auto_pad"
                 )
 
 

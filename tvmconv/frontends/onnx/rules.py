@@ -113,7 +113,7 @@ def _pads(attributes: Mapping[str, Any], mode: str, rank: int) -> dict[str, Any]
     pads = integers("pads", attributes.get("pads", (0,) * (2 * rank)), 0)
     if len(pads) != 2 * rank:
         raise InvalidProblemError(
-            f"pads is {list(pads)}, {len(pads)} numbers; {2 * rank} are needed: where each spatial axis begins, then where each ends"
+            f"pads is {list(pads)}, {len(pads)} numbers; {2 * rank} are needed: the beginning of each spatial axis, then the end of each"
         )
     return {"pads_begin": pads[:rank], "pads_end": pads[rank:]}
 
@@ -130,5 +130,5 @@ def _check_same(mode: str, problem: Problem, strides: Sequence[int]) -> None:
         if total <= -3:
             raise InvalidProblemError(
                 f"spatial axis {axis}: auto_pad {mode} asks for a padding of {total} (input {x}, kernel {k}, stride {s}), "
-                "on which systems differ; write explicit pads"
+                "which frameworks split differently; write explicit pads"
             )

@@ -93,12 +93,12 @@ def _convert_node(
     if old.since_version == new.since_version:
         return [node], []
     if node.op_type not in RULES:
-        raise ValueError("what it has become is not known here; export the model in a later version")
+        raise ValueError("it has changed since in ways not known here; export the model in a later version")
     its = OldNode(node, types, constants)
     its.given.pop("consumed_inputs", None)
     RULES[node.op_type](its)
     if strange := its.given.keys() - new.attributes.keys():
-        raise ValueError(f"has the attribute {min(strange)!r}, which has no equal in version {OLDEST}")
+        raise ValueError(f"has the attribute {min(strange)!r}, which has no equivalent in version {OLDEST}")
     defaults = {
         name: helper.get_attribute_value(each.default_value)
         for name, each in old.attributes.items()

@@ -69,7 +69,7 @@ class NodeWriter:
         for each in self._model.graph.initializer:
             if each.name == name:
                 return array_of(each)
-        raise ValueError(f"takes {name!r}, which is not fixed")
+        raise ValueError(f"takes {name!r}, which is not constant")
 
     def number(self, place: int, default: int | None = None) -> int:
         """Return an input of the node that is one fixed number; errors are those of :meth:`fixed`."""

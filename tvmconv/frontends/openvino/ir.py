@@ -18,11 +18,11 @@ except ImportError:
 def load_ir(source: str) -> Any:
     """Return the model in a file; raise SourceError if it is none, or its weights are not there."""
     if not Path(source).with_suffix(".bin").exists():
-        raise SourceError(f"{source}: its weights, {Path(source).with_suffix('.bin')}, are not there")
+        raise SourceError(f"{source}: its weights, {Path(source).with_suffix('.bin')} are missing")
     try:
         return openvino.Core().read_model(source)
     except RuntimeError as error:
-        raise SourceError(f"{source} is no OpenVINO IR: {_last_line(error)}") from error
+        raise SourceError(f"{source} is not an OpenVINO IR: {_last_line(error)}") from error
 
 
 def declare_inputs(model: Any) -> list[Input]:

@@ -29,7 +29,7 @@ def extents_of(shape: Any) -> Extents:
         If their number is free; it continues "the layer ...".
     """
     if shape.rank.is_dynamic:
-        raise ValueError("has a tensor of any rank; export the model with the ranks of its tensors")
+        raise ValueError("has a tensor of unknown rank; export the model with ranks")
     return tuple(each.get_length() if each.is_static else None for each in shape)
 
 
@@ -215,5 +215,5 @@ class IrLayer(NodeWriter):
 def _fix(extents: Extents) -> tuple[int, ...]:
     fixed = tuple(each for each in extents if each is not None)
     if len(fixed) < len(extents):
-        raise ValueError("is read at fixed extents alone; give them as numbers (--shape NAME=1x3x224x224)")
+        raise ValueError("needs fixed extents; give them as numbers (--shape NAME=1x3x224x224)")
     return fixed

@@ -54,7 +54,7 @@ def _split_variously(layer: IrLayer) -> list[str]:
     if -1 in lengths:
         size = extent[axis]
         if size is None:
-            raise ValueError("leaves a part of an axis whose extent calls give")
+            raise ValueError("takes part of an axis whose extent varies by call")
         lengths[lengths.index(-1)] = size - sum(lengths) - 1
     return layer.split("Split", len(lengths), layer.input(0), shape_array(*lengths), axis=axis)
 

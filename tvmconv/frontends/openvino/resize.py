@@ -37,7 +37,7 @@ def _resize(layer: IrLayer) -> str:
     if kind == "nearest" and (nearest == "simple" or coordinates == "tf_half_pixel_for_nn"):
         return _take_nearest(layer, data, given, axes)
     if coordinates == "tf_half_pixel_for_nn":
-        raise ValueError("has coordinates by tf_half_pixel_for_nn, which networks have of nearest neighbours alone")
+        raise ValueError("has tf_half_pixel_for_nn coordinates, which networks support only for nearest neighbours")
     factors, sizes = _find_factors(layer, given, axes), _find_sizes(layer, given, axes)
     more: dict[str, Any] = {"nearest_mode": nearest} if kind == "nearest" else {}
     more |= {"cubic_coeff_a": float(given["cube_coeff"])} if kind == "cubic" else {}

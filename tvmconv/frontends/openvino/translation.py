@@ -43,7 +43,7 @@ def onnx_type(element: Any) -> int:
     """
     name = element.to_string()
     if name not in _TYPES:
-        raise ValueError(f"has numbers of the type {name}, which networks lack")
+        raise ValueError(f"has elements of type {name}, which networks lack")
     return _TYPES[name]
 
 

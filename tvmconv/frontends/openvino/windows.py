@@ -48,7 +48,7 @@ def _crop(layer: IrLayer, taps: tuple[int, ...]) -> dict[str, Any]:
     try:
         problem = node_problem(layer.kind, layer.given, layer.static(), taps, layer.out_static(), "f32")
     except InvalidProblemError as error:
-        raise ValueError(f"is no convolution: {error}") from error
+        raise ValueError(f"is not a convolution: {error}") from error
     pads = [*problem.pads_begin, *problem.pads_end]
     return made | {"pads": pads, "output_padding": list(problem.output_padding)}
 
@@ -71,7 +71,7 @@ def _take_pool(layer: IrLayer) -> dict[str, Any]:
         begins = [(count - 1) * stride for count, stride in zip(layer.out_static()[2:], made["strides"], strict=True)]
         behind = [size + pad for size, pad in zip(layer.static()[2:], made["pads"], strict=False)]
         if any(begin >= end for begin, end in zip(begins, behind, strict=True)):
-            raise ValueError("has a window that begins behind its data, which ONNX leaves out")
+            raise ValueError("has a window that starts beyond its data, which ONNX omits")
     if rounding == "ceil" and layer.kind == "AvgPool" and not layer.given["exclude-pad"]:
         # What the last window has behind the pads counts, too, which ONNX leaves out.
         for axis, (size, count, stride, span) in enumerate(
@@ -103,7 +103,7 @@ def _pool_adaptively(layer: IrLayer) -> list[str]:
     """Write an adaptive pool axis by axis: as a pool where its windows are alike, else window by window."""
     kind = "Mean" if layer.kind == "AdaptiveAvgPool" else "Max"
     if len(layer.outputs) > 1 and layer.is_read(1):
-        raise ValueError("gives the places of its maxima")
+        raise ValueError("returns the indices of its maxima")
     data, sizes, counts = layer.input(0), layer.static()[2:], layer.out_static()[2:]
     taps = [size // count if size % count == 0 else 1 for size, count in zip(sizes, counts, strict=True)]
     if any(tap > 1 for tap in taps):

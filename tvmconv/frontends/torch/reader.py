@@ -59,11 +59,11 @@ class _Call:
 def load_program(source: str) -> torch.export.ExportedProgram:
     """Return the program of a file; raise a SourceError if there is none."""
     if not is_zipfile(source):  # of which PyTorch would log its own traceback, too
-        raise SourceError(f"{source} is no program of torch.export.save, or is truncated: it is no zip file")
+        raise SourceError(f"{source} was not saved by torch.export.save, or is truncated: it is not a zip file")
     try:
         return torch.export.load(source)
     except Exception as error:
-        raise SourceError(f"{source} is no program of torch.export.save: {_first_line(error)}") from error
+        raise SourceError(f"{source} was not saved by torch.export.save: {_first_line(error)}") from error
 
 
 class ExportReader(Reader):

@@ -64,7 +64,7 @@ class ChannelSplit:
     def said(self) -> str:
         """Description of the rewrite, in words."""
         moved = sum(isinstance(each, Upsampled) for each in self.terms)
-        of = f", {moved} of them transposed in the place of upsampling" if moved else ""
+        of = f", {moved} of them transposed, without upsampling" if moved else ""
         return f"a concatenation and its convolution, {len(self.terms)} convolutions{of}"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:

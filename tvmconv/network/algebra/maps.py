@@ -207,7 +207,7 @@ def _part(size: int, count: int, number: int) -> slice:
 
 def describe_gain(branches: int, saved: float) -> str:
     """Return in words that so many branches became one, which multiplies so many times fewer."""
-    what = f"{branches} branches" if branches > 1 else "maps one after the other"
+    what = f"{branches} branches" if branches > 1 else "successive maps"
     times = (
         f"{saved:.2g} times fewer" if saved >= 1.05 else f"{1 / saved:.2g} times as many" if saved < 0.95 else "as many"
     )

@@ -105,7 +105,7 @@ class FreeTable:
         operator = _OPERATORS.get(type(extent))
         if operator is None:
             raise SourceError(
-                f"an extent of the network is {extent}, which no input's extents decide; give that size as a number"
+                f"an extent of the network is {extent}, which inputs do not determine; give that size as a number"
             )
         return operator.format(self._text(extent.a), self._text(extent.b))
 

@@ -65,7 +65,7 @@ def is_below_zero(number: Any) -> bool:
     for symbol in symbols_in(number):
         analyzer.bind(symbol, Range(1, LARGEST))
     if not analyzer.can_prove(number >= 0) and not analyzer.can_prove(number < 0):
-        raise ValueError(f"{number} is below 0 for some extents alone")
+        raise ValueError(f"{number} is negative for some extents only")
     return bool(analyzer.can_prove(number < 0))
 
 

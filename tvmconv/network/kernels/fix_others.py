@@ -44,5 +44,5 @@ def _check(name: str, function: tirx.PrimFunc) -> None:
     if called:
         raise SourceError(
             f"math='reproducible' has no {', '.join(each.removeprefix('tirx.') for each in sorted(called))} of its own for the"
-            f" types in {name}, and the C library's bits differ from CPU to CPU; give the model in float32, or another math"
+            f" types in {name}, and results of the C library differ between CPUs; give the model in float32, or another math"
         )

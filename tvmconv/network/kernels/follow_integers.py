@@ -28,7 +28,7 @@ def follow_integers(chain: Any, source: FollowedGraph, graph: Graph, taken: Muta
     Raises
     ------
     NotCoveredError
-        If what it multiplies is no tensor of 8 bits less a zero point.
+        If its factor is not an 8-bit tensor minus a zero point.
     """
     chain.data, chain.problem = integer_data(chain.data, chain.problem, graph)
     if (bias := _vector(chain, graph, "relax.add")) is not None:
@@ -80,7 +80,7 @@ def integer_data(expr: Any, problem: Problem, graph: Graph) -> tuple[Any, Proble
         else:
             break
         expr = given
-    raise NotCoveredError("what it multiplies is no tensor of 8 bits less a zero point")
+    raise NotCoveredError("its factor is not an 8-bit tensor minus a zero point")
 
 
 def _vector(chain: Any, graph: Graph, name: str) -> Vector | None:

@@ -141,5 +141,5 @@ def _namespace(value: Any) -> Any:
     if hasattr(value, "__array_namespace__"):
         return value.__array_namespace__()
     raise InputError(
-        f"data is a {type(value).__name__}, whose library cannot be asked for memory; give out=, or arrays of torch, CuPy or JAX"
+        f"data is a {type(value).__name__}, whose library cannot allocate here; give out=, or arrays of torch, CuPy or JAX"
     )

@@ -107,7 +107,9 @@ class CudaKernel:
             own = library_of(value)
             foreign = foreign or own is not library
             if writable and own is not library:
-                raise InputError(f"out is of another library than data, a {type(data).__name__}; give one of the same")
+                raise InputError(
+                    f"out is from another library than data, a {type(data).__name__}; give one of the same"
+                )
             try:
                 return (own if own is library else DLPACK).take(value, stream, writable)
             except ValueError as error:
@@ -142,9 +144,7 @@ class CudaKernel:
         for array, nbytes in zip(taken, self._input_bytes, strict=True):
             address = array.data_ptr()
             if start < address + nbytes and address < start + self._output_bytes:
-                raise InputError(
-                    "out shares memory with an input, which the kernel still reads; give an array of its own"
-                )
+                raise InputError("out shares memory with an input, which the kernel still reads; give a separate array")
 
     def _launch(self, library: Library, gpu: int, stream: int, like: Any, arguments: tuple[Any, ...]) -> None:
         function = self._function or self._load()

@@ -113,7 +113,7 @@ def library_path(path: str | os.PathLike[str]) -> Path:
 
         if (path / MANIFEST).exists():
             raise BundleError(
-                f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes"
+                f"{str(path)!r} is a bundle, of convolutions alone; networks are written by tvmconv compile"
             )
         raise BundleError(f"{str(path)!r} is a folder; give the library in it that tvmconv compile wrote")
     if not path.is_file():
@@ -149,13 +149,13 @@ def read_file(path: Path, kind: str = "") -> NetworkFile:
                 raise BundleError(f"{path} is no {what}, or is cut off: its end is missing; {again}")
             weights, weight_bytes, start, size, *_ = ends
             if start != weights + weight_bytes or start + size + _END.size != status.st_size:
-                raise BundleError(f"{path} is cut off or damaged: its end is not that of its length; {again}")
+                raise BundleError(f"{path} is cut off or damaged: its trailer does not match its length; {again}")
             file.seek(start)
             text = file.read(size)
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             if key not in _RIGHT and not _is_right(file, start, text):
                 raise BundleError(
-                    f"{path} is damaged: its code, weights or description are not those that it was compiled with; {again}"
+                    f"{path} is damaged: its code, weights or description do not match their checksum; {again}"
                 )
     except OSError as error:
         raise BundleError(f"{path} is no {what}: {error.strerror or error}; {again}") from None
@@ -172,7 +172,7 @@ def _refuse_older(path: Path) -> None:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content.find(_OLDER) >= 0:
                 raise BundleError(
-                    f"{path} is a network for TVM's virtual machine (--format relax), which tvmconv runs no longer; compile the"
+                    f"{path} is a network for TVM's virtual machine (--format relax), which tvmconv no longer runs; compile the"
                     f" model again: tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
                 )
 

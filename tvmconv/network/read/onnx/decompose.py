@@ -29,7 +29,7 @@ def decompose(node: NodeProto, shapes: dict[str, Shape], types: dict[str, int], 
     """
     data = shapes.get(node.input[0], ())
     if not data or not all(data):
-        raise ValueError("takes data of a shape that is not known")
+        raise ValueError("takes data of unknown shape")
     return DECOMPOSED[node.op_type](NodeWriter(node, model, types[node.input[0]]), attributes_of(node), node, shapes)
 
 

@@ -59,7 +59,7 @@ def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tu
                 extent = Extent(extent.low, extent.high, extent.multiple, label)
                 if known.setdefault(label, extent) != extent:
                     raise SourceError(
-                        f"{source}: {label} is {known[label]} and {extent}; extents of one name are one: give it once"
+                        f"{source}: {label} is {known[label]} and {extent}; extents with one name must be equal: give it once"
                     )
             made.append(extent)
         found[own] = tuple(made)
@@ -78,7 +78,7 @@ def check_named(shapes: Mapping[str, Sequence[int]], free: Free, source: str) ->
             if reason := extent.obstacle(size):
                 raise SourceError(f"{given}: extent {axis} {reason}")
             if extent.name and known.setdefault(extent.name, size) != size:
-                raise SourceError(f"{given}: {extent.name} is {known[extent.name]} and {size}, and is one extent")
+                raise SourceError(f"{given}: {extent.name} is {known[extent.name]} and {size}, and must be one extent")
 
 
 def symbolic(free: Mapping[str, Sequence[Extent]]) -> tuple[dict[str, list[Any]], list[Extent]]:
@@ -160,9 +160,9 @@ def resize(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.
     elif isinstance(sizes, relax.ShapeExpr):
         made = [number_of(size) for size in sizes.values]
     else:
-        raise ValueError("a Resize to sizes that are numbers of a tensor is for fixed extents alone")
+        raise ValueError("a Resize to sizes from a tensor needs fixed extents")
     if len(dims) not in (3, 4) or not all(map(equal, made[:2], dims[:2])):
-        raise ValueError("a Resize of other than one or two spatial axes is for fixed extents alone")
+        raise ValueError("a Resize of other than one or two spatial axes needs fixed extents")
     whole = all(factor == round(factor) for factor in given_factors)
     planes = [1] * (4 - len(dims))
     if planes:
@@ -193,7 +193,7 @@ def _times(size: Any, factor: float) -> Any:
         return int(size * factor)
     exact = quotient_of(factor)
     if exact is None:
-        raise ValueError(f"a Resize by {factor} is for fixed extents alone: its size is rounded")
+        raise ValueError(f"a Resize by {factor} needs fixed extents: its size is rounded")
     return tirx.floordiv(size * exact.numerator, exact.denominator)
 
 
@@ -224,7 +224,7 @@ def gather(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.
     if (indices >= 0).all():
         return relax.op.take(data, relax.const(indices, "int64"), axis)
     if indices.size > 1:
-        raise ValueError("a Gather of several places from the end is for fixed extents alone")
+        raise ValueError("a Gather of several indices from the end needs fixed extents")
     begin = _side(int(indices.item()), dims[axis])
     one = emit(relax.op.strided_slice(data, [axis], [begin], [begin + 1], assume_inbound=True))
     return relax.op.reshape(one, [*dims[:axis], *indices.shape, *dims[axis + 1 :]])

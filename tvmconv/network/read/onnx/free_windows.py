@@ -75,7 +75,7 @@ def _edges(inputs: Sequence[Any], given: Mapping[str, Any]) -> tuple[list[tuple[
     if not (_is_same(given) or given.get("ceil_mode")):
         return None
     if dims is None:
-        raise ValueError("it pads data of extents that are not known")
+        raise ValueError("it pads data of unknown extents")
     spatial = list(dims[2:])
     if all(isinstance(each, int) for each in spatial):
         return None

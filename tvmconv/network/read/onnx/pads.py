@@ -44,7 +44,7 @@ def give_pool_pads(node: NodeProto, data: Shape) -> None:
         if node.op_type != "LpPool":
             return  # `free_windows.py`: calls give it
         what = "rounds its size up" if rounds_up else f"pads by {mode}"
-        raise ValueError(f"{what}, of data of a shape that is not known")
+        raise ValueError(f"{what}, for data of unknown shape")
     strides, dilations = (given.get(name, [1] * len(sizes)) for name in ("strides", "dilations"))
     if mode == "NOTSET":
         begins, ends = (given.get("pads", [0] * (2 * len(sizes)))[part:][: len(sizes)] for part in (0, len(sizes)))

@@ -85,7 +85,9 @@ def read_parts(source: str, bucket: Bucket | None = None, free: Free | None = No
         return found
     if not lacking:
         raise refusal
-    raise SourceError(f"{source}: networks lack {', '.join(lacking)}, and no convolution or product is left without")
+    raise SourceError(
+        f"{source}: networks lack {', '.join(lacking)}, and no part without them has a convolution or product"
+    )
 
 
 class _Cut:
@@ -243,7 +245,7 @@ def _values(model: ModelProto, source: str) -> dict[str, Value]:
     try:
         session = open_session(shown, "ORT_DISABLE_ALL")
     except Exception as error:  # its own have no other class
-        raise SourceError(f"{source}: onnxruntime cannot tell the shapes within it: {last_line(error)}") from error
+        raise SourceError(f"{source}: onnxruntime cannot infer its inner shapes: {last_line(error)}") from error
     ends = (*model.graph.input, *model.graph.initializer)
     values = {name: its for name, its in values_of(model.graph).items() if name in {each.name for each in ends}}
     ranked = {name for name, each in types_of(model).items() if each.tensor_type.HasField("shape")}

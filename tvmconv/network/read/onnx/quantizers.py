@@ -48,7 +48,7 @@ def read_quantizer(node: NodeProto, types: Mapping[str, int], model: ModelProto)
     of = types.get(node.input[0] if dequantizes else node.output[0], 0)
     name = TensorProto.DataType.Name(of)
     if blocks:
-        raise ValueError("has a scale for each block of numbers that are not fixed")
+        raise ValueError("has a scale per block, of data that are not constant")
     if given.get("precision", 0) not in (0, TensorProto.FLOAT, types.get(node.input[1])):
         raise ValueError(f"divides in {TensorProto.DataType.Name(given['precision'])}")
     if dequantizes and name in _SHORT and node.input[0] in constants:

@@ -31,7 +31,7 @@ def convert_recurrent(
     emit: Callable[[relax.Expr], relax.Expr] = builder.emit
     dims = dims_of(data.ty)
     if dims is None or weights is None or recurrent is None or (others[2] is not None and bias is None):
-        raise ValueError("it has weights that are not fixed, or data of a shape that is not known")
+        raise ValueError("its weights are not fixed, or the shape of its data is unknown")
     if str(data.ty.dtype) != "float32":
         raise ValueError(f"it is of {data.ty.dtype}, and steps that are not written one after the other are of f32")
     directions, _, size = recurrent.shape
@@ -46,7 +46,7 @@ def convert_recurrent(
         or given.get("layout")
         or given.get("input_forget")
     ):
-        raise ValueError("it has lengths of sequences, peepholes, clips or coupled gates, or the batch first")
+        raise ValueError("it has sequence lengths, peepholes, clips or coupled gates, or is batch-first")
     found = []
     for number, name in enumerate(kinds):
         before, after = np.split(bias[number], 2)

@@ -90,7 +90,7 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     if node.op_type == "BatchNormalization" and given.get("training_mode"):
         raise ValueError("is in training mode (export for inference)")
     if node.op_type == "BatchNormalization" and not given.get("spatial", 1):  # before version 9
-        raise ValueError("has numbers of its own for each pixel (spatial is 0)")
+        raise ValueError("has separate weights for each pixel (spatial is 0)")
     if node.op_type == "ConvTranspose":
         if "output_shape" in given:
             _give_pads(node, given, shapes)
@@ -117,7 +117,7 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
 def _align(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
     """Scale the regions before: the frontend takes off half a pixel of the image, not of the data."""
     if given.get("mode", "avg") != "avg":
-        raise ValueError("takes the greatest of weighted elements")
+        raise ValueError("takes the maximum of weighted elements")
     scale = given.pop("spatial_scale", 1.0)
     if scale == 1:
         return [node]

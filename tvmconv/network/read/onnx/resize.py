@@ -72,7 +72,7 @@ def resize(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: M
     single = mode == "align_corners" and any(x > y == 1 for x, y in zip(data, output, strict=True))
     if fractional or less or channels or single or given.get("antialias") or mode == "half_pixel_symmetric":
         if mode == "tf_crop_and_resize":
-            raise ValueError("crops by a scale that makes no whole size, or crops channels")
+            raise ValueError("crops by a scale that gives a fractional size, or crops channels")
         return list(_weigh(node, given, data, output, scales, elem_type, model))
     if not early and "axes" not in given:
         return [node]

@@ -89,13 +89,13 @@ def _check(
     """Return the activations of each direction."""
     names = [each.decode() for each in given.get("activations", [])] or _ACTIVATIONS[kind] * directions
     if not _OPERATORS.issuperset(names) or "activation_alpha" in given or "activation_beta" in given:
-        raise ValueError("has other activations, or parameters of them")
+        raise ValueError("has other activations or activation parameters")
     if "clip" in given or given.get("layout") or given.get("input_forget"):
-        raise ValueError("clips its sums, couples its gates, or has the batch first")
+        raise ValueError("clips its sums, couples its gates, or is batch-first")
     if inputs[4] or inputs.get(7):
-        raise ValueError("has lengths of sequences, or peepholes")
+        raise ValueError("has sequence lengths or peepholes")
     if len(data) != 3 or not all(data):
-        raise ValueError("takes data of a shape that is not known")
+        raise ValueError("takes data of unknown shape")
     count = len(_ACTIVATIONS[kind])
     return [names[begin : begin + count] for begin in range(0, count * directions, count)]
 

@@ -110,7 +110,7 @@ class ProgramExtents:
             return times if factor.denominator == 1 else tirx.floordiv(times + up, factor.denominator)
         if isinstance(given, sympy.Pow) and isinstance(given.exp, sympy.Integer) and given.exp > 0:
             return reduce(mul, [self._expression(given.base)] * int(given.exp))
-        raise ValueError(f"networks compute no extent as {given}")
+        raise ValueError(f"networks cannot compute an extent as {given}")
 
 
 def _split_factor(given: Any) -> tuple[Fraction, Any]:
@@ -131,7 +131,7 @@ def _split_factor(given: Any) -> tuple[Fraction, Any]:
     if isinstance(rest, functions.ToFloat):
         rest = rest.args[0]
     if factor.denominator > _MOST or rest.is_number or not rest.is_integer:
-        raise ValueError(f"networks compute no extent as {given}")
+        raise ValueError(f"networks cannot compute an extent as {given}")
     return factor, rest
 
 

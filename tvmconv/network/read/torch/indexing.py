@@ -49,7 +49,7 @@ def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
 def from_start(given: Given, index: Any, extent: Any) -> Any:
     """Return indices that may count from the end as those from the start."""
     if str(index.ty.dtype) == "bool":
-        raise ValueError("it is indexed by truth values: how many are chosen is not fixed")
+        raise ValueError("it is indexed by booleans, and the number of true ones is not fixed")
     index, least = given.of_type(index, "int64"), relax.const(0, "int64")
     counted = given.emit(relax.op.add(index, given.number(extent, "int64")))
     return given.emit(relax.op.where(given.emit(relax.op.less(index, least)), counted, index))
@@ -129,7 +129,7 @@ def _stride(given: Given) -> relax.Expr:
     """Return ``as_strided`` of a tensor that lies as its shape says: a gather, for parts may overlap."""
     data = given.nodes["self"].meta["val"]
     if not data.is_contiguous() or data.storage_offset():
-        raise ValueError(f"it takes a tensor of the strides {data.stride()} apart")
+        raise ValueError(f"it takes a tensor with strides {data.stride()} apart")
     place: Any = np.array(given["storage_offset"] or 0)
     for size, stride in zip(given["size"], given["stride"], strict=True):
         place = place[..., None] + np.arange(size) * stride

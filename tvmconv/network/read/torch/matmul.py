@@ -71,7 +71,7 @@ def _attention(given: Given) -> relax.Expr:
         times, rank = given.dims("query")[-3] // given.dims("key")[-3], key.ty.ndim
         key, value = (given.emit(relax.op.repeat(each, times, rank - 3)) for each in (key, value))
     if not isinstance(size, int):
-        raise ValueError(f"its queries have {size} channels, which are not fixed")
+        raise ValueError(f"its queries have {size} channels, which is not fixed")
     scale = size**-0.5 if given["scale"] is None else given["scale"]
     axes = [*range(key.ty.ndim - 2), key.ty.ndim - 1, key.ty.ndim - 2]
     scaled = given.emit(relax.op.multiply(query, relax.const(scale, dtype)))

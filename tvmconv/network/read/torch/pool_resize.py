@@ -36,7 +36,7 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
     def convert(given: Given) -> relax.Expr:
         data, shape = given["self"], given.dims("self")
         if pair and any(user.args[1] == 1 for user in given.node.users):
-            raise ValueError("its indices are asked for, which are not computed")
+            raise ValueError("its indices are used, which are not computed")
         extents, wanted = shape[-rank:], _sizes_of(given["output_size"], rank)
         sizes = [extent if size is None else size for extent, size in zip(extents, wanted, strict=True)]
         if all(size == 1 for size in sizes):

@@ -98,7 +98,7 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
     except Exception as error:  # assertions, and whatever converters stumble over
         raise importer.error(last_line(error)) from error
     if decided := importer.decided():
-        raise UnreadError(f"what is computed depends on extents that calls give: {decided}", None)
+        raise UnreadError(f"the program depends on extents that vary by call: {decided}", None)
     for variable, function in module.functions_items():
         if variable.name_hint != "main":  # a branch, which nobody calls from outside
             module[variable] = function.without_attr("global_symbol")
