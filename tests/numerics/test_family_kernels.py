@@ -99,7 +99,7 @@ def test_drawn_families_are_exact(tmp_path: Path, seed: int) -> None:
     rng, target = random.Random(seed), Target.parse("host")
     assert isinstance(target, CpuTarget)
     family = draw(rng)
-    algorithm = rng.choice(rank_family(family, target, "strict"))
+    algorithm = rng.choice(list(rank_family(family, target, "strict")))
     print(seed, format_family(family), algorithm)
     registry = tvmconv.load(
         compile_families(tmp_path / "b", {format_family(family): algorithm}), threads=rng.choice((1, 2, 7))
@@ -197,4 +197,4 @@ def test_built_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert cli.main(["explain", text, bundle]) == 0
     assert cli.main(["explain", text.replace("s1", "s2"), bundle]) == 1
     assert cli.main(["explain", text, "--algorithms"]) == 0
-    assert "1536" in capsys.readouterr().out
+    assert "cycles an output" in capsys.readouterr().out

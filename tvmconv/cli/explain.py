@@ -91,8 +91,8 @@ def _family(arguments: argparse.Namespace) -> int:
     (target,) = parse_targets([arguments.target or "host"])
     if not isinstance(target, CpuTarget):
         raise TvmconvError(f"families are for CPUs, not for {target.name}")
-    algorithm = rank_family(family, target, arguments.math)[0]
-    blocks = blocks_of(family, target, algorithm)
+    algorithm, outputs = next(iter(rank_family(family, target, arguments.math).items()))
+    blocks = blocks_of(family, target, algorithm, outputs)
     if arguments.json:
         print_json({"algorithm": algorithm, "blocks": [[each.problem.out_spatial, each.cycles] for each in blocks]})
         return 0

@@ -28,11 +28,14 @@ class Way:
         The algorithm.
     record
         The record whose schedule it takes; None: the algorithm's default.
+    blocks
+        Of a family, the outputs along each axis of its blocks.
     """
 
     origin: str
     algorithm: str
     record: Record | None = None
+    blocks: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,10 @@ def decide_families(
             each,
             target,
             math,
-            tuple(Way("default", name) for name in rank_family(each, target, math, sizes.get(each, ()), cold)),
+            tuple(
+                Way("default", name, blocks=blocks)
+                for name, blocks in rank_family(each, target, math, sizes.get(each, ()), cold).items()
+            ),
         )
         for each in given
         if isinstance(target, CpuTarget)

@@ -26,7 +26,6 @@ from tvm import tirx
 
 from ...algorithms.algorithm import Algorithm
 from ...algorithms.table import get
-from ...checks import LARGEST
 from ...dtypes import DTYPE_BYTES
 from ...errors import RewriteError
 from ...family import ProblemFamily
@@ -37,6 +36,8 @@ from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
 from ..common.entry_points import SYMBOL, EntryPoints
 from ..compiler import Choice, CompiledKernel, schedule, sketches_of
+from .blocks import block_problem, bytes_by_name, cycles_of, is_flat
+from .cover import Shape
 from .functions import functions_of
 from .images import DATA, OUTPUT
 from .linker import link_family
@@ -44,31 +45,10 @@ from .lowering import Lowered, lower, workspace_bytes
 from .passes import ALLOCATED
 from .workspaces import allocate, block_bytes, workspace_of
 
-# Outputs along each axis of the largest block, the first whose arrays leave half of L2 to the filter, or else the last.
-_LARGEST = {
-    1: ((1536,), (384,), (192,)),
-    2: ((56, 56), (28, 56), (28, 28)),
-    3: ((4, 28, 28), (4, 14, 28), (4, 14, 14), (2, 14, 14)),
-}
-# Outputs of the others. By estimate, for 12 sizes from 7x7 to 112x112, 3x3 taps of 64, 128 and 256 channels, with these seven direct
-# convolution takes 1.01 to 1.05 of the time of a kernel of the size, by the mean, and Winograd's 1.04 to 1.06; with four others
-# (12x12, 4x24, 4x6, 1x24) 1.13 to 1.20, and 1.37 to 1.39.
-_OTHERS = {
-    1: ((192,), (48,), (14,), (6,), (5,)),
-    2: ((20, 20), (14, 14), (7, 7), (4, 24), (4, 4), (1, 24), (1, 5)),
-    3: ((2, 7, 7), (1, 4, 24), (1, 4, 4)),
-}
-# Whole tiles, of algorithms that compute tiles of 4 or 2 outputs along an axis: 38 sizes from 5x5 to 112x157 take by estimate 1.06 of the
-# time of a kernel of the size by `winograd4`, at most 1.34; with the others, 1.17 and 1.98.
-_WHOLE_TILES = {
-    1: ((192,), (48,), (16,), (8,), (4,)),
-    2: ((20, 20), (16, 16), (12, 12), (8, 8), (4, 24), (4, 4)),
-    3: ((2, 8, 8), (1, 4, 24), (1, 4, 4)),
-}
 # Arrays of a block that may be parts of images, if lowering can do that.
 _IMAGES = tuple(map(frozenset, ((DATA, OUTPUT), (DATA,), (OUTPUT,), ())))
-# Cycles, beside the kernel's, of a block, and of a line of its arrays that is copied.
-BLOCK_CYCLES, _LINE_CYCLES = 800.0, 8.0
+# Cycles of a line of a block's arrays that is copied.
+_LINE_CYCLES = 8.0
 
 
 @dataclass(frozen=True)
@@ -84,31 +64,20 @@ class Block:
     def array_bytes(self) -> int:
         """Bytes of its data and outputs, and of what it adds to them."""
         shape, dtype = self.problem.operands.get("residual", ((0,), "f32"))
-        return _array_bytes(self.problem) + DTYPE_BYTES[dtype] * prod(shape)
-
-
-def is_flat(family: ProblemFamily) -> bool:
-    """Return whether pixels are only carried along."""
-    ones = (1,) * family.rank
-    zeros = ((0,) * family.rank,) * 2
-    return (
-        family.op == "convolution"
-        and family.kernel == ones == family.strides
-        and family.pads in (zeros, "same_upper", "same_lower")
-    )
+        return sum(bytes_by_name(self.problem).values()) + DTYPE_BYTES[dtype] * prod(shape)
 
 
 def write_family(
-    family: ProblemFamily, target: CpuTarget, path: str | os.PathLike[str], algorithm: str
+    family: ProblemFamily, target: CpuTarget, path: str | os.PathLike[str], algorithm: str, outputs: Sequence[Shape]
 ) -> CompiledKernel:
-    """Write the library of a family, by blocks of an algorithm.
+    """Write the library of a family, by blocks of an algorithm, of some outputs along each axis.
 
     Raises
     ------
     ToolchainError
         If the C compiler is missing, or fails.
     """
-    blocks = blocks_of(family, target, algorithm)
+    blocks = blocks_of(family, target, algorithm, outputs)
     functions = {}
     for number, block in enumerate(blocks):
         own = functions_of(block.lowered.module)
@@ -145,22 +114,10 @@ def _workspaces(
     return found
 
 
-def block_problems(family: ProblemFamily, target: CpuTarget, algorithm: Algorithm) -> list[Problem]:
-    """Return the problems of a family's blocks that an algorithm computes, the largest first."""
-    others = _WHOLE_TILES if "points" in algorithm.options else _OTHERS
-    problems = (block_problem(family, outputs) for outputs in _extents(family, target, others))
-    return [each for each in problems if algorithm.covers(each, target) is None]
-
-
-def largest_block(family: ProblemFamily, target: CpuTarget) -> Problem:
-    """Return the problem of a family's largest block, by any algorithm."""
-    return block_problem(family, next(_extents(family, target, {})))
-
-
-def blocks_of(family: ProblemFamily, target: CpuTarget, algorithm: str) -> list[Block]:
-    """Return the blocks that an algorithm computes, of the layout of the packed filter that most of them have, the largest first."""
+def blocks_of(family: ProblemFamily, target: CpuTarget, algorithm: str, outputs: Sequence[Shape]) -> list[Block]:
+    """Return the blocks of some outputs, those of the layout of the packed filter that most of them have."""
     used = get(algorithm)
-    ways = [_lower(each, target, used) for each in block_problems(family, target, used)]
+    ways = [_lower(block_problem(family, each), target, used) for each in outputs]
     first = [next(each) for each in ways]
     layout = Counter(each.lowered.layout for each in first).most_common(1)[0][0]
     alike = (
@@ -168,68 +125,6 @@ def blocks_of(family: ProblemFamily, target: CpuTarget, algorithm: str) -> list[
         for block, others in zip(first, ways, strict=True)
     )
     return [each for each in alike if each is not None]
-
-
-def block_problem(family: ProblemFamily, outputs: tuple[int, ...]) -> Problem:
-    """Return the problem of a block of so many outputs, which reads no padding of its own.
-
-    Of a transposed convolution, outputs are a multiple of the stride, and the first reads data for its last tap.
-    """
-    f = family
-    spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
-    axes = list(zip(outputs, f.strides, spans, strict=True))
-    if f.op == "convolution":
-        begin, inputs = [0] * f.rank, [(y - 1) * s + span for y, s, span in axes]
-        end = begin
-    else:
-        begin, inputs = [span - 1 for span in spans], [(y + span - 2) // s + 1 for y, s, span in axes]
-        end = [max(s * (x - 1) + span - b - y, 0) for (y, s, span), x, b in zip(axes, inputs, begin, strict=True)]
-    return Problem(
-        f.op, 1, f.in_channels, tuple(inputs), f.out_channels, outputs, f.kernel, f.strides, f.dilations, tuple(begin), tuple(end),
-        f.groups, f.data_format, f.filter_format, f.dtype, f.bias, f.epilogue, f.zero_point,
-        f.filter_zero_point, f.bias_dtype,
-    )  # fmt: skip
-
-
-def _extents(
-    family: ProblemFamily, target: CpuTarget, others: Mapping[int, Sequence[tuple[int, ...]]]
-) -> Iterator[tuple[int, ...]]:
-    """Yield the outputs of blocks, the largest first: along an axis that is not free no more than it has, but for pads."""
-    flat = is_flat(family)
-    rank = 1 if flat else family.rank
-    transposed = family.op != "convolution"
-    axes = list(zip(family.in_spatial, family.strides, strict=True))
-    most = [LARGEST if x.is_free or flat else x.low * s if transposed else -(-x.low // s) for x, s in axes]
-
-    def whole(outputs: tuple[int, ...]) -> tuple[int, ...]:
-        outputs = (1,) * (family.rank - rank) + outputs
-        outputs = tuple(max(min(y, limit), 1) for y, limit in zip(outputs, most, strict=True))
-        return tuple(-(-y // s) * s for y, (_, s) in zip(outputs, axes, strict=True)) if transposed else outputs
-
-    sizes = [whole(outputs) for outputs in _LARGEST[rank]]
-    fitting = (each for each in sizes if _array_bytes(block_problem(family, each)) <= target.l2 // 2)
-    first = next(fitting, sizes[-1])
-    yield first
-    for other in dict.fromkeys(map(whole, others.get(rank, ()))):
-        if prod(other) < prod(first):
-            yield other
-
-
-def _array_bytes(problem: Problem) -> int:
-    return sum(_bytes_by_name(problem).values())
-
-
-def _bytes_by_name(problem: Problem) -> dict[str, int]:
-    types = problem.types
-    return {
-        DATA: DTYPE_BYTES[types.data] * prod(problem.data_shape),
-        OUTPUT: DTYPE_BYTES[types.output] * prod(problem.output_shape),
-    }
-
-
-def _cycles(problem: Problem, images: frozenset[str], target: CpuTarget, algorithm: Algorithm) -> float:
-    lines = sum(size for name, size in _bytes_by_name(problem).items() if name not in images) / LINE_BYTES
-    return algorithm.cycles(problem, target) + BLOCK_CYCLES + _LINE_CYCLES * lines
 
 
 def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> Iterator[Block]:
@@ -244,7 +139,8 @@ def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> Iterato
                 if not images:
                     raise
                 continue
-            yield Block(problem, lowered, images, _cycles(problem, images, target, algorithm))
+            lines = sum(size for name, size in bytes_by_name(problem).items() if name not in images) / LINE_BYTES
+            yield Block(problem, lowered, images, cycles_of(problem, target, algorithm) + _LINE_CYCLES * lines)
             break
 
 

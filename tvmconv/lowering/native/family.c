@@ -89,7 +89,7 @@ static Cover cover_of(const Family* f, const int64_t* from, const int64_t* to) {
     if (whole->count == 0) continue;
     cover.cost = whole->count * f->block[each].cost;
     /* What is left along an axis has all outputs of the axes before, and those of whole blocks of the axes behind. */
-    for (int axis = 0; axis < f->rank; axis++) {
+    for (int axis = 0; axis < f->rank && cover.cost < best.cost; axis++) {
       if (ends[axis] == to[axis]) continue;
       int64_t begin[MOST_AXES], end[MOST_AXES];
       for (int other = 0; other < f->rank; other++) begin[other] = from[other], end[other] = other < axis ? to[other] : ends[other];
