@@ -63,7 +63,7 @@ def compile_families(
     from tvmconv.algorithms.table import get
     from tvmconv.building.decision.decide import Decision, Way
     from tvmconv.building.fallbacks import Attempt, Job, attempt
-    from tvmconv.lowering.cpu.blocks import choose_blocks
+    from tvmconv.lowering.cpu.blocks import candidates, choose_blocks, typical_outputs
     from tvmconv.targets.target import CpuTarget, Target
 
     compile_bundle(path, problems, target, quick=True)
@@ -73,7 +73,11 @@ def compile_families(
         patch.setattr(CpuTarget, "tvm", unoptimized(CpuTarget.tvm))
         for number, (text, algorithm) in enumerate(families.items()):
             family = parse_family(text)
-            way = Way("default", algorithm, blocks=tuple(choose_blocks(family, parsed, get(algorithm))))
+            able = [each for name in algorithm.split("+") for each in candidates(family, parsed, get(name))]
+            blocks = choose_blocks(able, typical_outputs(family))
+            way = Way(
+                "default", algorithm.split("+")[0], blocks=tuple((each.algorithm, each.outputs) for each in blocks)
+            )
             job = Job(Decision(family, parsed, "default", (way,)), str(path), check=False)
             built = attempt(Attempt(job, way, f"{parsed.name}/family{number}.so"))
             assert built is not None

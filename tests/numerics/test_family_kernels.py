@@ -34,6 +34,8 @@ FAMILIES = {
     "backprop2d-n?-i8x?x?-o12x?x?-k4x3-s2x3-d1x1-p?-g1-NXC-XIO-f32": "direct",
     "conv3d-n?-i8x?x?x?-o16x?x?x?-k1x1x1-s1x1x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-OIX-f16-scale": "direct",
     "conv2d-n?-i8x?x?-o8x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32": "winograd4",
+    # Two layouts of the filter, one of them as it is.
+    "conv2d-n?-i16x?x?-o16x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32": "winograd4+direct",
     "conv2d-n?-i4x?x?-o6x?x?-k2x2-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32": "direct",
     # Integers: pads are zero points, and a row has any number of bytes.
     "conv2d-n?-i9x?x?-o5x?x?-k1x3-s1x1-d1x1-p?-g1-NCX-OIX-s8s8f32-zx-5-scale-add": "direct",

@@ -40,6 +40,16 @@ def test_an_algorithm_is_the_best_of_all_sizes(extents: tuple[int, ...], best: s
     assert next(iter(rank_family(family, target(), "default", sizes, cold=True))) == best
 
 
+def test_few_pixels_have_blocks_of_another_algorithm_where_filters_are_large() -> None:
+    def algorithms(channels: int, joined: bool) -> set[str]:
+        ranked = rank_family(parse_family(LAYER.format(channels)), target(), "default", joined=joined)
+        return {name for name, _ in next(iter(ranked.values()))}
+
+    assert algorithms(512, joined=False) == {"winograd4"}
+    assert algorithms(512, joined=True) == {"winograd4", "direct"}
+    assert len(algorithms(16, joined=True)) == 1
+
+
 def test_sizes_of_a_family_are_of_its_ranges() -> None:
     assert [each.in_spatial for each in parse_family(LAYER.format(8)).sizes()][::5] == [(7, 7), (224, 224)]
     text = "conv2d-n?-i8x[20:100]x48-o8x?x48-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"

@@ -29,13 +29,13 @@ class Way:
     record
         The record whose schedule it takes; None: the algorithm's default.
     blocks
-        Of a family, the outputs along each axis of its blocks.
+        Of a family, each block's algorithm and outputs along each axis.
     """
 
     origin: str
     algorithm: str
     record: Record | None = None
-    blocks: tuple[tuple[int, ...], ...] = ()
+    blocks: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,9 @@ def decide_families(
             math,
             tuple(
                 Way("default", name, blocks=blocks)
-                for name, blocks in rank_family(each, target, math, sizes.get(each, ()), cold).items()
+                for name, blocks in rank_family(
+                    each, target, math, sizes.get(each, ()), cold, joined=not network
+                ).items()
             ),
         )
         for each in given

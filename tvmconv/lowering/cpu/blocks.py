@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import product
 from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from ...algorithms.algorithm import Algorithm
 from ...algorithms.cpu.model.cold import cold_lines
@@ -16,7 +20,7 @@ from ...errors import InvalidProblemError
 from ...family import ProblemFamily
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from .cover import Costs, Shape, choose
+from .cover import Covers, Shape, choose
 from .images import DATA, OUTPUT
 
 # Outputs along each axis of blocks to choose from: rows, columns and squares of a few pixels, which read a filter once, to blocks that
@@ -56,7 +60,20 @@ _EXTENTS = {
     3: (1, 2, 4, 7, 12, 21),
 }  # fmt: skip
 # Cycles of a block beside its kernel's.
-BLOCK_CYCLES = 800.0
+_BLOCK_CYCLES = 800.0
+
+
+class BlockCost(NamedTuple):
+    """A block that a family may have: the algorithm's name, its outputs along each axis, and an estimate of its cycles."""
+
+    algorithm: str
+    outputs: Shape
+    cycles: float
+
+    @property
+    def cost(self) -> tuple[Shape, float]:
+        """Outputs and cycles, by which covers are counted."""
+        return self.outputs, self.cycles
 
 
 def is_flat(family: ProblemFamily) -> bool:
@@ -83,22 +100,17 @@ def images_of(family: ProblemFamily, problem: Problem) -> tuple[Shape, int]:
     return outputs, count
 
 
-def choose_blocks(
-    family: ProblemFamily, target: CpuTarget, algorithm: Algorithm, sizes: Sequence[Problem] = ()
-) -> dict[Shape, float]:
-    """Return the outputs along each axis of the blocks of a family by an algorithm, and their cycles; the largest first.
+def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape]) -> list[BlockCost]:
+    """Return the blocks that a family has, of some that it may have, for outputs along each axis; the largest first."""
+    if not blocks:
+        return []
+    chosen = choose([each.cost for each in blocks], list(dict.fromkeys(outputs)), _MOST, _GAIN)
+    return sorted((blocks[number] for number in chosen), key=lambda each: -prod(each.outputs))
 
-    Parameters
-    ----------
-    sizes
-        Problems that it is for; none: small and large ones of its ranges.
-    """
-    costs = _candidates(family, target, algorithm)
-    if not costs:
-        return {}
-    outputs = [images_of(family, each)[0] for each in sizes] or list(_typical_outputs(family))
-    chosen = [costs[number] for number in choose(costs, list(dict.fromkeys(outputs)), _MOST, _GAIN)]
-    return dict(sorted(chosen, key=lambda each: -prod(each[0])))
+
+def cover_by(blocks: Sequence[BlockCost], outputs: Sequence[Shape]) -> npt.NDArray[np.float64]:
+    """Return the cycles of outputs along each axis by some blocks."""
+    return Covers([each.cost for each in blocks], outputs).cycles(range(len(blocks)))
 
 
 def block_problem(family: ProblemFamily, outputs: Shape) -> Problem:
@@ -147,21 +159,21 @@ def cycles_of(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> floa
     """Return the cycles of a block, which reads its filter from memory again where no cache keeps it."""
     size = algorithm.filter_bytes(problem, target)
     again = 0.0 if target.keeps(size) else from_memory(problem, size, target)
-    return algorithm.cycles(problem, target) + BLOCK_CYCLES + again
+    return algorithm.cycles(problem, target) + _BLOCK_CYCLES + again
 
 
 def _rank(family: ProblemFamily) -> int:
     return 1 if is_flat(family) else family.rank
 
 
-def _candidates(family: ProblemFamily, target: CpuTarget, algorithm: Algorithm) -> Costs:
-    """Return blocks that an algorithm computes, and their cycles, none larger than the largest that there may be."""
+def candidates(family: ProblemFamily, target: CpuTarget, algorithm: Algorithm) -> list[BlockCost]:
+    """Return blocks that an algorithm computes, none larger than the largest that there may be."""
     shapes = (_WHOLE_TILES if "points" in algorithm.options else _SHAPES)[_rank(family)]
     most = prod(largest_block(family, target).out_spatial)
     found = dict.fromkeys(_whole(family, each) for each in shapes)
     problems = [block_problem(family, each) for each in found if prod(each) <= most]
     return [
-        (each.out_spatial, cycles_of(each, target, algorithm))
+        BlockCost(algorithm.name, each.out_spatial, cycles_of(each, target, algorithm))
         for each in problems
         if algorithm.covers(each, target) is None
     ]
@@ -177,14 +189,16 @@ def _whole(family: ProblemFamily, outputs: Shape) -> Shape:
     return tuple(-(-y // s) * s for y, (_, s) in zip(outputs, axes, strict=True)) if transposed else outputs
 
 
-def _typical_outputs(family: ProblemFamily) -> Iterator[Shape]:
-    """Yield the outputs of small and large problems of a family's ranges."""
+def typical_outputs(family: ProblemFamily) -> list[Shape]:
+    """Return the outputs along each axis of small and large problems of a family's ranges."""
     free = [axis for axis, each in enumerate(family.in_spatial) if each.is_free]
-    values = _EXTENTS[1 if is_flat(family) else max(len(free), 1)]
-    for chosen in product(values, repeat=1 if is_flat(family) else len(free)):
+    axes = len(free[:1] if is_flat(family) else free)
+    found: dict[Shape, None] = {}
+    for chosen in product(_EXTENTS[max(axes, 1)], repeat=axes):
         extents = dict(zip(free, chosen, strict=False))
         spatial = [each.near(extents.get(axis, 1)) for axis, each in enumerate(family.in_spatial)]
         with suppress(InvalidProblemError):  # no output
             problem = family.problem(family.batch.near(1), spatial)
             if not problem.is_constant:
-                yield images_of(family, problem)[0]
+                found[images_of(family, problem)[0]] = None
+    return list(found) or [images_of(family, family.typical)[0]]

@@ -7,8 +7,9 @@ outputs where they lie, by distances of rows that the call gives (`images.py`). 
 algorithms copy rows of data anyway, and those that do not (depthwise, planes) take longer for small images. Outputs beyond the end are few,
 because smaller blocks cover what whole ones leave. Pixels that are only carried along are one row.
 
-All blocks are of one algorithm and one layout of the packed filter, which most of them have: a block for which the algorithm has no schedule
-of that layout is left out.
+Blocks are of one algorithm and one layout of the packed filter, which most of them have: a block for which the algorithm has no schedule
+of that layout is left out. Where blocks of another algorithm bring much, as where Winograd's filters are too large for few pixels, the
+packed filter has both layouts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from math import prod
 from typing import Any
 
@@ -30,6 +31,7 @@ from ...dtypes import DTYPE_BYTES
 from ...errors import RewriteError
 from ...family import ProblemFamily
 from ...problem import Problem
+from ...runtime.bundle import NUMERICAL_CLASSES
 from ...runtime.kernel_object import Workspace
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ...targets.cpus import LINE_BYTES
@@ -42,6 +44,7 @@ from .functions import functions_of
 from .images import DATA, OUTPUT
 from .linker import link_family
 from .lowering import Lowered, lower, workspace_bytes
+from .packing import LINE, Layout
 from .passes import ALLOCATED
 from .workspaces import allocate, block_bytes, workspace_of
 
@@ -53,8 +56,11 @@ _LINE_CYCLES = 8.0
 
 @dataclass(frozen=True)
 class Block:
-    """A kernel of a block: its problem, its functions, which of its arrays may be parts of images, and an estimate of its cycles."""
+    """A kernel of a block: its algorithm's name, problem and functions, which of its arrays may be parts of images, and an estimate of its
+    cycles.
+    """
 
+    algorithm: str
     problem: Problem
     lowered: Lowered
     images: frozenset[str]
@@ -67,33 +73,68 @@ class Block:
         return sum(bytes_by_name(self.problem).values()) + DTYPE_BYTES[dtype] * prod(shape)
 
 
+@dataclass(frozen=True)
+class PackedLayouts:
+    """The layouts that the filter is packed to, one behind the other; None is the filter as it is."""
+
+    layouts: tuple[Layout | None, ...]
+
+    @staticmethod
+    def of(blocks: Sequence[Block]) -> PackedLayouts:
+        """Return the layouts of some blocks; none if all read the filter as it is."""
+        found = tuple(dict.fromkeys(each.lowered.layout for each in blocks))
+        return PackedLayouts(found if any(found) else ())
+
+    def number(self, block: Block) -> int:
+        """Return which of them a block reads."""
+        return self.layouts.index(block.lowered.layout) if self.layouts else 0
+
+    def offsets(self, plain: int) -> list[int]:
+        """Return the element at which each begins, and the one after the last, where the filter as it is has so many."""
+        sizes = [each.elements if each else -(-plain // LINE) * LINE for each in self.layouts]
+        return [0, *accumulate(sizes)]
+
+    def described(self, plain: int) -> dict[str, Any] | None:
+        """Return what a manifest says of them."""
+        packed = next(filter(None, self.layouts), None)
+        if packed is None:
+            return None
+        names = [each.name if each else "plain" for each in self.layouts]
+        return Layout("+".join(names), packed.dtype, self.offsets(plain)[-1]).described()
+
+
 def write_family(
-    family: ProblemFamily, target: CpuTarget, path: str | os.PathLike[str], algorithm: str, outputs: Sequence[Shape]
+    family: ProblemFamily,
+    target: CpuTarget,
+    path: str | os.PathLike[str],
+    algorithm: str,
+    chosen: Sequence[tuple[str, Shape]],
 ) -> CompiledKernel:
-    """Write the library of a family, by blocks of an algorithm, of some outputs along each axis.
+    """Write the library of a family, which is called by an algorithm, by blocks of some algorithms and outputs.
 
     Raises
     ------
     ToolchainError
         If the C compiler is missing, or fails.
     """
-    blocks = blocks_of(family, target, algorithm, outputs)
+    blocks = blocks_of(family, target, chosen)
+    packing = PackedLayouts.of(blocks)
     functions = {}
     for number, block in enumerate(blocks):
         own = functions_of(block.lowered.module)
         functions[f"block{number}"] = own[PACKED_SYMBOL if PACKED_SYMBOL in own else SYMBOL]
-        if number == 0 and PACK_SYMBOL in own:
-            functions["layout"] = own[PACK_SYMBOL]
+        if PACK_SYMBOL in own:
+            functions.setdefault(f"layout{packing.number(block)}", own[PACK_SYMBOL])
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
     allocated = allocate(module, target.tvm())
-    layout, used = blocks[0].lowered.layout, get(algorithm)
+    used = get(algorithm)
     executable = tvm.compile(allocated, target.tvm(used.ordered), tir_pipeline=ALLOCATED)
-    packed = layout.described() if layout else None
-    link_family(
-        executable, path, table_of(family, blocks), _workspaces(functions_of(allocated), blocks, packed), target.isa
-    )
+    packed = packing.described(prod(blocks[0].problem.filter_shape))
+    table, workspaces = table_of(family, blocks, packing), _workspaces(functions_of(allocated), blocks, packed)
+    link_family(executable, path, table, workspaces, target.isa)
     workspace = max(workspace_bytes(each.lowered.module) + each.array_bytes for each in blocks)
-    return CompiledKernel(used.name, used.version, used.numerical_class, SYMBOL, packed, workspace)
+    numerical_class = max((get(each.algorithm).numerical_class for each in blocks), key=NUMERICAL_CLASSES.index)
+    return CompiledKernel(used.name, used.version, numerical_class, SYMBOL, packed, workspace)
 
 
 def _workspaces(
@@ -107,21 +148,24 @@ def _workspaces(
         shared, task = max(shared, copies + own.shared), max(task, copies + own.shared + own.task)
     found = {SYMBOL: Workspace(shared, task)}
     if packed:
-        pack = workspace_of(allocated["layout"].body)
+        packs = [workspace_of(func.body) for name, func in allocated.items() if name.startswith("layout")]
+        pack = Workspace(max(each.shared for each in packs), max(each.task for each in packs))
         found |= {PACK_SYMBOL: pack, PACKED_SYMBOL: Workspace(shared, task)}
         room = max(shared, pack.shared) + block_bytes(packed["bytes"])
         found[SYMBOL] = Workspace(room, max(task, pack.task))
     return found
 
 
-def blocks_of(family: ProblemFamily, target: CpuTarget, algorithm: str, outputs: Sequence[Shape]) -> list[Block]:
-    """Return the blocks of some outputs, those of the layout of the packed filter that most of them have."""
-    used = get(algorithm)
-    ways = [_lower(block_problem(family, each), target, used) for each in outputs]
+def blocks_of(family: ProblemFamily, target: CpuTarget, chosen: Sequence[tuple[str, Shape]]) -> list[Block]:
+    """Return the blocks of some algorithms and outputs, of each algorithm those of the layout that most of its blocks have."""
+    ways = [_lower(block_problem(family, outputs), target, get(name)) for name, outputs in chosen]
     first = [next(each) for each in ways]
-    layout = Counter(each.lowered.layout for each in first).most_common(1)[0][0]
+    common = {
+        name: Counter(each.lowered.layout for each in first if each.algorithm == name).most_common(1)[0][0]
+        for name in dict.fromkeys(name for name, _ in chosen)
+    }
     alike = (
-        next((way for way in chain([block], others) if way.lowered.layout == layout), None)
+        next((way for way in chain([block], others) if way.lowered.layout == common[block.algorithm]), None)
         for block, others in zip(first, ways, strict=True)
     )
     return [each for each in alike if each is not None]
@@ -140,22 +184,31 @@ def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> Iterato
                     raise
                 continue
             lines = sum(size for name, size in bytes_by_name(problem).items() if name not in images) / LINE_BYTES
-            yield Block(problem, lowered, images, cycles_of(problem, target, algorithm) + _LINE_CYCLES * lines)
+            yield Block(
+                algorithm.name, problem, lowered, images, cycles_of(problem, target, algorithm) + _LINE_CYCLES * lines
+            )
             break
 
 
-def table_of(family: ProblemFamily, blocks: list[Block]) -> str:
+def table_of(family: ProblemFamily, blocks: list[Block], packing: PackedLayouts) -> str:
     """Return the C file that says what `native/family.c` is to compute."""
-    f, operands = family, list(blocks[0].problem.operands)
-    layout = blocks[0].lowered.layout
+    f, operands, filter_shape = family, list(blocks[0].problem.operands), blocks[0].problem.filter_shape
     spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
     rows = [
         f"{{__tvm_ffi_block{number}, {_row(each.problem.out_spatial)}, {_row(each.problem.in_spatial)}, {int(DATA in each.images)}, "
-        f"{int(OUTPUT in each.images)}, {each.cycles:.0f}}}"
+        f"{int(OUTPUT in each.images)}, {each.cycles:.0f}, {packing.number(each)}}}"
         for number, each in enumerate(blocks)
     ]
-    packed = f"__tvm_ffi_layout, {layout.elements}, {_dl_type(layout.dtype)}" if layout else "0, 0, {0, 0, 0}"
-    names = [*(f"block{number}" for number in range(len(blocks))), *(["layout"] if layout else [])]
+    offsets = packing.offsets(prod(filter_shape))
+    layouts = [
+        f"{{__tvm_ffi_layout{number}, {offset}, 1, {{{each.elements}}}}}"
+        if each
+        else f"{{0, {offset}, {len(filter_shape)}, {_row(filter_shape)}}}"
+        for number, (each, offset) in enumerate(zip(packing.layouts, offsets, strict=False))
+    ]
+    dtype = next((_dl_type(each.dtype) for each in packing.layouts if each), "{0, 0, 0}")
+    names = [f"block{number}" for number in range(len(blocks))]
+    names += [f"layout{number}" for number, each in enumerate(packing.layouts) if each]
     between = ",\n    "
     declared = "\n".join(f"int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);" for name in names)
     return f"""\
@@ -164,9 +217,11 @@ def table_of(family: ProblemFamily, blocks: list[Block]) -> str:
 {declared}
 static const Block blocks[] = {{
     {between.join(rows)}}};
+static const Layout layouts[] = {{
+    {between.join(layouts or ["{0, 0, 0, {0}}"])}}};
 static const Family family = {{
     {f.rank}, {int(f.data_format == "NXC")}, {int(f.op != "convolution")}, {int(is_flat(f))}, {f.zero_point & 255}, {_row(f.strides)}, {_row(spans)},
-    {len(operands)}, {operands.index("residual") if "residual" in operands else 0}, {len(blocks)}, blocks, {packed}}};
+    {len(operands)}, {operands.index("residual") if "residual" in operands else 0}, {len(blocks)}, blocks, {len(layouts)}, layouts, {offsets[-1]}, {dtype}}};
 const Family* tvmconv_family(void) {{ return &family; }}
 """
 
