@@ -60,17 +60,25 @@ def compile_families(
 
     Without LLVM's optimizations, as `quick` of :func:`compile_bundle`.
     """
+    from tvmconv.algorithms.table import get
     from tvmconv.building.decision.decide import Decision, Way
     from tvmconv.building.fallbacks import Attempt, Job, attempt
+    from tvmconv.lowering.cpu.blocks import candidates, choose_blocks, typical_outputs
     from tvmconv.targets.target import CpuTarget, Target
 
     compile_bundle(path, problems, target, quick=True)
     parsed, made = Target.parse(target), []
+    assert isinstance(parsed, CpuTarget)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CpuTarget, "tvm", unoptimized(CpuTarget.tvm))
         for number, (text, algorithm) in enumerate(families.items()):
-            way = Way("default", algorithm)
-            job = Job(Decision(parse_family(text), parsed, "default", (way,)), str(path), check=False)
+            family = parse_family(text)
+            able = [each for name in algorithm.split("+") for each in candidates(family, parsed, get(name))]
+            blocks = choose_blocks(able, typical_outputs(family))
+            way = Way(
+                "default", algorithm.split("+")[0], blocks=tuple((each.algorithm, each.outputs) for each in blocks)
+            )
+            job = Job(Decision(family, parsed, "default", (way,)), str(path), check=False)
             built = attempt(Attempt(job, way, f"{parsed.name}/family{number}.so"))
             assert built is not None
             made.append(replace(built.entry, verified=True))

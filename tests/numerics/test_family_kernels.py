@@ -34,6 +34,8 @@ FAMILIES = {
     "backprop2d-n?-i8x?x?-o12x?x?-k4x3-s2x3-d1x1-p?-g1-NXC-XIO-f32": "direct",
     "conv3d-n?-i8x?x?x?-o16x?x?x?-k1x1x1-s1x1x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-OIX-f16-scale": "direct",
     "conv2d-n?-i8x?x?-o8x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32": "winograd4",
+    # Two layouts of the filter, one of them as it is.
+    "conv2d-n?-i16x?x?-o16x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32": "winograd4+direct",
     "conv2d-n?-i4x?x?-o6x?x?-k2x2-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32": "direct",
     # Integers: pads are zero points, and a row has any number of bytes.
     "conv2d-n?-i9x?x?-o5x?x?-k1x3-s1x1-d1x1-p?-g1-NCX-OIX-s8s8f32-zx-5-scale-add": "direct",
@@ -99,7 +101,7 @@ def test_drawn_families_are_exact(tmp_path: Path, seed: int) -> None:
     rng, target = random.Random(seed), Target.parse("host")
     assert isinstance(target, CpuTarget)
     family = draw(rng)
-    algorithm = rng.choice(rank_family(family, target, "strict"))
+    algorithm = rng.choice(list(rank_family(family, target, "strict")))
     print(seed, format_family(family), algorithm)
     registry = tvmconv.load(
         compile_families(tmp_path / "b", {format_family(family): algorithm}), threads=rng.choice((1, 2, 7))
@@ -197,4 +199,4 @@ def test_built_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert cli.main(["explain", text, bundle]) == 0
     assert cli.main(["explain", text.replace("s1", "s2"), bundle]) == 1
     assert cli.main(["explain", text, "--algorithms"]) == 0
-    assert "1536" in capsys.readouterr().out
+    assert "cycles an output" in capsys.readouterr().out

@@ -285,7 +285,7 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
     try:
         if isinstance(problem, ProblemFamily):
             assert isinstance(target, CpuTarget)
-            return write_family(problem, target, path, way.algorithm)
+            return write_family(problem, target, path, way.algorithm, way.blocks)
         choice = Choice(way.algorithm)
         return compile_problem(
             problem,

@@ -92,13 +92,19 @@ def _family(arguments: argparse.Namespace) -> int:
     (target,) = parse_targets([arguments.target or "host"])
     if not isinstance(target, CpuTarget):
         raise TvmconvError(f"families are for CPUs, not for {target.name}")
-    algorithm = rank_family(family, target, arguments.math)[0]
-    blocks = blocks_of(family, target, algorithm)
+    algorithm, chosen = next(iter(rank_family(family, target, arguments.math, joined=True).items()))
+    blocks = blocks_of(family, target, chosen)
     if arguments.json:
-        print_json({"algorithm": algorithm, "blocks": [[each.problem.out_spatial, each.cycles] for each in blocks]})
+        print_json(
+            {
+                "algorithm": algorithm,
+                "blocks": [[each.algorithm, each.problem.out_spatial, each.cycles] for each in blocks],
+            }
+        )
         return 0
     table = [
         (
+            each.algorithm,
             join(each.problem.out_spatial),
             f"{each.cycles:.0f}",
             f"{each.cycles / prod(each.problem.out_spatial):.1f}",
@@ -107,7 +113,7 @@ def _family(arguments: argparse.Namespace) -> int:
         for each in blocks
     ]
     print(f"{algorithm}, by blocks that cover any output; those at edges, and of images that are smaller, are copied")
-    print_table(("outputs", "cycles", "cycles an output", "in place"), table)
+    print_table(("algorithm", "outputs", "cycles", "cycles an output", "in place"), table)
     return 0
 
 

@@ -28,11 +28,14 @@ class Way:
         The algorithm.
     record
         The record whose schedule it takes; None: the algorithm's default.
+    blocks
+        Of a family, each block's algorithm and outputs along each axis.
     """
 
     origin: str
     algorithm: str
     record: Record | None = None
+    blocks: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,12 @@ def decide_families(
             each,
             target,
             math,
-            tuple(Way("default", name) for name in rank_family(each, target, math, sizes.get(each, ()), cold)),
+            tuple(
+                Way("default", name, blocks=blocks)
+                for name, blocks in rank_family(
+                    each, target, math, sizes.get(each, ()), cold, joined=not network
+                ).items()
+            ),
         )
         for each in given
         if isinstance(target, CpuTarget)

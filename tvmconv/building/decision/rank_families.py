@@ -1,4 +1,4 @@
-"""Choose the algorithm of a family, of all sizes that it is for.
+"""Choose the algorithm of a family, of all sizes that it is for, and its blocks.
 
 For each of some sizes, the estimate of an algorithm's blocks is compared with that of the best kernel of just that size. The algorithm of
 the least mean of these ratios is the best: no size counts more because its calls take longer, and a size that would take three times
@@ -8,23 +8,41 @@ as long weighs more than one that gains little.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from itertools import islice
 
 from ...algorithms.algorithm import Algorithm
-from ...algorithms.cpu.model.cold import cold_lines
-from ...algorithms.cpu.model.cost import cycles
-from ...algorithms.table import applicable
+from ...algorithms.table import applicable, get
 from ...family import ProblemFamily
-from ...lowering.cpu.cover import Costs, cover_cycles
-from ...lowering.cpu.family import BLOCK_CYCLES, block_problems, is_flat, largest_block
+from ...lowering.cpu.blocks import (
+    BlockCost,
+    candidates,
+    choose_blocks,
+    cover_by,
+    from_memory,
+    images_of,
+    largest_block,
+    typical_outputs,
+)
+from ...lowering.cpu.cover import Shape
 from ...problem import Problem
 from ...targets.target import CpuTarget
 
+# Algorithm and outputs along each axis of each block.
+Blocks = tuple[tuple[str, Shape], ...]
+# Algorithms that are tried beside the best, and the part of the mean time that blocks of one bring: less is within an estimate's error, and
+# the packed filter of each takes memory.
+_BESIDE, _GAIN = 3, 0.1
+
 
 def rank_family(
-    family: ProblemFamily, target: CpuTarget, math: str, sizes: Sequence[Problem] = (), cold: bool = False
-) -> list[str]:
-    """Return the names of the algorithms that compute a family's largest block, the best first.
+    family: ProblemFamily,
+    target: CpuTarget,
+    math: str,
+    sizes: Sequence[Problem] = (),
+    cold: bool = False,
+    joined: bool = False,
+) -> dict[str, Blocks]:
+    """Return the algorithms that compute a family's largest block, the best first, and their blocks.
 
     Parameters
     ----------
@@ -32,37 +50,40 @@ def rank_family(
         Problems that it is for; none: some of its ranges, small and large (`ProblemFamily.sizes`).
     cold
         Whether filters come from memory, as in a network that is too large for caches.
+    joined
+        Whether the best may have blocks of another algorithm beside its own, with a packed filter of theirs.
     """
     largest = largest_block(family, target)
     listed = [each for each in sizes or family.sizes() if not each.is_constant]
     best = [min(_alone(each, size, target, cold) for each in applicable(size, target, math)) for size in listed]
+    images = [images_of(family, each) for each in listed]
+    outputs = [each for each, _ in images] if sizes else typical_outputs(family)
+    able = {each.name: candidates(family, target, each) for each in applicable(largest, target, math)}
+    blocks = {name: choose_blocks(each, outputs) for name, each in able.items() if each}
 
     def ratio(algorithm: Algorithm) -> float:
-        problems, size = block_problems(family, target, algorithm), algorithm.filter_bytes(largest, target)
-        again = 0 if target.keeps(size) else _from_memory(largest, size, target)
-        once = _from_memory(largest, size, target) if cold and not again else 0
-        blocks = [(each.out_spatial, algorithm.cycles(each, target) + BLOCK_CYCLES + again) for each in problems]
-        return sum((_by_blocks(family, blocks, each) + once) / least for each, least in zip(listed, best, strict=True))
+        size = algorithm.filter_bytes(largest, target)
+        once = from_memory(largest, size, target) if cold and target.keeps(size) else 0
+        covers = cover_by(blocks[algorithm.name], [each for each, _ in images])
+        return sum((count * each + once) / least for (_, count), each, least in zip(images, covers, best, strict=True))
 
-    ranked = sorted(applicable(largest, target, math), key=lambda each: (not each.is_default, ratio(each)))
-    return [each.name for each in ranked]
+    ranked = [each.name for each in sorted(map(get, blocks), key=lambda each: (not each.is_default, ratio(each)))]
+    # Filters of other types are packed to several.
+    if joined and family.dtype == "f32" and ranked:
+        blocks[ranked[0]] = _join(blocks[ranked[0]], [able[name] for name in ranked], outputs)
+    return {name: tuple((each.algorithm, each.outputs) for each in blocks[name]) for name in ranked}
+
+
+def _join(own: list[BlockCost], able: Sequence[list[BlockCost]], outputs: Sequence[Shape]) -> list[BlockCost]:
+    """Return a family's blocks by the first of some algorithms, or by it and another one."""
+    alone = cover_by(own, outputs)
+    pairs = [choose_blocks([*able[0], *other], outputs) for other in islice(able, 1, 1 + _BESIDE)]
+    means = [float((cover_by(each, outputs) / alone).mean()) for each in pairs]
+    found = min(zip(means, pairs, strict=True), key=lambda each: each[0], default=(1.0, own))
+    return found[1] if found[0] < 1 - _GAIN else own
 
 
 def _alone(algorithm: Algorithm, problem: Problem, target: CpuTarget, cold: bool) -> float:
     size = algorithm.filter_bytes(problem, target)
     is_read = cold or not target.keeps(size)
-    return algorithm.cycles(problem, target) + (_from_memory(problem, size, target) if is_read else 0)
-
-
-def _by_blocks(family: ProblemFamily, blocks: Costs, problem: Problem) -> float:
-    """Return the cycles of a problem by blocks, each image of its batch by itself; where pixels are only carried along, all as one row."""
-    outputs, count = problem.out_spatial, problem.batch
-    if is_flat(family):
-        outputs = (*(1,) * (family.rank - 1), prod(outputs))
-        if family.data_format == "NXC":
-            outputs, count = (*outputs[:-1], outputs[-1] * count), 1
-    return count * cover_cycles(blocks, outputs)
-
-
-def _from_memory(problem: Problem, size: int, target: CpuTarget) -> float:
-    return cycles(cold_lines(problem, size), target)
+    return algorithm.cycles(problem, target) + (from_memory(problem, size, target) if is_read else 0)

@@ -89,7 +89,7 @@ static Cover cover_of(const Family* f, const int64_t* from, const int64_t* to) {
     if (whole->count == 0) continue;
     cover.cost = whole->count * f->block[each].cost;
     /* What is left along an axis has all outputs of the axes before, and those of whole blocks of the axes behind. */
-    for (int axis = 0; axis < f->rank; axis++) {
+    for (int axis = 0; axis < f->rank && cover.cost < best.cost; axis++) {
       if (ends[axis] == to[axis]) continue;
       int64_t begin[MOST_AXES], end[MOST_AXES];
       for (int other = 0; other < f->rank; other++) begin[other] = from[other], end[other] = other < axis ? to[other] : ends[other];
@@ -223,6 +223,12 @@ static TVMFFIAny argument(const DLTensor* given, char* place, int64_t* elements,
   return (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = tensor};
 }
 
+/* A layout of a packed filter. */
+static DLTensor part_of_filter(const Family* f, const Layout* layout, const DLTensor* packed) {
+  char* place = (char*)packed->data + packed->byte_offset + layout->offset * f->packed_type.bits / 8;
+  return (DLTensor){place, packed->device, layout->axes, f->packed_type, (int64_t*)layout->shape, NULL, 0};
+}
+
 static int compute_block(const Run* run, const Region* region, int64_t image, int64_t number) {
   const Family* f = run->family;
   const Block* block = region->block;
@@ -251,11 +257,15 @@ static int compute_block(const Run* run, const Region* region, int64_t image, in
   if (sizes[2]) copy(f, &run->residual, &output, image, places[2] = copies + sizes[0] + sizes[1], 0);
 
   TVMFFIAny args[MOST_OPERANDS + 2 * MOST_AXES], result = {.type_index = kTVMFFINone};
-  DLTensor tensors[2], residual;
+  DLTensor tensors[2], filter, residual;
   int64_t unknown = INT32_MAX /* LARGEST in tvmconv/checks.py */, shape[MOST_RANK];
   memcpy(args, run->args, (f->operands + 1) * sizeof(TVMFFIAny));
   args[0] = argument(tensor_of(&args[0]), places[0], &unknown, &tensors[0]);
   args[f->operands] = argument(tensor_of(&args[f->operands]), places[1], &unknown, &tensors[1]);
+  if (f->layouts > 1) {
+    filter = part_of_filter(f, &f->layout[block->layout], tensor_of(&args[1]));
+    args[1] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &filter};
+  }
   if (f->residual) {
     int axes = 0;
     shape[axes++] = 1;
@@ -356,15 +366,36 @@ EXPORT int __tvm_ffi_tvmconv_packed(void* self, const TVMFFIAny* args, int32_t n
   return run_family(tvmconv_family(), args, num_args);
 }
 
+/* Packs the filter args[0] to args[1]. */
+static int pack_filter(const Family* f, void* self, const TVMFFIAny* args, TVMFFIAny* result) {
+  const DLTensor *filter = tensor_of(&args[0]), *packed = tensor_of(&args[1]);
+  if (filter == NULL || packed == NULL || packed->ndim != 1 || packed->shape[0] != f->packed)
+    return failed("ValueError", "arrays are not a filter and a packed one of this family");
+  for (int each = 0; each < f->layouts; each++) {
+    const Layout* layout = &f->layout[each];
+    DLTensor part = part_of_filter(f, layout, packed);
+    TVMFFIAny own[2] = {args[0], {.type_index = kTVMFFIDLTensorPtr, .v_ptr = &part}};
+    if (layout->pack != NULL) {
+      if (layout->pack(self, own, 2, result) != 0) return -1;
+      continue;
+    }
+    int64_t bytes = f->packed_type.bits / 8;
+    for (int axis = 0; axis < layout->axes; axis++) bytes *= layout->shape[axis];
+    memcpy(part.data, (char*)filter->data + filter->byte_offset, bytes);
+  }
+  return 0;
+}
+
 EXPORT int __tvm_ffi_tvmconv_pack(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (tvmconv_family()->pack == NULL) return failed("ValueError", "this family reads filters in place");
-  return tvmconv_family()->pack(self, args, num_args, result);
+  if (tvmconv_family()->layouts == 0) return failed("ValueError", "this family reads filters in place");
+  if (num_args != 2) return failed("ValueError", "a filter is packed from one array to another");
+  return pack_filter(tvmconv_family(), self, args, result);
 }
 
 EXPORT int __tvm_ffi_tvmconv_kernel(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const Family* f = tvmconv_family();
   enum { MOST_ARGUMENTS = MOST_OPERANDS + MOST_AXES };
-  if (f->pack == NULL || num_args < 2 || num_args > MOST_ARGUMENTS) return run_family(f, args, num_args);
+  if (f->layouts == 0 || num_args < 2 || num_args > MOST_ARGUMENTS) return run_family(f, args, num_args);
   const int64_t bytes = f->packed * f->packed_type.bits / 8;
   void* place = __TVMBackendAllocWorkspace(kDLCPU, 0, bytes, kDLInt, 8);
   if (place == NULL) return -1;
@@ -374,7 +405,7 @@ EXPORT int __tvm_ffi_tvmconv_kernel(void* self, const TVMFFIAny* args, int32_t n
   memcpy(changed, args, num_args * sizeof(TVMFFIAny));
   changed[1] = packing[1] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &packed};
   packing[0] = args[1];
-  int status = f->pack(self, packing, 2, result);
+  int status = pack_filter(f, self, packing, result);
   if (status == 0) status = run_family(f, changed, num_args);
   __TVMBackendFreeWorkspace(kDLCPU, 0, place);
   return status;

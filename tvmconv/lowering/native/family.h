@@ -6,6 +6,14 @@ enum { MOST_AXES = 3 };
 
 typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
+/* A layout that filters are packed to, from an element of the packed filter on. */
+typedef struct {
+  Function pack; /* NULL: it is the filter as it is */
+  int64_t offset;
+  int axes;
+  int64_t shape[MOST_AXES + 2];
+} Layout;
+
 /* A kernel of one block: so many outputs along each axis, of so many inputs, without padding; whether these and those may be parts of
  * larger images. `cost` is in any unit. Beside arrays it takes the extents of the images that data and output are parts of. */
 typedef struct {
@@ -13,6 +21,7 @@ typedef struct {
   int64_t outputs[MOST_AXES], inputs[MOST_AXES];
   int data_in_image, output_in_image;
   double cost;
+  int layout; /* which of the family's it reads */
 } Block;
 
 /* Static facts of a family. Along an axis, block outputs begin `step` apart where inputs begin 1 apart (a transposed convolution's
@@ -25,8 +34,9 @@ typedef struct {
   int operands, residual; /* number of inputs; which of them is the residual, 0: none */
   int blocks;
   const Block* block;
-  Function pack;        /* NULL: filters are read in place */
-  int64_t packed;       /* elements of a packed filter, and their type */
+  int layouts; /* none: filters are read in place */
+  const Layout* layout;
+  int64_t packed; /* elements of a packed filter, and their type */
   DLDataType packed_type;
 } Family;
 

@@ -15,6 +15,7 @@ import tvm
 from tvm import tirx
 
 from ...building.builder import build_kernels as build_in
+from ...building.decision.rank_families import Blocks
 from ...building.fallbacks import Outcome, bundle_of
 from ...building.options import BuildOptions, complete
 from ...family import ProblemFamily
@@ -60,6 +61,7 @@ class FreeKernel:
     _packed: tuple[int, str] | None
     _pack: Callable[..., object] | None
     _target: CpuTarget
+    _blocks: Blocks
 
     def packed(self, filter_: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         """Return a filter, whose axes are OIX, as the kernel takes it."""
@@ -73,7 +75,7 @@ class FreeKernel:
     @cached_property
     def _packer(self) -> Any:
         """A kernel's own function that packs, where this machine does not run it, compiled for this one."""
-        block = blocks_of(self.family, self._target, self.algorithm)[0]
+        block = blocks_of(self.family, self._target, self._blocks)[0]
         return compile_packer(functions_of(block.lowered.module)[PACK_SYMBOL])
 
     def function(self, pads: Sequence[int], ranks: Sequence[int]) -> tirx.PrimFunc:
@@ -122,4 +124,5 @@ def _kernel(outcome: Outcome) -> FreeKernel:
         shape,
         load_function(bundle, entry, PACK_SYMBOL) if layout and runs_here else None,
         outcome.job.target,  # type: ignore[arg-type]  # families are for CPUs
+        next(each.blocks for each in outcome.job.decision.ways if each.algorithm == entry.algorithm),
     )

@@ -1,0 +1,204 @@
+"""Blocks of a family: their problems, and which of them cover the outputs of its sizes best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...algorithms.algorithm import Algorithm
+from ...algorithms.cpu.model.cold import cold_lines
+from ...algorithms.cpu.model.cost import cycles
+from ...checks import LARGEST
+from ...dtypes import DTYPE_BYTES
+from ...errors import InvalidProblemError
+from ...family import ProblemFamily
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from .cover import Covers, Shape, choose
+from .images import DATA, OUTPUT
+
+# Outputs along each axis of blocks to choose from: rows, columns and squares of a few pixels, which read a filter once, to blocks that
+# read it seldom.
+_SHAPES: dict[int, tuple[Shape, ...]] = {
+    1: tuple((x,) for x in (1, 2, 3, 5, 6, 8, 14, 24, 48, 96, 192, 384, 1536)),
+    2: (
+        *((1, x) for x in (1, 2, 3, 5, 7, 14, 24)), *((y, 1) for y in (3, 7, 14)), (2, 2), (2, 3), (2, 7), (2, 14), (7, 3), (4, 4), (5, 5),
+        (4, 14), (4, 24), (7, 7), (14, 14), (20, 20), (28, 28), (28, 56), (56, 56),
+    ),
+    3: (
+        *((1, 1, x) for x in (1, 3, 7, 14)), (1, 3, 1), (4, 1, 1), (1, 2, 2), (2, 2, 2), (2, 1, 7), (1, 4, 4), (2, 4, 4), (1, 4, 24),
+        (2, 7, 7), (2, 14, 14), (4, 14, 14), (4, 14, 28), (4, 28, 28),
+    ),
+}  # fmt: skip
+# Whole tiles, of algorithms that compute tiles of 4 or 2 outputs along an axis.
+_WHOLE_TILES: dict[int, tuple[Shape, ...]] = {
+    1: tuple((x,) for x in (4, 8, 12, 16, 24, 48, 96, 192, 384, 1536)),
+    2: (
+        *((4, x) for x in (4, 8, 12, 20, 28)), (8, 4), (16, 4), (8, 8), (8, 12), (12, 12), (16, 16), (20, 20), (28, 28), (28, 56), (56, 56),
+    ),
+    3: ((1, 4, 4), (1, 4, 8), (1, 8, 4), (1, 4, 24), (1, 8, 8), (2, 8, 8), (4, 4, 4), (2, 8, 16), (2, 16, 16), (4, 16, 16), (4, 16, 28)),
+}  # fmt: skip
+# The first of these whose arrays leave half of L2 to the filter, or else the last, is the largest block that a family may have.
+_LARGEST: dict[int, tuple[Shape, ...]] = {
+    1: ((1536,), (384,), (192,)),
+    2: ((56, 56), (28, 56), (28, 28)),
+    3: ((4, 28, 28), (4, 14, 28), (4, 14, 14), (2, 14, 14)),
+}
+# The number of blocks that a family has at most, and the part of the mean time that each brings: files and compiling take as many times
+# as long.
+_MOST, _GAIN = 8, 0.01
+# Extents for which blocks are chosen where nobody says any, each in proportion to the one before; by number of free axes.
+_EXTENTS = {
+    1: (1, 2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 37, 49, 65, 86, 114, 151, 200, 265, 351, 465, 616, 816, 1081, 1432, 1897, 2513),
+    2: (1, 2, 3, 5, 7, 11, 17, 27, 42, 66, 104, 163),
+    3: (1, 2, 4, 7, 12, 21),
+}  # fmt: skip
+# Cycles of a block beside its kernel's.
+_BLOCK_CYCLES = 800.0
+
+
+class BlockCost(NamedTuple):
+    """A block that a family may have: the algorithm's name, its outputs along each axis, and an estimate of its cycles."""
+
+    algorithm: str
+    outputs: Shape
+    cycles: float
+
+    @property
+    def cost(self) -> tuple[Shape, float]:
+        """Outputs and cycles, by which covers are counted."""
+        return self.outputs, self.cycles
+
+
+def is_flat(family: ProblemFamily) -> bool:
+    """Return whether pixels are only carried along."""
+    ones = (1,) * family.rank
+    zeros = ((0,) * family.rank,) * 2
+    return (
+        family.op == "convolution"
+        and family.kernel == ones == family.strides
+        and family.pads in (zeros, "same_upper", "same_lower")
+    )
+
+
+def images_of(family: ProblemFamily, problem: Problem) -> tuple[Shape, int]:
+    """Return the outputs along each axis that blocks cover in a problem, and how many such images it has.
+
+    Pixels that are only carried along are one row, and images that lie together are one.
+    """
+    outputs, count = problem.out_spatial, problem.batch
+    if is_flat(family):
+        outputs = (*(1,) * (family.rank - 1), prod(outputs))
+        if family.data_format == "NXC":
+            outputs, count = (*outputs[:-1], outputs[-1] * count), 1
+    return outputs, count
+
+
+def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape]) -> list[BlockCost]:
+    """Return the blocks that a family has, of some that it may have, for outputs along each axis; the largest first."""
+    if not blocks:
+        return []
+    chosen = choose([each.cost for each in blocks], list(dict.fromkeys(outputs)), _MOST, _GAIN)
+    return sorted((blocks[number] for number in chosen), key=lambda each: -prod(each.outputs))
+
+
+def cover_by(blocks: Sequence[BlockCost], outputs: Sequence[Shape]) -> npt.NDArray[np.float64]:
+    """Return the cycles of outputs along each axis by some blocks."""
+    return Covers([each.cost for each in blocks], outputs).cycles(range(len(blocks)))
+
+
+def block_problem(family: ProblemFamily, outputs: Shape) -> Problem:
+    """Return the problem of a block of so many outputs, which reads no padding of its own.
+
+    Of a transposed convolution, outputs are a multiple of the stride, and the first reads data for its last tap.
+    """
+    f = family
+    spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
+    axes = list(zip(outputs, f.strides, spans, strict=True))
+    if f.op == "convolution":
+        begin, inputs = [0] * f.rank, [(y - 1) * s + span for y, s, span in axes]
+        end = begin
+    else:
+        begin, inputs = [span - 1 for span in spans], [(y + span - 2) // s + 1 for y, s, span in axes]
+        end = [max(s * (x - 1) + span - b - y, 0) for (y, s, span), x, b in zip(axes, inputs, begin, strict=True)]
+    return Problem(
+        f.op, 1, f.in_channels, tuple(inputs), f.out_channels, outputs, f.kernel, f.strides, f.dilations, tuple(begin), tuple(end),
+        f.groups, f.data_format, f.filter_format, f.dtype, f.bias, f.epilogue, f.zero_point,
+        f.filter_zero_point, f.bias_dtype,
+    )  # fmt: skip
+
+
+def largest_block(family: ProblemFamily, target: CpuTarget) -> Problem:
+    """Return the problem of the largest block that a family may have."""
+    problems = [block_problem(family, _whole(family, each)) for each in _LARGEST[_rank(family)]]
+    fitting = (each for each in problems if sum(bytes_by_name(each).values()) <= target.l2 // 2)
+    return next(fitting, problems[-1])
+
+
+def bytes_by_name(problem: Problem) -> dict[str, int]:
+    """Return the bytes of a block's data and output."""
+    types = problem.types
+    return {
+        DATA: DTYPE_BYTES[types.data] * prod(problem.data_shape),
+        OUTPUT: DTYPE_BYTES[types.output] * prod(problem.output_shape),
+    }
+
+
+def from_memory(problem: Problem, size: int, target: CpuTarget) -> float:
+    """Return the cycles of a filter of so many bytes that comes from memory."""
+    return cycles(cold_lines(problem, size), target)
+
+
+def cycles_of(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> float:
+    """Return the cycles of a block, which reads its filter from memory again where no cache keeps it."""
+    size = algorithm.filter_bytes(problem, target)
+    again = 0.0 if target.keeps(size) else from_memory(problem, size, target)
+    return algorithm.cycles(problem, target) + _BLOCK_CYCLES + again
+
+
+def _rank(family: ProblemFamily) -> int:
+    return 1 if is_flat(family) else family.rank
+
+
+def candidates(family: ProblemFamily, target: CpuTarget, algorithm: Algorithm) -> list[BlockCost]:
+    """Return blocks that an algorithm computes, none larger than the largest that there may be."""
+    shapes = (_WHOLE_TILES if "points" in algorithm.options else _SHAPES)[_rank(family)]
+    most = prod(largest_block(family, target).out_spatial)
+    found = dict.fromkeys(_whole(family, each) for each in shapes)
+    problems = [block_problem(family, each) for each in found if prod(each) <= most]
+    return [
+        BlockCost(algorithm.name, each.out_spatial, cycles_of(each, target, algorithm))
+        for each in problems
+        if algorithm.covers(each, target) is None
+    ]
+
+
+def _whole(family: ProblemFamily, outputs: Shape) -> Shape:
+    """Return outputs of a block: along an axis that is not free no more than it has, but for pads, and of whole strides."""
+    transposed = family.op != "convolution"
+    axes = list(zip(family.in_spatial, family.strides, strict=True))
+    outputs = (1,) * (family.rank - len(outputs)) + outputs
+    limits = [LARGEST if x.is_free or is_flat(family) else x.low * s if transposed else -(-x.low // s) for x, s in axes]
+    outputs = tuple(max(min(y, limit), 1) for y, limit in zip(outputs, limits, strict=True))
+    return tuple(-(-y // s) * s for y, (_, s) in zip(outputs, axes, strict=True)) if transposed else outputs
+
+
+def typical_outputs(family: ProblemFamily) -> list[Shape]:
+    """Return the outputs along each axis of small and large problems of a family's ranges."""
+    free = [axis for axis, each in enumerate(family.in_spatial) if each.is_free]
+    axes = len(free[:1] if is_flat(family) else free)
+    found: dict[Shape, None] = {}
+    for chosen in product(_EXTENTS[max(axes, 1)], repeat=axes):
+        extents = dict(zip(free, chosen, strict=False))
+        spatial = [each.near(extents.get(axis, 1)) for axis, each in enumerate(family.in_spatial)]
+        with suppress(InvalidProblemError):  # no output
+            problem = family.problem(family.batch.near(1), spatial)
+            if not problem.is_constant:
+                found[images_of(family, problem)[0]] = None
+    return list(found) or [images_of(family, family.typical)[0]]
