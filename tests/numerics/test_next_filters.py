@@ -145,3 +145,26 @@ def test_a_network_that_no_cache_keeps(tmp_path: Path, monkeypatch: pytest.Monke
     assert [str(each.attrs[SYMBOL_OF_CODE]) for name, each in functions.items() if name.endswith("_next")] == [
         NEXT_SYMBOL
     ]
+
+
+def test_a_product_whose_function_of_packed_filters_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its filter is data, so that what prefetches is not for it, where that is the function of packed ones (CoaT's attention)."""
+    rng = np.random.default_rng(2)
+    weights = rng.integers(-1, 2, (256, 152, 1, 1)).astype(np.float32)
+
+    def make(builder: relax.BlockBuilder, one: Any, other: Any) -> Any:
+        product = builder.emit(relax.op.matmul(one, other))
+        again = builder.emit(relax.op.matmul(builder.emit(relax.op.nn.relu(one)), other))
+        image = builder.emit(relax.op.reshape(builder.emit(relax.op.add(product, again)), (1, 152, 19, 1)))
+        return builder.emit(relax.op.nn.conv2d(image, relax.const(weights)))
+
+    module = relax_module(make, [(1, 8, 19, 200), (1, 8, 200, 19)], "float32")
+    one, other = (rng.integers(-2, 3, shape).astype(np.float32) for shape in ((1, 8, 19, 200), (1, 8, 200, 19)))
+    known = replace(Target.parse("host"), caches=(2**20, 2**16))
+    monkeypatch.setattr(Target, "parse", lambda text: known)
+    compiling.build(module, tmp_path / "cold.so", math="strict")
+    network = load_network(tmp_path / "cold.so")
+    assert any(each.name.startswith("conv1d-n1-i1600x19") for each in network.operators({"x0": one, "x1": other}, 0.0))
+    (answer,) = network(x0=one, x1=other).values()
+    product = (one @ other + np.maximum(one, 0) @ other).reshape(152, 19)
+    np.testing.assert_array_equal(answer.reshape(256, 19), weights[:, :, 0, 0] @ product)

@@ -25,7 +25,7 @@ from ...lowering.common.entry_points import SYMBOL, EntryPoints
 from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.functions import functions_of
 from ...lowering.cpu.passes import PIPELINE
-from ...lowering.cpu.rewrites.next_filter import NEXT_SYMBOL
+from ...lowering.cpu.rewrites.next_filter import NEXT_SYMBOL, find_prefetching
 from ...problem import Problem
 from ...runtime.library import load_function
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
@@ -161,11 +161,13 @@ def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
     # Written by this version: `tvm.ir.load_json` first rewrites what earlier ones wrote, which takes most of its time.
     functions = functions_of(from_json_graph_str(built.functions))
     packs = built.entry.packed_filter is not None if prepacked else _calls_pack(functions[SYMBOL])
-    function = functions[PACKED_SYMBOL if packs else SYMBOL]
+    called = PACKED_SYMBOL if packs else SYMBOL
+    function = functions[called]
     code = built.code
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
-    if NEXT_SYMBOL in code.workspaces:
+    # Of a product, whose filter is data, the function of packed ones may be another.
+    if NEXT_SYMBOL in code.workspaces and called == find_prefetching(functions):
         kept[NEXT_SYMBOL_OF_CODE] = NEXT_SYMBOL
     function = function.without_attr("global_symbol").with_attrs({**OURS, **kept})
     if not packs:

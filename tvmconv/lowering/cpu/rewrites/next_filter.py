@@ -32,11 +32,16 @@ def prefetch_following(functions: Mapping[str, tirx.PrimFunc], most_lines: int) 
 
     They are the same if no loop reads the filter.
     """
-    name = PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL
+    name = find_prefetching(functions)
     made = with_next(functions[name], most_lines)
     if made is None:
         return dict(functions)
     return {**functions, NEXT_SYMBOL: made.with_attr("global_symbol", NEXT_SYMBOL), name: _calling(functions[name])}
+
+
+def find_prefetching(functions: Mapping[str, tirx.PrimFunc]) -> str:
+    """Return which of a kernel's functions NEXT_SYMBOL is made of: that of packed filters, if there is one."""
+    return PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL
 
 
 def _calling(function: tirx.PrimFunc) -> tirx.PrimFunc:
