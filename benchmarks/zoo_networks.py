@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from .models.weights import settle
+from .models.whisper import BANDS, FRAMES, WhisperEncoder
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -132,6 +133,13 @@ def _labelled(network: Any, sample: torch.Tensor, step: torch.Tensor) -> Any:
 def _span() -> nn.Module:
     _package("torchvision")
     return _package("spandrel.architectures.SPAN.__arch.span").SPAN(num_in_ch=3, num_out_ch=3)
+
+
+def _spectrograms() -> nn.Module:
+    """Return the Audio Spectrogram Transformer (Gong et al. 2021): DeiT, whose patches of 16x16 are 10 apart."""
+    made: nn.Module = _package("timm").create_model("deit_base_distilled_patch16_224", img_size=(192, 1616), in_chans=1)
+    made.patch_embed.proj, made.patch_embed.img_size = nn.Conv2d(1, 768, 16, 10), None
+    return made
 
 
 _SMALL_UNET = {
@@ -325,6 +333,11 @@ NETWORKS: dict[str, Network] = {
         downsampling_ratios=[2, 4, 4, 8],
         channel_multiples=[1, 2, 4, 8],
     ),
+    # reported: at the peak of their products
+    "mobilenetv2_140": _timm("mobilenetv2_140"),
+    "coat_small": _timm("coat_small"),
+    "whisper_tiny_encoder": Network("speech", WhisperEncoder, ((1, BANDS, FRAMES),)),
+    "ast_base": Network("speech", _spectrograms, ((1, 1, 128, 1024),)),
     # spandrel, whose forward writes its own weights
     "span": Network("restoration", _span, ((1, 3, 64, 64),)),
 }
