@@ -21,6 +21,7 @@ from ...lowering.cpu.blocks import (
     from_memory,
     images_of,
     largest_block,
+    outputs_between,
     typical_outputs,
 )
 from ...lowering.cpu.cover import Shape
@@ -57,7 +58,7 @@ def rank_family(
     listed = [each for each in sizes or family.sizes() if not each.is_constant]
     best = [min(_alone(each, size, target, cold) for each in applicable(size, target, math)) for size in listed]
     images = [images_of(family, each) for each in listed]
-    outputs = [each for each, _ in images] if sizes else typical_outputs(family)
+    outputs = outputs_between([each for each, _ in images]) if sizes else typical_outputs(family)
     able = {each.name: candidates(family, target, each) for each in applicable(largest, target, math)}
     blocks = {name: choose_blocks(each, outputs) for name, each in able.items() if each}
 

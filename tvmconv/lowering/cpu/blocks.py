@@ -53,12 +53,10 @@ _LARGEST: dict[int, tuple[Shape, ...]] = {
 # The number of blocks that a family has at most, and the part of the mean time that each brings: files and compiling take as many times
 # as long.
 _MOST, _GAIN = 8, 0.01
-# Extents for which blocks are chosen where nobody says any, each in proportion to the one before; by number of free axes.
-_EXTENTS = {
-    1: (1, 2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 37, 49, 65, 86, 114, 151, 200, 265, 351, 465, 616, 816, 1081, 1432, 1897, 2513),
-    2: (1, 2, 3, 5, 7, 11, 17, 27, 42, 66, 104, 163),
-    3: (1, 2, 4, 7, 12, 21),
-}  # fmt: skip
+# Extents for which blocks are chosen where nobody says any, the least and the greatest, by number of free axes.
+_EXTENTS = {1: (1, 2500), 2: (1, 160), 3: (1, 21)}
+# Sizes along each axis for which blocks are chosen, each in proportion to the one before; by number of axes that vary.
+_SIZES = {0: 1, 1: 27, 2: 12, 3: 6}
 # Cycles of a block beside its kernel's.
 _BLOCK_CYCLES = 800.0
 
@@ -191,14 +189,25 @@ def _whole(family: ProblemFamily, outputs: Shape) -> Shape:
 
 def typical_outputs(family: ProblemFamily) -> list[Shape]:
     """Return the outputs along each axis of small and large problems of a family's ranges."""
-    free = [axis for axis, each in enumerate(family.in_spatial) if each.is_free]
-    axes = len(free[:1] if is_flat(family) else free)
-    found: dict[Shape, None] = {}
-    for chosen in product(_EXTENTS[max(axes, 1)], repeat=axes):
-        extents = dict(zip(free, chosen, strict=False))
-        spatial = [each.near(extents.get(axis, 1)) for axis, each in enumerate(family.in_spatial)]
-        with suppress(InvalidProblemError):  # no output
-            problem = family.problem(family.batch.near(1), spatial)
-            if not problem.is_constant:
-                found[images_of(family, problem)[0]] = None
-    return list(found) or [images_of(family, family.typical)[0]]
+    free = sum(each.is_free for each in family.in_spatial)
+    found = []
+    for pixels in _EXTENTS[1 if is_flat(family) else max(free, 1)]:
+        extent = round(pixels ** (1 / max(free, 1))) if is_flat(family) else pixels
+        spans = [d * (k - 1) + 1 for k, d in zip(family.kernel, family.dilations, strict=True)]
+        axes = zip(family.in_spatial, spans, strict=True)
+        for spatial in ([each.near(extent) for each in family.in_spatial], [x.near(max(extent, k)) for x, k in axes]):
+            with suppress(InvalidProblemError):  # no output
+                found.append(images_of(family, family.problem(family.batch.near(1), spatial))[0])
+                break
+    return outputs_between(found or [images_of(family, family.typical)[0]])
+
+
+def outputs_between(given: Sequence[Shape]) -> list[Shape]:
+    """Return outputs along each axis between the least and the greatest of those that are given, of all axes by themselves."""
+    limits = [(max(min(each), 1), max(*each, 1)) for each in zip(*given, strict=True)]
+    count = _SIZES[sum(least < most for least, most in limits)]
+    values = [
+        dict.fromkeys(round(least * (most / least) ** (at / max(count - 1, 1))) for at in range(count))
+        for least, most in limits
+    ]
+    return list(product(*values))

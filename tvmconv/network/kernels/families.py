@@ -80,10 +80,15 @@ class FreeKernel:
 
     def function(self, pads: Sequence[int], ranks: Sequence[int]) -> tirx.PrimFunc:
         """Return a function that stands for the kernel where it is called with some pads, and with arrays of some ranks."""
-        dtype = KERNEL_TYPES[self.family.dtype].name
+        problem = self.family.typical
+        types = [*(dtype for _, dtype in problem.operands.values()), problem.types.output]
         params = [
-            tirx.decl_buffer([tirx.Var(f"s{number}_{axis}", "int64") for axis in range(rank)], dtype, f"array{number}")
-            for number, rank in enumerate(ranks)
+            tirx.decl_buffer(
+                [tirx.Var(f"s{number}_{axis}", "int64") for axis in range(rank)],
+                KERNEL_TYPES[dtype].name,
+                f"array{number}",
+            )
+            for number, (rank, dtype) in enumerate(zip(ranks, types, strict=True))
         ]
         attrs = {CODE: tvm.runtime.tensor(self.code), SYMBOL_OF_CODE: self.symbol, WORKSPACE: self.workspace}
         function = tirx.PrimFunc(params, tirx.Evaluate(tirx.const(0, "int32")))

@@ -21,7 +21,7 @@ from ...frontends.activations import FUNCTIONS
 from ...reference import apply_step, quantize
 from ..ir.constants import constant
 from ..ir.elementwise import RelaxOperators
-from ..ir.free import dims_of, product, same_shape
+from ..ir.free import product, same_shape
 from ..ir.graph import Graph, scalar
 from ..ir.mutator import GraphMutator, each_function
 from ..ir.quantizers import is_quantizer
@@ -108,13 +108,14 @@ def _dequantize(call: relax.Call, known: dict[Any, Table]) -> Table | None:
 
 def look_up(builder: relax.BlockBuilder, data: relax.Var, values: npt.NDArray[Any]) -> relax.Expr:
     """Return what a table has for each of a tensor's numbers of 8 bits, by a function in C (`tvmconv/lowering/native/lookup.c`)."""
-    count = product(dims_of(data.ty) or ())
-
-    def body(read: Any, written: Any) -> Any:
-        whole = tirx.const(count, "int64") if isinstance(count, int) else count
-        return tirx.Evaluate(tirx.call_extern("void", FUNCTION, read[0].data, read[1].data, written[0].data, whole))
 
     def called(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+        count = product(list(data.shape))
+        whole = tirx.const(count, "int64") if isinstance(count, int) else count
+
+        def body(read: Any, written: Any) -> Any:
+            return tirx.Evaluate(tirx.call_extern("void", FUNCTION, read[0].data, read[1].data, written[0].data, whole))
+
         return te.extern([data.shape], [data, table], body, dtype=str(values.dtype), name="lookup")
 
     return builder.call_te(called, data, relax.const(values.view(np.uint8)), primfunc_name_hint="lookup")

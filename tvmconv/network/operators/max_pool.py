@@ -25,6 +25,8 @@ from .separable import Axis, WindowKind, Windows, call_windows
 
 FUNCTION = "tvmconv_network_max_pool"
 HALF = "bfloat16"
+# Types whose pools of free extents are computed in f32, which has all of their numbers.
+IN_F32 = ("float16", "int8", "uint8")
 # Taps whose addresses a thread has on its stack.
 MOST_TAPS = 1024
 
@@ -33,7 +35,7 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
     attrs, shape, channels = call.attrs, static_shape(call.ty), channels_of(call)
     if is_free(call.ty) or is_free(call.args[0].ty):
-        if str(call.ty.dtype) == "float16":
+        if str(call.ty.dtype) in IN_F32:
             return in_f32(max_pool, builder, call)
         if channels_first(call):
             return in_channels_last(max_pool, builder, call)
@@ -56,7 +58,7 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an operator on one tensor of 16 bits as one on f32, between conversions."""
+    """Return an operator on one tensor of 16 or 8 bits as one on f32, between conversions."""
     wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
     pooled = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
     return builder.call_te(topi.cast, pooled, str(call.ty.dtype))
