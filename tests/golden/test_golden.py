@@ -25,7 +25,7 @@ CASES = {
     "direct": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "pointwise": "conv2d-n2-i256x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "deep": "conv2d-n1-i1024x21x21-o256x21x21-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-XIO-f32",
-    "kn2row": "conv2d-n1-i2048x21x21-o256x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
+    "kn2row": "conv2d-n1-i2048x21x21-o256x21x21-k3x3-s1x1-d18x18-p18x18_18x18-g1-NXC-XIO-f32",
     "half_vectors": "conv2d-n1-i8x21x21-o40x21x21-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
     "strided_crowded": "conv2d-n1-i512x28x28-o1024x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "planar_copied": "conv2d-n1-i16x20x20-o48x20x20-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32",

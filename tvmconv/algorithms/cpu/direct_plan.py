@@ -121,6 +121,8 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
     filter_bytes = 4 * window.products * window.padded_outputs // best_chunks
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     planar = window.problem.data_format == "NCX" and best_chunks > 1
+    # Beside sums that skip most of wide padding, tasks would copy for long what others copied, too.
+    padded = window.skips_columns and best_chunks > 1
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, target.isa.steps_together)
     return DirectPlan(
@@ -143,6 +145,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
         or window.by_parts
         or window.whole_image
         or planar
+        or padded
         or window.copied_once,
     )
 
