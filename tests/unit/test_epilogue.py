@@ -49,14 +49,14 @@ def test_numbers_read_back_equal():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no step"),
-        ("relux", "'relux' is no step.*allowed, joined by hyphens, are scale, add"),
-        ("add-", "'add-' is no step"),
+        ("", "'' is not a step"),
+        ("relux", "'relux' is not a step.*allowed, joined by hyphens, are scale, add"),
+        ("add-", "'add-' is not a step"),
         ("relu_1", "'relu_1'; write relu, without numbers"),
         ("clip(1)", r"write clip\(lo,hi\)"),
         ("clip(3,1)", "lo <= hi"),
         ("clip(inf,inf)", "lo below inf"),
-        ("leaky(nan)", "'leaky_nan' is no step"),
+        ("leaky(nan)", "'leaky_nan' is not a step"),
         ("leaky(1e39)", "finite f32"),
         ("elu(inf)", "finite f32"),
         ("add-relu-add", "add takes the array residual, so it may occur only once"),

@@ -80,7 +80,7 @@ def test_overrides(write):
 def test_an_epilogue(write):
     (problem,) = read_source(write(CONVOLUTION + 'epilogue = "add-relu"\n'))
     assert format_signature(problem).endswith("-f32-add-relu")
-    with pytest.raises(SourceError, match="'swish' is no step"):
+    with pytest.raises(SourceError, match="'swish' is not a step"):
         read_source(write(CONVOLUTION + 'epilogue = "swish"\n'))
 
 
