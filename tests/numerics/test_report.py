@@ -204,7 +204,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_timed(
     given: tuple[tuple[list[object], str], ...] = (
         (["--against", tmp_path], "is not a bundle"),
         (["--against", empty.path], f"has none of the 5 kernels of {bundle.path}"),
-        (["--records", tmp_path / "nowhere"], "nowhere is no folder"),
+        (["--records", tmp_path / "nowhere"], "nowhere is not a folder"),
         (["-o", tmp_path], "is a folder"),
         (["-o", tmp_path / "no" / "report.html"], "there is no folder"),
     )  # fmt: skip

@@ -139,7 +139,7 @@ def test_manifests(model: Model, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"nodes\[0\]\.scale must have sha256"):
         read_bundle(path)
     changed(residual=3)
-    with pytest.raises(BundleError, match=r"nodes\[0\]\.residual must be a text"):
+    with pytest.raises(BundleError, match=r"nodes\[0\]\.residual must be a string"):
         read_bundle(path)
     changed(later=1)
     assert len(read_bundle(path).nodes) == 2
