@@ -12,7 +12,6 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from tvmconv.errors import SourceError  # noqa: E402
 from tvmconv.network.compile import build  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
@@ -384,18 +383,3 @@ def test_slopes_beside_bf16_are_f32_as_pytorchs(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(ALLOWED, torch.bfloat16, 0.0)
     functions = {str(slope): (lambda x, slope=slope: F.leaky_relu(x, slope), (torch.randn(999),)) for slope in (0.1, 0.3, 1.7)}  # fmt: skip
     assert wrong(functions, torch.bfloat16, tmp_path) == []
-
-
-def test_what_is_not_read_is_named_with_its_line() -> None:
-    class Bessel(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.special.bessel_j0(x)
-
-    class Dropping(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return F.adaptive_max_pool2d(x, 2, return_indices=True)
-
-    with pytest.raises(SourceError, match=r"special_bessel_j0.*test_network_torch_operators\.py.*bessel_j0\(x\)"):
-        read_torch(torch.export.export(Bessel(), (torch.zeros(3),)))
-    with pytest.raises(SourceError, match=r"adaptive_max_pool2d.*return_indices.*its indices are used"):
-        read_torch(torch.export.export(Dropping(), (torch.zeros(1, 2, 4, 4),)))

@@ -308,6 +308,38 @@ def test_resizes_of_free_extents() -> None:
             assert_near(found, right, summed=4000, layers=2)  # coordinates of hundreds are in f32, too
 
 
+def test_nearest_elements_of_free_extents() -> None:
+    """To the size of another tensor, as pyramids have it, and by factors: PyTorch's elements, each one."""
+
+    class Nearest(nn.Module):
+        def forward(self, plane: Any, line: Any) -> Any:
+            low = plane[:, :, ::3, 1::2]
+            many = [
+                functional.interpolate(low, size=plane.shape[2:], mode=each) for each in ("nearest", "nearest-exact")
+            ]
+            for factor in (2, 1.75, 0.375, (1.25, 3)):
+                many += [
+                    functional.interpolate(plane, scale_factor=factor, mode=each)
+                    for each in ("nearest", "nearest-exact")
+                ]
+            return (
+                *many,
+                functional.interpolate(line, scale_factor=1.125),
+                functional.interpolate(line, size=line.shape[2] + 5),
+            )
+
+    fast = tvmconv.torch.compile(
+        Nearest().eval(),
+        (image(1, 3, 16, 20), image(1, 4, 30)),
+        dynamic_shapes=({2: H, 3: W}, {2: Dim("t", min=8)}),
+        progress=None,
+    )
+    for height, width, length in ((16, 20, 30), (8, 33, 9), (61, 101, 127)):
+        given = image(1, 3, height, width), image(1, 4, length)
+        for found, right in zip(fast(*given), Nearest()(*given), strict=True):
+            assert torch.equal(found, right)
+
+
 def test_slices_that_are_replaced() -> None:
     """`y[:, :, ::2] = z` and its like, of axes that are free and of others, with ends that are counted from the end."""
 

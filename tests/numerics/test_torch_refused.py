@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from torch import nn  # noqa: E402
 from torch_models import Branching, Inverted, Residual, settled  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.errors import BuildError, InputError, TvmconvWarning  # noqa: E402
+from tvmconv.errors import BuildError, InputError, SourceError, TvmconvWarning  # noqa: E402
+from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
 
 
 class Inverse(nn.Module):
@@ -117,3 +119,20 @@ def test_what_could_not_be_compiled_is_said_again(tmp_path: Path, monkeypatch: p
         ):
             tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
         monkeypatch.undo()
+
+
+def test_what_is_not_read_is_named_with_its_line(capfd: pytest.CaptureFixture[str]) -> None:
+    class Bessel(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.special.bessel_j0(x)
+
+    class Dropping(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return nn.functional.adaptive_max_pool2d(x, 2, return_indices=True)
+
+    with pytest.raises(SourceError, match=r"special_bessel_j0.*test_torch_refused\.py.*bessel_j0\(x\)"):
+        read_torch(torch.export.export(Bessel(), (torch.zeros(3),)))
+    with pytest.raises(SourceError, match=r"adaptive_max_pool2d.*return_indices.*its indices are used"):
+        read_torch(torch.export.export(Dropping(), (torch.zeros(1, 2, 4, 4),)))
+    gc.collect()  # TVM's builders warn as they go
+    assert "Warning" not in capfd.readouterr().err

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum { HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC };
-enum { ROUND, PREFER_FLOOR, PREFER_CEIL, FLOOR, CEIL };
+enum { ROUND, PREFER_FLOOR, PREFER_CEIL, FLOOR, CEIL, TRUNCATE };
 /* Distance by which coordinates are moved off whole numbers before they are rounded down, or up. */
 static const float EPSILON = 1e-5f;
 
@@ -33,8 +33,18 @@ static float whole(float x, int64_t rounding, float factor) {
 
 static int32_t within(float x, int64_t extent) { return (int32_t)(x < 0 ? 0 : x > (float)(extent - 1) ? (float)(extent - 1) : x); }
 
+/* Gives elements by PyTorch's arithmetic; `scale` is the distance of outputs, 0: the quotient of the sizes. */
+static void truncate_places(int32_t* table, int64_t extent, int64_t size, int64_t mode, float scale) {
+  const float begin = mode == HALF_PIXEL ? 0.5f : 0, step = scale != 0 ? scale : (float)extent / (float)size;
+  for (int64_t at = 0; at < size; at++) table[at] = within(floorf(((float)at + begin) * step), extent);
+}
+
 /* Gives which of `extent` elements each of `size` outputs is nearest to. */
 void tvmconv_network_nearest(int32_t* table, int64_t extent, int64_t size, int64_t mode, float factor, int64_t rounding) {
+  if (rounding == TRUNCATE) {
+    truncate_places(table, extent, size, mode, factor);
+    return;
+  }
   for (int64_t at = 0; at < size; at++)
     table[at] = mode == ASYMMETRIC && rounding == FLOOR && size % extent == 0
                     ? (int32_t)(at / (size / extent))

@@ -29,7 +29,9 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "floor": lambda x: np.floor(x + _EPSILON),
     "ceil": lambda x: np.ceil(x - _EPSILON),
 }
-# The functions of C that make tables; both lists are in the order of their numbers there.
+# Of free extents alone; the factor is then the distance of outputs, as PyTorch has it.
+TRUNCATE = "truncate"
+# The functions of C that make tables; the lists are in the order of their numbers there.
 NEAREST, BEFORE, SHARE = "tvmconv_network_nearest", "tvmconv_network_before", "tvmconv_network_share"
 CUBIC = "tvmconv_network_cubic"
 # Taps of cubic resizes, from the element before an output's place.
@@ -146,7 +148,7 @@ def _resized_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
             for tap in _TAPS:
                 tables += [table(axis, BEFORE, "int32", tap), table(axis, CUBIC, "float32", tap, *how)]
         else:
-            tables.append(table(axis, NEAREST, "int32", list(_ROUNDINGS).index(rounding)))
+            tables.append(table(axis, NEAREST, "int32", [*_ROUNDINGS, TRUNCATE].index(rounding)))
     enlarges = bool(sym.Analyzer().can_prove(given[first] <= shape[first]))
     return _by_tables(builder, call, tables, shape, first, enlarges)
 

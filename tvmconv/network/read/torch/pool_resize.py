@@ -16,6 +16,7 @@ from tvm import relax, sym, tirx
 
 from ...ir.free import equal, is_one
 from ...ir.operators import AVERAGE_POOLS, MAX_POOLS, Operators
+from ...operators.resize import TRUNCATE
 from .arguments import Converter, Converters, Given
 
 # PyTorch's operators for two dimensions alone, by their kind of weights: those of `aa` are wider where sizes shrink.
@@ -24,6 +25,8 @@ _OF_PLANES = {
     "linear_aa": "_upsample_bilinear2d_aa",
     "cubic_aa": "_upsample_bicubic2d_aa",
 }
+# Where coordinates of the nearest elements begin.
+_NEAREST = {"nearest": "asymmetric", "exact": "half_pixel"}
 # Tolerance of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
 _METHODS, _OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
@@ -162,6 +165,8 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
         # Nearest elements of whole ratios alone: else roundings of coordinates decide. Fixed extents have weights of their own.
         free = not all(isinstance(each, int) for each in (*shape, *sizes))
+        if free and mode in _NEAREST and rank < 3:
+            return _take_nearest(given, data, sizes, scales, mode)
         smooth = fast == "linear" or (fast == "cubic" and free)
         alike = as_sizes or (free and smooth)
         ones = bool(corners) and any(map(is_one, sizes))
@@ -190,6 +195,23 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         return data
 
     return convert
+
+
+def _take_nearest(given: Given, data: Any, sizes: Sequence[Any], scales: Sequence[Any], mode: str) -> relax.Expr:
+    """Return a resize of free extents to the nearest elements, whose coordinates are PyTorch's."""
+    planes = [1] * (2 - len(sizes))
+    if planes:
+        data = given.emit(relax.op.expand_dims(data, 2))
+    made = relax.op.image.resize2d(
+        data,
+        relax.ShapeExpr([*planes, *sizes]),
+        roi=[*[0.0] * len(planes), *(1 / scale if scale else 0.0 for scale in scales), 0.0, 0.0],
+        layout="NCHW",
+        method="nearest_neighbor",
+        coordinate_transformation_mode=_NEAREST[mode],
+        rounding_method=TRUNCATE,
+    )
+    return given.emit(relax.op.squeeze(given.emit(made), [2])) if planes else made
 
 
 def _ratio(size: Any, extent: Any) -> float | None:

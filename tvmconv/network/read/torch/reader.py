@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -93,9 +94,11 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
     try:
         importer.prepare(program, names)
         module = importer.from_exported_program(program, False, False, False, None)
-    except SourceError:
-        raise
     except Exception as error:  # assertions, and whatever converters stumble over
+        with suppress(Exception):  # where none is open
+            importer.block_builder._end_block()  # TVM (0.27) leaves it open, and then warns users of that
+        if isinstance(error, SourceError):
+            raise
         raise importer.error(last_line(error)) from error
     if decided := importer.decided():
         raise UnreadError(f"the program depends on extents that vary by call: {decided}", None)
