@@ -40,7 +40,7 @@ WHOLE_ROWS = [
     "conv1d-n1-i1024x1-o1000x1-k1-s1-d1-p0_0-g1-NXC-XIO-f32-bias-relu",
     "conv2d-n1-i512x2x2-o512x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i256x8x8-o288x4x4-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32",
-    "conv1d-n1-i768x7-o520x7-k5-s1-d2-p4_4-g1-NXC-XIO-f16-bias",
+    "conv1d-n1-i768x7-o520x7-k5-s1-d1-p2_2-g1-NXC-XIO-f16-bias",
     "conv3d-n1-i288x2x2x2-o320x2x2x2-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
 ]
 # Prepacked, a tile has all rows.

@@ -365,3 +365,17 @@ def test_slices_that_are_replaced() -> None:
         for height, width in ((8, 8), (16, 9)):
             data = image(1, 3, height, width)
             check(fast(data), model(data))
+
+
+def test_a_model_of_fixed_sizes_says_why() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(3, 4, 3)
+
+        def forward(self, image: Any) -> Any:
+            answer = self.first(image)
+            return answer, answer
+
+    with pytest.warns(TvmconvWarning, match="not for dynamic_shapes: .* answers that share memory"):
+        tvmconv.torch.optimize(Twice().eval(), image(1, 3, 8, 8), dynamic_shapes=({2: H, 3: W},))

@@ -140,6 +140,12 @@ class Replacing:
                 why = ways.get(path) or self._obstacle(path, module) or self._replaced(path, module, calls[path])
                 if not why:
                     continue
+                if self._how.dynamic_shapes and not path:
+                    warnings.warn(
+                        f"networks are for the shapes of the example alone, not for dynamic_shapes: {why}",
+                        TvmconvWarning,
+                        stacklevel=3,
+                    )
                 self.refused[path] = why
                 if self.elsewhere:
                     continue
@@ -202,12 +208,6 @@ class Replacing:
             found = [(example, _compute(source, example, answer, self._store, how)) for example, answer in calls]
         except (SourceError, UnsupportedMachineError) as error:
             self.elsewhere |= isinstance(error, UnsupportedMachineError)
-            if self._how.dynamic_shapes and not path:
-                warnings.warn(
-                    f"networks are for the shapes of the example alone, not for dynamic_shapes: {error}",
-                    TvmconvWarning,
-                    stacklevel=4,
-                )
             return str(error)
         answering = Answering(module, path, self._rewrites, self._anew)
         for example, made in found:
