@@ -138,6 +138,13 @@ def added(tensor: Callable[[Any], Any]) -> Any:
     return change
 
 
+def turned(model: Any, _: Any) -> Any:
+    """Let a weight have the same memory with two axes exchanged."""
+    weight = model.conv.weight
+    data = weight.data
+    return called(lambda: setattr(weight, "data", data.mT), lambda: setattr(weight, "data", data))
+
+
 def moved(model: Any, _: Any) -> Any:
     weight = model.conv.weight
     data = weight.data
@@ -272,6 +279,7 @@ CASES: dict[str, Any] = {
     "object of a proxy": outside(PROXIED, "bias", 2.0),
     "weight": added(lambda model: model.conv.weight),
     "weight's memory": moved,
+    "weight's axes": turned,
     "weight, replaced": put("conv.bias", lambda: nn.Parameter(torch.ones(4), requires_grad=False)),
     "buffer": added(lambda model: model.offset),
     "buffer, replaced": put("offset", lambda: torch.ones(4, 1, 1)),

@@ -63,3 +63,16 @@ def test_a_change_is_seen(name: str, where: str, models: dict[str, tuple[nn.Modu
         assert len(told) == 1
     alike(fast(data), right)
     assert len(calls(fast)) == 1
+
+
+def test_weights_that_are_parts_of_one_tensor(tmp_path: Path) -> None:
+    """Of parts set one after the other, memory begins where that of the others does."""
+    bank, data = torch.rand(2, 4, 3, 3, 3), torch.rand(1, 3, 6, 6)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    model[0].weight.data = bank[0]
+    fast = tvmconv.torch.optimize(model, data, tmp_path / "bundle", progress=None)
+    fast[0].weight.data = model[0].weight.data = bank[1]
+    with pytest.warns(TvmconvWarning, match="using PyTorch"):
+        assert_equal(fast(data), model(data))
+    fast[0].weight.data = model[0].weight.data = bank[0]
+    alike(fast(data), model(data))

@@ -67,8 +67,11 @@ class Flat(nn.Module):  # type: ignore[misc]
         with self.around():
             answer = self.model(*args, **kwargs)
         returned, answers.spec = pytree.tree_flatten(take_apart(answer))
-        answers.returned = [_answer(each, given) for each in returned]
-        made = [each for each, what in zip(returned, answers.returned, strict=True) if what is None]
+        known, whats = list(given), []
+        for each in returned:
+            whats.append(what := _answer(each, known))
+            known += [each] if what is None else []
+        answers.returned, made = whats, known[len(given) :]
         answers.orders = [order_of(each) for each in made]
         return tuple(permute(each, order) for each, order in zip(made, answers.orders, strict=True))
 
@@ -100,8 +103,8 @@ class Structure:
     in_spec, out_spec
         What holds the leaves of arguments and answers.
     given, returned
-        Of each leaf: None if it is a tensor, else its value in a list; of an answer that is an argument, the number of its
-        tensor.
+        Of each leaf: None if it is a tensor, else its value in a list; of an answer that is an argument, or one before it,
+        the number of its tensor among those of arguments and answers.
     in_orders, out_orders
         Of each tensor, in which order its axes lie in memory.
     """
@@ -157,9 +160,9 @@ class Structure:
 
     def answer(self, tensors: Sequence[Any], given: Sequence[Any]) -> Any:
         """Return a model's answer of its tensors, and those that it was given."""
-        found = iter(tensors)
+        found, known = iter(tensors), [*given, *tensors]
         leaves = [
-            next(found) if each is None else given[each] if isinstance(each, int) else each[0] for each in self.returned
+            next(found) if each is None else known[each] if isinstance(each, int) else each[0] for each in self.returned
         ]
         return put_together(pytree.tree_unflatten(leaves, self.out_spec))
 
@@ -221,5 +224,5 @@ def _constant(leaf: Any) -> list[Any] | None:
 
 
 def _answer(leaf: Any, given: Sequence[Any]) -> list[Any] | int | None:
-    """Return the same of an answer, or the number of the argument that it is."""
+    """Return the same of an answer, or the number of the tensor that it is."""
     return next((number for number, each in enumerate(given) if leaf is each), None) if isinstance(leaf, torch.Tensor) else _constant(leaf)  # fmt: skip

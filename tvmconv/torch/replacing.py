@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import InputError, SourceError, TvmconvError, TvmconvWarning, UnsupportedMachineError
-from ..frontends.torch.memory import storage_address
+from ..frontends.torch.memory import address
 from .answering import REFUSED, Answering, answering_of
 from .computed import Computed, How, compute_model
 from .examples import Arguments, cast, copy_tensors, is_close, is_coarse, is_no_worse, run
@@ -336,12 +336,13 @@ def _shares(answer: Any, given: Any, module: nn.Module) -> bool:
     """Return whether what works in place on an answer would change what a module was given, its weights, or another answer."""
     others = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
     tensors = [each for each in pytree.tree_leaves(take_apart(answer)) if isinstance(each, torch.Tensor)]
-    tensors = [each for each in tensors if all(each is not other for other in others)]  # itself, networks return, too
-    held = {storage_address(each) for each in (*others, *module.parameters(), *module.buffers())}
-    if any(storage_address(each) in held for each in tensors):
+    # What is returned itself, or again, networks return, too.
+    tensors = [each for at, each in enumerate(tensors) if all(each is not other for other in (*others, *tensors[:at]))]
+    held = {address(each) for each in (*others, *module.parameters(), *module.buffers())}
+    if any(address(each) in held for each in tensors):
         return True
     return any(
-        storage_address(one) == storage_address(other) and _overlap(one, other)
+        address(one) == address(other) and _overlap(one, other)
         for at, one in enumerate(tensors)
         for other in tensors[:at]
     )

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 
-from ..frontends.torch.memory import address
+from ..frontends.torch.memory import place
 from .objects import KINDS
 
 # Relative change by rounding of numbers that are computed anew in each call, as a norm of a weight that was normalized before.
@@ -76,7 +76,7 @@ def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
             for path, parameter, version, kept in parameters.values():
                 if version is not None and parameter._version != version:  # nobody keeps a copy of what it was
                     written[_name(path)] = True
-                if address(parameter) != address(kept):  # `data` was set
+                if place(parameter) != place(kept):  # `data` was set
                     written[_name(path)] = is_same(parameter.detach(), kept)
                     parameter.data = kept
 

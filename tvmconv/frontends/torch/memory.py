@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-# Address of a tensor's numbers, to be compared alone. Each call of a network asks it of all of the model's tensors, so it is C's.
+# Address where a tensor's memory begins, which views of it have in common, to be compared alone. Each call of a network asks it of all
+# of the model's tensors, so it is C's.
 address: Callable[[torch.Tensor], int] = torch._C._data_address
 # Digests of tensors, with their versions and addresses then.
 _DIGESTS: Any = WeakTensorKeyDictionary()
@@ -29,7 +30,7 @@ def digest(tensor: torch.Tensor, is_known: bool = False) -> str:
     is_known
         Whether a digest of before will do, if PyTorch has counted no change since.
     """
-    now = 0 if tensor.is_inference() else tensor._version, address(tensor)
+    now = 0 if tensor.is_inference() else tensor._version, place(tensor)
     found = _DIGESTS.get(tensor)
     if is_known and found is not None and found[0] == now and not tensor.is_inference():
         return str(found[1])
@@ -42,9 +43,11 @@ def digest(tensor: torch.Tensor, is_known: bool = False) -> str:
     return made
 
 
-def storage_address(tensor: torch.Tensor) -> int:
-    """Return where a tensor's memory begins, which views of it have in common, to be compared alone."""
-    return address(tensor) - tensor.storage_offset() * tensor.element_size()
+def place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return which numbers of which memory a tensor has, to be compared alone: ``tensor.data`` may be set to other ones of the same."""
+    if tensor.layout != torch.strided:
+        return (address(tensor),)
+    return address(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
 def readable(tensor: torch.Tensor) -> torch.Tensor:
@@ -70,10 +73,10 @@ def sharing(tensors: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:
     more than a tensor or a parameter.
     """
     plain = {id(each): each for each in tensors if _is_plain(each)}
-    owners = Counter(map(storage_address, plain.values()))
+    owners = Counter(map(address, plain.values()))
     found = {}
     for number, each in plain.items():
-        if owners[storage_address(each)] > 1 or not each.nbytes:
+        if owners[address(each)] > 1 or not each.nbytes:
             continue
         try:
             made = each.detach()._lazy_clone()

@@ -15,6 +15,8 @@ from ...frontends.torch.memory import address
 # Number of a dict that changes when it is written to; Dynamo's own, which needs no import of Dynamo.
 _dict_version: Callable[[dict[Any, Any]], int] = torch._C._dynamo.guards.dict_version
 _VERSION = attrgetter("_version")
+# Of two tensors, whether they have the same numbers of the same memory, in the same order.
+_IS_SET_TO = torch.Tensor.is_set_to
 _OF_OBJECT = attrgetter("__class__", "__dict__")
 _OF_FUNCTION = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _CONTENTS = attrgetter("cell_contents")
@@ -63,6 +65,8 @@ class Snapshot:
         self._memory = [each.detach() for each in self.tensors]  # so that nothing else comes to lie there
         self._counted = [each for each in self.tensors if not each.is_inference()]
         self._counts, self._addresses = [*map(_VERSION, self._counted)], [*map(address, self.tensors)]
+        pairs = [each for each in zip(self.tensors, self._memory, strict=True) if each[0].layout == torch.strided]
+        self._placed, self._places = [one for one, _ in pairs], [kept for _, kept in pairs]
         slots = partial(map, getattr, *zip(*self.slots, strict=True)) if self.slots else None
         groups: list[tuple[Any, Callable[[], Iterable[Any]]]] = [
             (self.objects, lambda: chain.from_iterable(map(_OF_OBJECT, self.objects))),
@@ -86,6 +90,7 @@ class Snapshot:
                 any(self._empty)
                 or [*map(_VERSION, self._counted)] != self._counts
                 or [*map(address, self.tensors)] != self._addresses
+                or not all(map(_IS_SET_TO, self._placed, self._places))
                 or ([*map(_dict_version, self._live)] != self._versions and not self._are_same())
             ):
                 return False
