@@ -132,7 +132,7 @@ def fixed_fill(problem: Problem) -> Arrays:
 def exact_ranges(problem: Problem) -> tuple[int, int, float]:
     """Return the largest integers of data and filter, and the share of data that is not zero, with which all sums are exact."""
     backprop = problem.op == "convolution_backprop_data"
-    saturates = any(step.name in SATURATING for step in problem.epilogue)
+    saturates = problem.is_quantized or any(step.name in SATURATING for step in problem.epilogue)
     data_range, filter_ranges, safe = _SATURATING if saturates else ROWS[problem.dtype].exact
     return data_range, filter_ranges[backprop], safe[backprop] / max(problem.products, 1)
 

@@ -101,10 +101,26 @@ def spaces_bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     return compile_spaces(tmp_path_factory.mktemp("exporting") / "spaces.bundle", "host", step=request.param)
 
 
+# Of all types of integers, with zero points at a type's end and between, by pairs, quads and taps.
+INTEGERS = [
+    "conv2d-n1-i8x5x5-o8x5x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-zx128-bias-scale-q_0.1_3",
+    "conv2d-n1-i24x9x9-o40x5x5-k3x3-s2x2-d1x1-p1x1_1x1-g2-NCX-OIX-s8s8s32",
+    "conv1d-n1-i16x7-o5x7-k1-s1-d1-p0_0-g1-NXC-XIO-u8u8f32-zx255-zw128-scale",
+    "conv2d-n1-i32x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-u8s8s8-bias-scale-q_0.1_-3",
+    "backprop2d-n1-i20x5x6-o20x9x11-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-OIX-s8s16u8-bias-scale-q_0.1_3",
+    "conv2d-n1-i16x8x8-o16x8x8-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8u8-zx3-bias-scale-silu-q_0.1_3",
+    "conv2d-n1-i16x8x8-o16x8x8-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8bf16-bias_f32-scale-add-relu",
+    "conv2d-n1-i16x12x12-o16x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-s8s8u8-scale-q_0.1_3",
+    "conv2d-n1-i16x12x13-o16x12x13-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-u8s8s8-bias-scale-relu-q_0.1_3",
+    "backprop2d-n1-i16x5x6-o24x10x12-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8f16-scale",
+    "backprop2d-n1-i16x5x6-o24x10x12-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-s8u8s32",
+]
+
+
 def compile_spaces(folder: Path, name: str, math: str = "default", step: int = 1) -> Path:
     """Compile such a bundle for a target, of each problem or of every second, and so on."""
     target = Target.parse(name)
-    problems = list(map(parse_signature, SPACES[::step]))
+    problems = list(map(parse_signature, [*SPACES[::step], *INTEGERS]))
     problems += [problems[0].with_(epilogue="scale-add-prelu"), small_problem("bf16", True, epilogue="silu")]
     problems += [
         small_problem(batch=0),

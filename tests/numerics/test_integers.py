@@ -25,8 +25,7 @@ from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.transforms.whole_transforms import SCALES, transform_data, transform_filter, transform_sums
 from tvmconv.dtypes import ROWS
 from tvmconv.epilogue import QUANTIZERS
-from tvmconv.errors import BundleError, InputError, InvalidProblemError, TvmconvError
-from tvmconv.exporting.plan import plan
+from tvmconv.errors import InputError, InvalidProblemError, TvmconvError
 from tvmconv.fills import exact_case
 from tvmconv.isa import native
 from tvmconv.isa.machine import missing_features
@@ -197,7 +196,7 @@ def test_drawn_problems_are_exact(seed: int, try_kernels: Callable[..., None]) -
 
 
 def test_a_bundle_computes_what_its_signature_says(tmp_path: Path) -> None:
-    """By the registry, with arrays of NumPy and PyTorch; what is left out, or another type, is refused; C libraries have none yet."""
+    """By the registry, with arrays of NumPy and PyTorch; what is left out, or another type, is refused."""
     torch = pytest.importorskip("torch")
     signature = f"conv2d-n1-i8x5x5-o8x5x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-zx128-{Q}"
     problem = parse_signature(signature)
@@ -217,8 +216,6 @@ def test_a_bundle_computes_what_its_signature_says(tmp_path: Path) -> None:
         registry.convolution(arrays.data, arrays.filter, arrays.bias, scale=arrays.scale, **named)
     with pytest.raises(InputError, match="data has type s8; this kernel takes u8"):
         kernel(arrays.data.view(np.int8), arrays.filter, arrays.bias, scale=arrays.scale)
-    with pytest.raises(BundleError, match="C libraries do not support integer kernels"):
-        plan(registry.bundles[0], "library")
     with pytest.raises(TvmconvError, match=r"no kernel for cuda:sm_90 computes problems of u8s8u8"):
         algorithms.applicable(problem, Target.parse("cuda:sm_90"))
 

@@ -71,7 +71,7 @@ typedef struct NAME_call {
 
 /* All kernels by their signatures, for programs that choose when they run. */
 typedef struct NAME_array {
-  const char *name, *type; /* "data", "filter", "bias", "scale", "slope", "residual", "output"; "f32", "f16", "bf16" */
+  const char *name, *type; /* "data", "filter", "bias", "scale", "slope", "residual", "output"; "f32", "f16", "bf16", "u8", "s8", "s16", "s32" */
   size_t elements, bytes;
 } NAME_array;
 typedef struct NAME_kernel {
@@ -107,7 +107,7 @@ def header(plan: Plan, threads: str) -> str:
     own = {"none": "the calling thread", "pthreads": "the library's own threads", "openmp": "OpenMP"}[threads]
     common = _COMMON.replace("ERRORS", _commas_first(errors)).replace("TARGETS", ", ".join(plan.targets))
     common = common.replace("THREAD_STACK", str(STACK_KIB)).replace("ONE_BY_DEFAULT", own)
-    used = {each.problem.dtype for each in (*plan.functions, *plan.families)}
+    used = {dtype for each in (*plan.functions, *plan.families) for dtype in types_of_arrays(each.problem)}
     types = sorted(each for each in used if ROWS[each].c_definition)
     parts = [
         f"/* {plan.name}.h: convolution kernels of {_comment(plan.bundle.path.name)}, for {plan.isa.name}, by tvmconv {__version__}. Functions"
@@ -126,6 +126,11 @@ def _commas_first(errors: str) -> str:
     return "\n".join(line.replace(" /*", ", /*") if n < len(lines) - 1 else line for n, line in enumerate(lines))
 
 
+def types_of_arrays(problem: Problem) -> set[str]:
+    """Return the types of a problem's inputs and output."""
+    return {problem.types.output, *(dtype for _, dtype in problem.operands.values())}
+
+
 def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> str:
     """Return the typed parameters of a function: these inputs, then the output."""
     operands = problem.operands
@@ -133,7 +138,7 @@ def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> 
         "const void *packed" if packed and name == "filter" else f"const {ROWS[operands[name][1]].c} *{name}"
         for name in names
     ]
-    return ", ".join([*texts, f"{ROWS[problem.dtype].c} *output"])
+    return ", ".join([*texts, f"{ROWS[problem.types.output].c} *output"])
 
 
 def _function(function: Function) -> str:
@@ -161,7 +166,7 @@ def _function(function: Function) -> str:
             *about,
             f"#define {name}_PACKED_BYTES {function.packed_bytes} /* at most; {name}_packed_bytes() on this CPU */",
             f"int {name}({plain});",
-            f"int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed);",
+            f"int {name}_pack(const {ROWS[problem.types.filter].c} *filter, void *packed);",
             f"int {name}_packed({packed});",
             f"int {name}_with(const NAME_call *call, {plain});",
             f"int {name}_packed_with(const NAME_call *call, {packed});",

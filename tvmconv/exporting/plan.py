@@ -130,10 +130,6 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
         variants = tuple(FunctionVariant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
         family = parse_family(signature) if is_family(signature) else None
         problem = family.typical if family else parse_signature(signature)
-        if problem.is_quantized:
-            raise BundleError(
-                f"C libraries do not support integer kernels, such as {signature}: export a bundle without them"
-            )
         function = family_name(family) if family else kernel_name(problem)
         (families if family else functions).append(Function(function, signature, problem, variants, family))
     return _with_unique_names(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(families)))

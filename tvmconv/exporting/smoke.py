@@ -27,6 +27,8 @@ SAMPLES = 16
 # Samples may err more than all outputs together.
 _MARGIN = 4.0
 _DENSE = 1 << 24
+# Error of steps that are approximated, and then rounded to an integer: a step of 8 bits.
+_STEP = 2.0**-7
 # Seeds of the arrays that are drawn, as in native/smoke.c.
 _SEEDS = {name: seed for seed, name in enumerate(("data", "filter", "bias", "scale", "slope", "residual"), 1)}
 
@@ -43,6 +45,7 @@ static const float factors[] = {{{", ".join(f"{each!r}f" for each in FACTORS)}}}
 struct answer {{
   const char *name;
   int data_range, filter_range, dense; /* dense: of 2^24 */
+  int data_middle, filter_middle;
   int exact;
   unsigned long long checksum;
   double error;
@@ -70,7 +73,22 @@ def draw(problem: Problem, name: str, shape: tuple[int, ...], dtype: str) -> _Bi
         values = (upper % (2 * largest + 1) - largest).astype(np.float64)
     if name == "data":
         values[(bits & np.uint64(_DENSE - 1)).astype(np.int64) >= _dense(keep)] = 0
+    values += dict(zip(("data", "filter"), _middles(problem), strict=True)).get(name, 0)
     return values.reshape(shape).astype(numpy_dtype(dtype))
+
+
+def _middles(problem: Problem) -> tuple[int, int]:
+    """Return about which numbers data and filter are drawn: zero points, as near as their types' ends let them be."""
+    data_range, filter_range, _ = exact_ranges(problem)
+    given = (
+        (problem.types.data, problem.zero_point, data_range),
+        (problem.types.filter, problem.filter_zero_point, filter_range),
+    )
+    middles = []
+    for dtype, zero, largest in given:
+        least, greatest = ROWS[dtype].range or (zero - largest, zero + largest)
+        middles.append(min(max(zero, least + largest), greatest - largest))
+    return middles[0], middles[1]
 
 
 def _dense(keep: float) -> int:
@@ -100,13 +118,14 @@ def _kernel_answer(plan: Plan, function: Function) -> tuple[object, ...]:
     # The best variant that runs here, itself or under an emulator.
     found = next(filter(None, (kernel_here(plan.bundle, each.entry) for each in function.variants)), None)
     if found is None:
-        output = reference.compute(problem, **arrays).astype(numpy_dtype(problem.dtype))
+        output = reference.compute(problem, **arrays).astype(numpy_dtype(problem.types.output))
     else:
         output = np.asarray(found(**arrays))
     transforms = any(each.entry.numerical_class != "exact" for each in function.variants)
-    error = ROWS[problem.dtype].transform_error if transforms else 0.0
+    row = ROWS[problem.types.output]
+    error = row.transform_error if transforms else 0.0
     if not is_exact(problem.epilogue):
-        error = max(error, ROWS[problem.dtype].approximated_error)
+        error = max(error, row.approximated_error or _STEP)
     return _answer(problem, output, error)
 
 
@@ -114,7 +133,16 @@ def _answer(problem: Problem, output: _Bits, error: float) -> tuple[object, ...]
     data_range, filter_range, keep = exact_ranges(problem)
     places = [at * output.size // SAMPLES for at in range(SAMPLES)] if output.size else []
     samples = [float(output.ravel()[at]) for at in places]
-    return (data_range, filter_range, _dense(keep), int(error == 0), _checksum(output), _MARGIN * error, samples)
+    return (
+        data_range,
+        filter_range,
+        _dense(keep),
+        *_middles(problem),
+        int(error == 0),
+        _checksum(output),
+        _MARGIN * error,
+        samples,
+    )
 
 
 def _row(name: str, answer: Sequence[Any]) -> str:

@@ -35,7 +35,7 @@ def object_symbols(number: int) -> dict[str, str]:
 def kernel_source(function: Function) -> str:
     """Return the C file of a kernel, which is linked with the objects of its variants."""
     problem, name = function.problem, f"NAME_{function.name}"
-    operands = {**problem.operands, "output": (problem.output_shape, problem.dtype)}
+    operands = {**problem.operands, "output": (problem.output_shape, problem.types.output)}
     arrays = [
         f'{{"{each}", "{dtype}", {prod(shape)}, {DTYPE_BYTES[dtype] * prod(shape)}}}'
         for each, (shape, dtype) in operands.items()
@@ -93,7 +93,7 @@ size_t {name}{kind}_workspace_bytes(int threads) {{ return NAME_rt_workspace_byt
 """)
     return f"""\
 {"".join(lines)}\
-int {name}_pack(const {ROWS[problem.dtype].c} *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
+int {name}_pack(const {ROWS[problem.types.filter].c} *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
 size_t {name}_packed_bytes(void) {{ return NAME_rt_packed_bytes(KERNEL); }}
 """
 

@@ -28,6 +28,14 @@ static void store(const char *type, void *array, size_t at, float value) {
   uint32_t bits = bits_of(value);
   if (strcmp(type, "f32") == 0)
     ((float *)array)[at] = value;
+  else if (strcmp(type, "u8") == 0)
+    ((uint8_t *)array)[at] = (uint8_t)value;
+  else if (strcmp(type, "s8") == 0)
+    ((int8_t *)array)[at] = (int8_t)value;
+  else if (strcmp(type, "s16") == 0)
+    ((int16_t *)array)[at] = (int16_t)value;
+  else if (strcmp(type, "s32") == 0)
+    ((int32_t *)array)[at] = (int32_t)value;
   else if (strcmp(type, "bf16") == 0)
     ((uint16_t *)array)[at] = (uint16_t)(bits >> 16);
   else /* another bias of the exponent, and fewer bits after it */
@@ -35,9 +43,13 @@ static void store(const char *type, void *array, size_t at, float value) {
 }
 
 static double load(const char *type, const void *array, size_t at) {
-  uint32_t bits = strcmp(type, "f32") == 0 ? 0 : ((const uint16_t *)array)[at];
+  uint32_t bits;
   float value;
   if (strcmp(type, "f32") == 0) return ((const float *)array)[at];
+  if (strcmp(type, "u8") == 0) return ((const uint8_t *)array)[at];
+  if (strcmp(type, "s8") == 0) return ((const int8_t *)array)[at];
+  if (strcmp(type, "s32") == 0) return ((const int32_t *)array)[at];
+  bits = ((const uint16_t *)array)[at];
   if (strcmp(type, "bf16") == 0) {
     bits <<= 16;
     memcpy(&value, &bits, sizeof value);
@@ -60,6 +72,7 @@ static void *draw(const tvmconv_name_array *array, const struct answer *answer) 
     int upper = (int)(bits >> 33);
     float value = seed == 3 || seed == 4 ? factors[upper % FACTORS] : (float)(upper % (2 * largest + 1) - largest);
     if (seed == 0 && (int)(bits & 0xFFFFFF) >= answer->dense) value = 0;
+    if (seed < 2) value += (float)(seed == 0 ? answer->data_middle : answer->filter_middle);
     store(array->type, made, i, value);
   }
   if (made == NULL) exit(2);
