@@ -1,4 +1,4 @@
-/* Which blocks of a family cover outputs at least cost (family.c). */
+/* Choose the blocks of a family that cover outputs at least cost (family.c). */
 #include "family.h"
 
 /* A region is cut into one of whole blocks, and one for the rest of each axis. */

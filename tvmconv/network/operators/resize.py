@@ -29,7 +29,7 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "floor": lambda x: np.floor(x + _EPSILON),
     "ceil": lambda x: np.ceil(x - _EPSILON),
 }
-# Of free extents alone; the factor is then the distance of outputs, as PyTorch has it.
+# Rounding for free extents alone; the factor is then the distance of outputs, as PyTorch has it.
 TRUNCATE = "truncate"
 # The functions of C that make tables; the lists are in the order of their numbers there.
 NEAREST, BEFORE, SHARE = "tvmconv_network_nearest", "tvmconv_network_before", "tvmconv_network_share"

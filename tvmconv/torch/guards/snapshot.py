@@ -15,7 +15,7 @@ from ...frontends.torch.memory import address
 # Number of a dict that changes when it is written to; Dynamo's own, which needs no import of Dynamo.
 _dict_version: Callable[[dict[Any, Any]], int] = torch._C._dynamo.guards.dict_version
 _VERSION = attrgetter("_version")
-# Of two tensors, whether they have the same numbers of the same memory, in the same order.
+# Ask of two tensors if they have the same numbers of the same memory, in the same order.
 _IS_SET_TO = torch.Tensor.is_set_to
 _OF_OBJECT = attrgetter("__class__", "__dict__")
 _OF_FUNCTION = attrgetter("__code__", "__defaults__", "__kwdefaults__")

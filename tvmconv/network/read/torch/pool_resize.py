@@ -25,7 +25,7 @@ _OF_PLANES = {
     "linear_aa": "_upsample_bilinear2d_aa",
     "cubic_aa": "_upsample_bicubic2d_aa",
 }
-# Where coordinates of the nearest elements begin.
+# Coordinates of the nearest elements, by mode.
 _NEAREST = {"nearest": "asymmetric", "exact": "half_pixel"}
 # Tolerance of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7

@@ -96,7 +96,7 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
         module = importer.from_exported_program(program, False, False, False, None)
     except Exception as error:  # assertions, and whatever converters stumble over
         with suppress(Exception):  # where none is open
-            importer.block_builder._end_block()  # TVM (0.27) leaves it open, and then warns users of that
+            importer.block_builder._end_block()  # which TVM leaves open, and warns users of
         if isinstance(error, SourceError):
             raise
         raise importer.error(last_line(error)) from error
