@@ -37,6 +37,14 @@ def test_sig_resolves_a_convolution(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == SIGNATURE + "\n"
 
 
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "tvmconv", *CONVOLUTION, *DENSE], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (
+        0,
+        SIGNATURE.replace("p1x1_1x1-", "p0x0_0x0-").replace("o64x56x56", "o64x54x54") + "\n",
+    )
+
+
 def test_sig_passes_every_attribute_on(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         "sig", "convolution_backprop_data", "--data", "2x8x5x7", "--filter", "8x3x3x4", "--strides", "2x3", "--dilations", "1x2",
