@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -367,3 +368,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert load_network(library)(x=np.full((1, 3, 37, 8), -1, np.float32))["y"].shape == (1, 3, 37, 8)
     assert cli.main(["compile", source, "--shape", "x=1x?x?x8", "-o", library]) != 0
     assert "extent 1 of x was given as ?, and the model fixes 3" in capsys.readouterr().err
+
+
+def test_several_tensors_are_combined_channels_last(tmp_path: Path) -> None:
+    """Two by two, for a stack of them has no layout; a warning would say that the network keeps its own."""
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], pads=[1, 1, 1, 1]),
+        node("Conv", ["x", "w1"], ["b"], pads=[1, 1, 1, 1]),
+        node("Max", ["a", "b"], ["c"]),
+        node("Sum", ["a", "c", "bias"], ["d"]),
+        node("Mean", ["d", "b"], ["e"]),
+        node("Min", ["e"], ["f"]),
+        node("Conv", ["f", "w2"], ["y"]),
+    ]
+    weights = [weight("w0", 8, 3, 3, 3), weight("w1", 8, 3, 3, 3), weight("w2", 4, 8, 1, 1), weight("bias", 8, 1, 1)]
+    source = save(model(nodes, [value("x", ["n", 3, "h", "w"])], [value("y", None)], weights=weights), tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        network = free_network(source, "?x3x?x?", tmp_path)
+    check(source, network, [(1, 3, *size) for size in SIZES])

@@ -1,8 +1,7 @@
 """Compute sums and maxima over a stack of tensors by operators on its parts, which are never put together.
 
-The ONNX frontend writes the greatest, the sum or the mean of several tensors so, of which it broadcasts each. A selective kernel
-stacks the outputs of its convolutions, sums them, and sums their products with a factor for each; a split attention cuts the channels
-of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory.
+A selective kernel stacks the outputs of its convolutions, sums them, and sums their products with a factor for each; a split attention
+cuts the channels of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory.
 """
 
 from __future__ import annotations

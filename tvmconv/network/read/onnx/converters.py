@@ -307,12 +307,29 @@ def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.
     return relax.op.where(relax.op.logical_or(*map(emit, chosen)), emit(on), emit(off))
 
 
+def _combine(operator: Callable[..., relax.Expr], is_mean: bool = False) -> Callable[..., relax.Expr | None]:
+    """Return the converter of what combines several tensors, two by two; the frontend stacks them, which ConvertLayout has no layout for."""
+
+    def convert(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
+        if any(isinstance(each, relax.ShapeExpr) for each in inputs):
+            return None
+        total, *others = inputs
+        for each in others:
+            total = emit(operator(total, each))
+        return relax.op.multiply(total, relax.const(1 / len(inputs), str(total.ty.dtype))) if is_mean else total
+
+    return convert
+
+
 # None of these: the frontend's own.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
     "AveragePool": average,
     "Dropout": _alone,
     "Gather": gather,
     "IsInf": _infinite,
+    "Max": _combine(relax.op.maximum),
+    "Mean": _combine(relax.op.add, is_mean=True),
+    "Min": _combine(relax.op.minimum),
     "OneHot": _one_hot,
     "ReduceL1": _of_each(relax.op.abs),
     "ReduceL2": _of_each(relax.op.abs),
@@ -322,5 +339,6 @@ _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Exp
     "Reshape": _reshape,
     "Resize": resize,
     "Slice": _slice,
+    "Sum": _combine(relax.op.add),
     "ThresholdedRelu": _threshold,
 }
