@@ -76,13 +76,21 @@ def _check_order(function: relax.Function) -> None:
     wrong = []
 
     def note(expr: Any) -> None:
-        if isinstance(expr, relax.Call) and (letters := _spatial_letters(expr)) != sorted(letters, key=_SPATIAL.index):
+        if not isinstance(expr, relax.Call):
+            return
+        letters = _spatial_letters(expr)
+        if letters != sorted(letters, key=_SPATIAL.index) or _is_resized_aside(expr):
             pooled = expr.op.name in _POOLS and expr.attrs.layout == expr.attrs.out_layout
             wrong.extend([] if pooled else [expr.op.name])
 
     relax.analysis.post_order_visit(function, note)
     if wrong:
-        raise LayoutError(f"TVM's ConvertLayout exchanges the spatial axes of {wrong[0]}")
+        raise LayoutError(f"TVM's ConvertLayout exchanges axes of {wrong[0]}")
+
+
+def _is_resized_aside(call: relax.Call) -> bool:
+    """Return whether a call resizes what has other axes first than images, which TVM has no code for."""
+    return getattr(call.op, "name", "").startswith("relax.image.resize") and not str(call.attrs.layout).startswith("N")
 
 
 def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:

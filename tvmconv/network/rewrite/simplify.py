@@ -91,6 +91,9 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             call = self.builder_.normalize(
                 relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
             )
+        if name == "relax.permute_dims" and any(int(axis) < 0 for axis in call.attrs.axes or ()):  # likewise
+            axes = [int(axis) % call.ty.ndim for axis in call.attrs.axes]
+            call = self.builder_.normalize(relax.op.permute_dims(call.args[0], axes))
         if name == "relax.split" and isinstance(call.ty, relax.TensorType):  # in one part, at which ConvertLayout fails
             return call.args[0]
         if name == "relax.call_tir":
