@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from .network_plan import IF, PlanStep, Region, Storage
 
@@ -23,12 +24,14 @@ def firsts_beside(steps: Sequence[PlanStep], prepared: int) -> list[int]:
     if any(step.function == IF for step in steps):
         return alone
     begins, ends = _uses(steps)
-    most = max((_count_bytes(begins, ends, number, number) for number in alone), default=0)
+    needed, begun = _count_bytes(begins, ends, len(steps))
+    most = max(needed, default=0)
     firsts: list[int] = []
     for number, step in enumerate(steps):
         first = firsts[-1] if number > prepared else number
         waits = any(first <= begins[each.storage] < number for each in step.arguments if each.storage in begins)
-        firsts.append(number if waits or _count_bytes(begins, ends, first, number) > most else first)
+        at_once = needed[first] + begun[number] - begun[first]
+        firsts.append(number if waits or at_once > most else first)
     return firsts
 
 
@@ -50,10 +53,12 @@ def _uses(steps: Sequence[PlanStep]) -> tuple[dict[Storage, int], dict[Storage, 
     return begins, ends
 
 
-def _count_bytes(begins: Mapping[Storage, int], ends: Mapping[Storage, int], first: int, last: int) -> int:
-    """Return how many bytes of the arena steps need at once."""
-    return sum(
-        each.size
-        for each, begin in begins.items()
-        if each.region is Region.ARENA and begin <= last and first <= ends[each]
-    )
+def _count_bytes(begins: Mapping[Storage, int], ends: Mapping[Storage, int], steps: int) -> tuple[list[int], list[int]]:
+    """Return of each step how many bytes of the arena it needs, and how many are written first by it and those before it."""
+    changes, begun = [0] * (steps + 1), [0] * steps
+    for each, begin in begins.items():
+        if each.region is Region.ARENA:
+            changes[begin] += each.size
+            changes[ends[each] + 1] -= each.size
+            begun[begin] += each.size
+    return [*accumulate(changes[:-1])], [*accumulate(begun)]
