@@ -255,6 +255,11 @@ class Problem:
         return {name: array for name, array in arrays.items() if name in taken}
 
     @property
+    def arrays(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and type of each input, and of the output, by its name, in the order in which kernels take them."""
+        return {**self.operands, "output": (self.output_shape, self.types.output)}
+
+    @property
     def flops(self) -> int:
         """Floating point operations, a multiply and an add for every tap, padding counted as data."""
         if self.op == "convolution":
@@ -278,8 +283,7 @@ class Problem:
     @property
     def nbytes(self) -> int:
         """Bytes read and written at the least: each input and the output once."""
-        arrays = [*self.operands.values(), (self.output_shape, self.types.output)]
-        return sum(DTYPE_BYTES[dtype] * prod(shape) for shape, dtype in arrays)
+        return sum(DTYPE_BYTES[dtype] * prod(shape) for shape, dtype in self.arrays.values())
 
     @property
     def filter_bytes(self) -> int:

@@ -287,9 +287,8 @@ def _calls(name: str, own: str, problem: Problem, extents: str, sizes: str) -> s
 
 def _spans(problem: Problem, name: str) -> dict[str, str]:
     """Return the types of a kernel's parameters, in their order."""
-    types = {each: f"const {ROWS[dtype].c}" for each, (_, dtype) in problem.operands.items()}
-    types["output"] = ROWS[problem.types.output].c
-    return {each: f"span<{dtype.replace('NAME', name)}>" for each, dtype in types.items()}
+    types = {each: ROWS[dtype].c.replace("NAME", name) for each, (_, dtype) in problem.arrays.items()}
+    return {each: f"span<{'' if each == 'output' else 'const '}{c}>" for each, c in types.items()}
 
 
 def _members(names: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ def family_source(function: Function) -> str:
 
 {SLOTS}
 {externs_of(function.variants)}
-{argument_rows({**problem.operands, "output": (problem.output_shape, problem.types.output)})}
+{argument_rows(problem.arrays)}
 {variant_rows(function.variants)}
 static const struct extent extents[] = {{{", ".join(_extents(family))}}};
 static const int64_t strides[] = {_row(family.strides)}, spans[] = {_row(spans)};

@@ -107,7 +107,7 @@ def header(plan: Plan, threads: str) -> str:
     own = {"none": "the calling thread", "pthreads": "the library's own threads", "openmp": "OpenMP"}[threads]
     common = _COMMON.replace("ERRORS", _commas_first(errors)).replace("TARGETS", ", ".join(plan.targets))
     common = common.replace("THREAD_STACK", str(STACK_KIB)).replace("ONE_BY_DEFAULT", own)
-    used = {dtype for each in (*plan.functions, *plan.families) for dtype in types_of_arrays(each.problem)}
+    used = {dtype for each in (*plan.functions, *plan.families) for _, dtype in each.problem.arrays.values()}
     types = sorted(each for each in used if ROWS[each].c_definition)
     parts = [
         f"/* {plan.name}.h: convolution kernels of {_comment(plan.bundle.path.name)}, for {plan.isa.name}, by tvmconv {__version__}. Functions"
@@ -124,11 +124,6 @@ def _commas_first(errors: str) -> str:
     """Return enumerators whose commas stand before their comments."""
     lines = errors.split(",\n")
     return "\n".join(line.replace(" /*", ", /*") if n < len(lines) - 1 else line for n, line in enumerate(lines))
-
-
-def types_of_arrays(problem: Problem) -> set[str]:
-    """Return the types of a problem's inputs and output."""
-    return {problem.types.output, *(dtype for _, dtype in problem.operands.values())}
 
 
 def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> str:

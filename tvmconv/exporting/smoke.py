@@ -73,22 +73,22 @@ def draw(problem: Problem, name: str, shape: tuple[int, ...], dtype: str) -> _Bi
         values = (upper % (2 * largest + 1) - largest).astype(np.float64)
     if name == "data":
         values[(bits & np.uint64(_DENSE - 1)).astype(np.int64) >= _dense(keep)] = 0
-    values += dict(zip(("data", "filter"), _middles(problem), strict=True)).get(name, 0)
+    values += _middles(problem).get(name, 0)
     return values.reshape(shape).astype(numpy_dtype(dtype))
 
 
-def _middles(problem: Problem) -> tuple[int, int]:
+def _middles(problem: Problem) -> dict[str, int]:
     """Return about which numbers data and filter are drawn: zero points, as near as their types' ends let them be."""
     data_range, filter_range, _ = exact_ranges(problem)
-    given = (
-        (problem.types.data, problem.zero_point, data_range),
-        (problem.types.filter, problem.filter_zero_point, filter_range),
-    )
-    middles = []
-    for dtype, zero, largest in given:
+
+    def middle(dtype: str, zero: int, largest: int) -> int:
         least, greatest = ROWS[dtype].range or (zero - largest, zero + largest)
-        middles.append(min(max(zero, least + largest), greatest - largest))
-    return middles[0], middles[1]
+        return min(max(zero, least + largest), greatest - largest)
+
+    return {
+        "data": middle(problem.types.data, problem.zero_point, data_range),
+        "filter": middle(problem.types.filter, problem.filter_zero_point, filter_range),
+    }
 
 
 def _dense(keep: float) -> int:
@@ -137,7 +137,7 @@ def _answer(problem: Problem, output: _Bits, error: float) -> tuple[object, ...]
         data_range,
         filter_range,
         _dense(keep),
-        *_middles(problem),
+        *_middles(problem).values(),
         int(error == 0),
         _checksum(output),
         _MARGIN * error,

@@ -35,7 +35,7 @@ def object_symbols(number: int) -> dict[str, str]:
 def kernel_source(function: Function) -> str:
     """Return the C file of a kernel, which is linked with the objects of its variants."""
     problem, name = function.problem, f"NAME_{function.name}"
-    operands = {**problem.operands, "output": (problem.output_shape, problem.types.output)}
+    operands = problem.arrays
     arrays = [
         f'{{"{each}", "{dtype}", {prod(shape)}, {DTYPE_BYTES[dtype] * prod(shape)}}}'
         for each, (shape, dtype) in operands.items()

@@ -80,8 +80,7 @@ class FreeKernel:
 
     def function(self, pads: Sequence[int], ranks: Sequence[int]) -> tirx.PrimFunc:
         """Return a function that stands for the kernel where it is called with some pads, and with arrays of some ranks."""
-        problem = self.family.typical
-        types = [*(dtype for _, dtype in problem.operands.values()), problem.types.output]
+        types = [dtype for _, dtype in self.family.typical.arrays.values()]
         params = [
             tirx.decl_buffer(
                 [tirx.Var(f"s{number}_{axis}", "int64") for axis in range(rank)],
