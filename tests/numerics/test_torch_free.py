@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,19 @@ def test_speech_of_any_length() -> None:
         assert_near(fast(image(*shape)), model(image(*shape)).detach(), summed=72, layers=6)
 
 
+def answers_of(resizes: nn.Module, *sizes: tuple[int, int, int]) -> Iterator[tuple[Any, Any]]:
+    """Yield what one network, and PyTorch, answer to planes and lines of some heights, widths and lengths."""
+    fast = tvmconv.torch.compile(
+        resizes,
+        (image(1, 3, 16, 20), image(1, 4, 30)),
+        dynamic_shapes=({2: H, 3: W}, {2: Dim("t", min=8)}),
+        progress=None,
+    )
+    for height, width, length in sizes:
+        given = image(1, 3, height, width), image(1, 4, length)
+        yield from zip(fast(*given), resizes(*given), strict=True)
+
+
 def test_resizes_of_free_extents() -> None:
     """By factors that are no quotients of sizes, in one dimension and two."""
 
@@ -296,16 +310,8 @@ def test_resizes_of_free_extents() -> None:
             many += [functional.interpolate(line, scale_factor=each, mode="linear") for each in (1.5, 0.375)]
             return (*many, functional.interpolate(line, scale_factor=2))
 
-    fast = tvmconv.torch.compile(
-        Resizes().eval(),
-        (image(1, 3, 16, 20), image(1, 4, 30)),
-        dynamic_shapes=({2: H, 3: W}, {2: Dim("t", min=8)}),
-        progress=None,
-    )
-    for height, width, length in ((16, 20, 30), (8, 33, 9), (61, 10, 127)):
-        given = image(1, 3, height, width), image(1, 4, length)
-        for found, right in zip(fast(*given), Resizes()(*given), strict=True):
-            assert_near(found, right, summed=4000, layers=2)  # coordinates of hundreds are in f32, too
+    for found, right in answers_of(Resizes().eval(), (16, 20, 30), (8, 33, 9), (61, 10, 127)):
+        assert_near(found, right, summed=4000, layers=2)  # coordinates of hundreds are in f32, too
 
 
 def test_nearest_elements_of_free_extents() -> None:
@@ -328,16 +334,8 @@ def test_nearest_elements_of_free_extents() -> None:
                 functional.interpolate(line, size=line.shape[2] + 5),
             )
 
-    fast = tvmconv.torch.compile(
-        Nearest().eval(),
-        (image(1, 3, 16, 20), image(1, 4, 30)),
-        dynamic_shapes=({2: H, 3: W}, {2: Dim("t", min=8)}),
-        progress=None,
-    )
-    for height, width, length in ((16, 20, 30), (8, 33, 9), (61, 101, 127)):
-        given = image(1, 3, height, width), image(1, 4, length)
-        for found, right in zip(fast(*given), Nearest()(*given), strict=True):
-            assert torch.equal(found, right)
+    for found, right in answers_of(Nearest().eval(), (16, 20, 30), (8, 33, 9), (61, 101, 127)):
+        assert torch.equal(found, right)
 
 
 def test_slices_that_are_replaced() -> None:

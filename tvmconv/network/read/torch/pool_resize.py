@@ -166,7 +166,8 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         # Nearest elements of whole ratios alone: else roundings of coordinates decide. Fixed extents have weights of their own.
         free = not all(isinstance(each, int) for each in (*shape, *sizes))
         if free and mode in _NEAREST and rank < 3:
-            return _take_nearest(given, data, sizes, scales, mode)
+            steps = [1 / scale if scale else 0.0 for scale in scales]
+            return _resize_planes(given, data, sizes, steps, "nearest_neighbor", _NEAREST[mode], TRUNCATE)
         smooth = fast == "linear" or (fast == "cubic" and free)
         alike = as_sizes or (free and smooth)
         ones = bool(corners) and any(map(is_one, sizes))
@@ -174,20 +175,7 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         if fast and whole and alike and (rank == 2 or (free and rank == 1)) and not (ones and smooth):
             how = "align_corners" if corners else "half_pixel" if smooth else "asymmetric"
             factors = [0.0 if as_sizes else float(scale or 0) for scale in scales]
-            planes = 2 - rank
-            if planes:
-                data = given.emit(relax.op.expand_dims(data, 2))
-            made = relax.op.image.resize2d(
-                data,
-                relax.ShapeExpr([*[1] * planes, *sizes]),
-                roi=[*[0.0] * planes, *factors, 0.0, 0.0],
-                layout="NCHW",
-                method=fast,
-                coordinate_transformation_mode=how,
-                rounding_method="floor",
-                cubic_alpha=-0.75,
-            )
-            return given.emit(relax.op.squeeze(given.emit(made), [2]) if planes else made)
+            return _resize_planes(given, data, sizes, factors, fast, how, "floor")
         shape = given.fixed_shape(name)
         for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
             rows = _rows(shape[axis], size, scale, mode, corners)
@@ -197,21 +185,24 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
     return convert
 
 
-def _take_nearest(given: Given, data: Any, sizes: Sequence[Any], scales: Sequence[Any], mode: str) -> relax.Expr:
-    """Return a resize of free extents to the nearest elements, whose coordinates are PyTorch's."""
-    planes = [1] * (2 - len(sizes))
+def _resize_planes(
+    given: Given, data: Any, sizes: Sequence[Any], factors: Sequence[float], method: str, how: str, rounding: str
+) -> relax.Expr:
+    """Return TVM's resize of the last axis, or the last two; factors of 0 are the quotients of sizes."""
+    planes = 2 - len(sizes)
     if planes:
         data = given.emit(relax.op.expand_dims(data, 2))
     made = relax.op.image.resize2d(
         data,
-        relax.ShapeExpr([*planes, *sizes]),
-        roi=[*[0.0] * len(planes), *(1 / scale if scale else 0.0 for scale in scales), 0.0, 0.0],
+        relax.ShapeExpr([*[1] * planes, *sizes]),
+        roi=[*[0.0] * planes, *factors, 0.0, 0.0],
         layout="NCHW",
-        method="nearest_neighbor",
-        coordinate_transformation_mode=_NEAREST[mode],
-        rounding_method=TRUNCATE,
+        method=method,
+        coordinate_transformation_mode=how,
+        rounding_method=rounding,
+        cubic_alpha=-0.75,
     )
-    return given.emit(relax.op.squeeze(given.emit(made), [2])) if planes else made
+    return given.emit(relax.op.squeeze(given.emit(made), [2]) if planes else made)
 
 
 def _ratio(size: Any, extent: Any) -> float | None:
