@@ -26,11 +26,13 @@ class _Bound(nn.Module):  # type: ignore[misc]
     """A graph with those of its inputs that are a model's weights, or extents of other inputs."""
 
     def __init__(
-        self, graph: nn.Module, fixed: dict[int, Any], extents: dict[int, tuple[int, int]], count: int
+        self, graph: torch.fx.GraphModule, fixed: dict[int, Any], extents: dict[int, tuple[int, int]], count: int
     ) -> None:
         super().__init__()
         self._graph, self._fixed, self._extents, self._count = graph, fixed, extents, count
         self.weights = nn.ParameterList(nn.Parameter(each.detach(), requires_grad=False) for each in fixed.values())
+        # Dynamo's graphs write their code when it is first asked for, which would count as a model's change of itself.
+        _ = graph.code
 
     def forward(self, *args: Any) -> Any:
         """Return what the graph does of its other inputs."""
