@@ -40,7 +40,7 @@ _MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
 def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a resize to the nearest elements or by linear weights, of free extents by cubic ones; TVM's of other kinds.
+    """Return a resize to the nearest elements, or by linear or cubic weights; TVM's of other coordinates and types.
 
     Channels first it is a call of the C function of `windows.py`.
     """
@@ -49,7 +49,6 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     known, given, shape = mode in _MODES and layout in ("NCHW", "NHWC"), *shapes
     if known and (is_free(call.ty) or is_free(call.args[0].ty)):
         return _resized_freely(builder, call)
-    known = known and method != "cubic"
     if (
         not known
         or given is None
@@ -65,6 +64,8 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if method == "linear":
             whole = np.floor(at)
             tables += [_within(whole, extent), _within(whole + 1, extent), (at - whole).astype(np.float32)]
+        elif method == "cubic":
+            tables += _cubic(at, extent, float(attrs.cubic_alpha), bool(attrs.cubic_exclude))
         else:
             tables.append(_within(_nearest(at, extent, size, mode, str(attrs.rounding_method)), extent))
 
@@ -158,13 +159,15 @@ def _kind(tables: Sequence[Array]) -> WindowKind:
 
 
 def _windows(extents: Sequence[int], tables: Sequence[Array]) -> list[Windows]:
-    """Return the windows of each axis by its tables: places, or two of places and the share of the second."""
+    """Return the windows of each axis by its tables: places, or two of places and the share of the second, or places and weights."""
     found = []
     each = len(tables) // len(extents)
     for number, extent in enumerate(extents):
-        *places, last = tables[each * number : each * (number + 1)]
-        factors = np.stack([1 - last, last], 1) if places else np.ones((len(last), 1), np.float32)
-        found.append(Windows(extent, np.stack(places or [last], 1), factors))
+        own = tables[each * number : each * (number + 1)]
+        if each == 3:
+            own = [own[0], 1 - own[2], own[1], own[2]]
+        weights = own[1::2] or [np.ones(len(own[0]), np.float32)]
+        found.append(Windows(extent, np.stack(own[::2], 1), np.stack(weights, 1)))
     return found
 
 
@@ -194,6 +197,24 @@ def _nearest(at: Array, extent: int, size: int, mode: str, rounding: str) -> Arr
     if mode == "asymmetric" and rounding in ("", "floor") and size % extent == 0:
         return np.arange(size) // (size // extent)
     return _ROUNDINGS[rounding or ("round" if mode == "align_corners" else "floor")](at)
+
+
+def _cubic(at: Array, extent: int, alpha: float, excludes: bool) -> list[Array]:
+    """Return the places of cubic convolution (Keys, 1981), each before its weights; if it excludes, of elements within alone."""
+    whole = np.floor(at)
+    weights = []
+    for tap in _TAPS:
+        x = np.abs(at - whole - tap)
+        near = ((alpha + 2) * x - (alpha + 3)) * x * x + 1
+        weight = np.where(x <= 1, near, ((alpha * x - 5 * alpha) * x + 8 * alpha) * x - 4 * alpha)
+        is_outside = (whole + tap < 0) | (whole + tap >= extent)
+        weights.append(np.where(excludes & is_outside, 0, weight))
+    sums = sum(weights) if excludes else 1
+    tables = [
+        (_within(whole + tap, extent), (weight / sums).astype(np.float32))
+        for tap, weight in zip(_TAPS, weights, strict=True)
+    ]
+    return [table for pair in tables for table in pair]
 
 
 def _within(at: Array, extent: int) -> Array:

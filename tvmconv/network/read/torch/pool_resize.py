@@ -168,7 +168,7 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         if free and mode in _NEAREST and rank < 3:
             steps = [1 / scale if scale else 0.0 for scale in scales]
             return _resize_planes(given, data, sizes, steps, "nearest_neighbor", _NEAREST[mode], TRUNCATE)
-        smooth = fast == "linear" or (fast == "cubic" and free)
+        smooth = fast in ("linear", "cubic")
         alike = as_sizes or (free and smooth)
         ones = bool(corners) and any(map(is_one, sizes))
         whole = smooth or (fast == "nearest_neighbor" and all(ratio and ratio == int(ratio) for ratio in ratios))
