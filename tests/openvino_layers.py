@@ -160,6 +160,12 @@ MOVES: dict[str, Make] = {
         opset13.range(constant(0, np.int64), constant(8, np.int64), constant(1, np.int64), "f32"), y
     ),
     "shape": lambda x, **_: opset13.add(opset13.shape_of(x), ints(1)),
+    "backwards": lambda x, **_: NodeFactory("opset1").create(
+        "Reverse", [x.output(0), ints(3, 1).output(0)], {"mode": "index"}
+    ),
+    "backwards by mask": lambda x, **_: NodeFactory("opset1").create(
+        "Reverse", [x.output(0), opset13.constant([True, False, False, True]).output(0)], {"mode": "mask"}
+    ),
     "reverse": lambda x, **_: opset13.reverse_sequence(x, ints(3, 5), 0, 2),
     "reverse other": lambda x, **_: opset13.reverse_sequence(x, ints(3, 2, 1, 4), 1, -1),
 }
@@ -222,6 +228,14 @@ INDICES: dict[str, Make] = {
     "top": lambda x, **_: opset13.topk(x, constant(3, np.int64), 2, "max", "value").output(0),
     "top places": lambda x, **_: opset13.topk(x, constant(3, np.int64), 2, "min", "value", "i64").output(1),
     "top by places": lambda x, **_: opset13.topk(x, constant(3, np.int64), 3, "max", "index").output(0),
+    "one hot from the end": lambda n, **_: opset16.one_hot(
+        opset13.subtract(n, opset13.constant(2, n.get_element_type())),
+        constant(4, np.int64),
+        constant(2.0),
+        constant(-1.0),
+        1,
+        "normalize",
+    ),
     "one hot": lambda n, **_: opset13.one_hot(n, constant(4, np.int64), constant(2.0), constant(-1.0), 1),
     "sample": lambda x, **_: opset13.grid_sample(
         x,

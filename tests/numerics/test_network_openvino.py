@@ -106,6 +106,19 @@ def test_what_is_lacking_is_named(tmp_path: Path) -> None:
         read_ir(save([shifted], [x], tmp_path))
 
 
+def test_names_of_models_from_onnx(tmp_path: Path) -> None:
+    """A product and the sum after it are of one ONNX node, and an input has the name of what is folded into it."""
+    x = opset13.parameter([2, 3], np.float32, name="x")
+    x.output(0).get_tensor().set_names({"dropped", "x"})
+    product = opset13.matmul(x, weights(3, 4), False, False)
+    total = opset13.add(product, weights(4))
+    product.set_friendly_name("gemm/WithoutBiases")
+    total.set_friendly_name("gemm")
+    model = read_ir(save([total], [x], tmp_path)).onnx
+    assert [each.name for each in model.graph.input] == ["x"]
+    assert [each.name for each in model.graph.node] == ["gemm", "gemm/Add"]
+
+
 def integers_of(*shape: int, low: int = -127) -> Any:
     return np.random.default_rng(sum(shape)).integers(low, 128, shape)
 

@@ -170,13 +170,14 @@ def _take_top(layer: IrLayer) -> list[str]:
 
 
 def _one_hot(layer: IrLayer) -> str:
-    if layer.given.get("negative_indices_mode", "ignore_negative") == "normalize":
-        raise ValueError("counts negative indices from the end")
     (depth,) = layer.numbers(1)
     axis = int(layer.given["axis"]) % (layer.rank() + 1)
     rows = np.arange(depth, dtype=np.int64).reshape(-1, *[1] * (layer.rank() - axis))
     indices = layer.op("Unsqueeze", layer.integers(0), shape_array(axis))
-    return layer.op("Where", layer.op("Equal", indices, rows), layer.input(2), layer.input(3))
+    is_one = layer.op("Equal", indices, rows)
+    if layer.given.get("negative_indices_mode", "ignore_negative") == "normalize":
+        is_one = layer.op("Or", is_one, layer.op("Equal", indices, rows - depth))
+    return layer.op("Where", is_one, layer.input(2), layer.input(3))
 
 
 def _sample(layer: IrLayer) -> str:

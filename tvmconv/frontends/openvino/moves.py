@@ -196,6 +196,17 @@ def _count(layer: IrLayer) -> str:
 
 
 def _reverse(layer: IrLayer) -> str:
+    """Write Reverse, whose axes are given by their numbers or by a mask."""
+    axes = layer.numbers(1)
+    if layer.given["mode"] == "mask":
+        axes = [axis for axis, is_reversed in enumerate(axes) if is_reversed]
+    if not axes:
+        return layer.op("Identity", layer.input(0))
+    last, before = [-1] * len(axes), [np.iinfo(np.int64).min] * len(axes)
+    return layer.op("Slice", layer.input(0), *map(np.array, (last, before, axes, last)))
+
+
+def _reverse_sequences(layer: IrLayer) -> str:
     batch, time = (int(layer.given[name]) % layer.rank() for name in ("batch_axis", "seq_axis"))
     order = [time, batch, *(axis for axis in range(layer.rank()) if axis not in (time, batch))]
     data = layer.op("Transpose", layer.input(0), perm=order)
@@ -216,7 +227,8 @@ MOVES: Mapping[str, Callable[[IrLayer], str | list[str]]] = {
     "Pad": _pad,
     "Range": _count,
     "Reshape": _reshape,
-    "ReverseSequence": _reverse,
+    "Reverse": _reverse,
+    "ReverseSequence": _reverse_sequences,
     "Roll": _roll,
     "ShapeOf": _find_shape,
     "ShuffleChannels": _shuffle,

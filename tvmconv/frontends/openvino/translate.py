@@ -108,7 +108,7 @@ def _add(made: Translation, op: Any) -> None:
     layer = IrLayer(op, made, [made.name(each) for each in op.outputs()])
     names = OPERATORS[layer.kind](layer)
     layer.end([names] if isinstance(names, str) else names)
-    made.model.graph.node.extend(layer.nodes)
+    made.add_nodes(layer.nodes)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnx import TensorProto, helper
@@ -12,7 +13,7 @@ from ..onnx.fake_quantize import DOMAIN
 from .fixed import FixedValues
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 # Version of ONNX' operators that is written: the first whose GroupNormalization has a scale for each channel.
 _OPSET = 21
@@ -68,6 +69,15 @@ class Translation:
         self._names: dict[tuple[str, int], str] = {}
         self._taken: set[str] = set()
         self._constants: dict[tuple[str, int], str] = {}
+        self._nodes: set[str] = set()
+
+    def add_nodes(self, nodes: Iterable[NodeProto]) -> None:
+        """Add a layer's nodes; of several of a name, as a convolution and its bias may have, the first keeps it."""
+        for node in nodes:
+            numbered = (f"{node.name}/{node.op_type}{number or ''}" for number in itertools.count())
+            node.name = next(each for each in itertools.chain([node.name], numbered) if each not in self._nodes)
+            self._nodes.add(node.name)
+            self.model.graph.node.append(node)
 
     def tensor(self, output: Any) -> str:
         """Return the name of an output's tensor, which is written as a constant if it is fixed."""
@@ -125,8 +135,13 @@ class Translation:
 
 
 def names_of(output: Any) -> list[str]:
-    """Return the names of an output: those of its tensor, then its layer's, with the number of the output where there are several."""
+    """Return the names of an output: those of its tensor, then its layer's, with the number of the output where there are several.
+
+    A tensor that has its layer's name, as an input that others were folded into, has that first.
+    """
     node = output.get_node()
     layer = node.get_friendly_name()
     own = [output.get_any_name(), *sorted(output.get_names())] if output.get_names() else []
+    if layer in own:
+        return [layer, *own]
     return [*own, layer if node.get_output_size() == 1 else f"{layer}:{output.get_index()}"]
