@@ -125,6 +125,20 @@ def test_graphs_of_dynamo() -> None:
                 assert_near(found, right, summed=27, layers=2)
 
 
+@pytest.mark.parametrize("dim", [Dim.DYNAMIC, Dim.AUTO, Dim("batch"), Dim("batch", min=1, max=8)], ids=str)
+def test_batches_by_an_example_of_one_image(dim: Any) -> None:
+    """torch.export takes the extent 1 for a fixed one."""
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+    ).eval()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", TvmconvWarning)
+        fast = tvmconv.torch.optimize(network, image(1, 3, 8, 9), dynamic_shapes=({0: dim},), progress=None)
+        for batch in (1, 2, 5):
+            data = image(batch, 3, 8, 9)
+            assert_near(fast(data), network(data), summed=27, layers=3)
+
+
 def test_one_dim_and_multiples() -> None:
     """Two inputs of one width; a height that is halved twice and doubled twice."""
 

@@ -32,12 +32,12 @@ def export(flat: Flat, free: FreeAxes | None = None) -> Any:
         If torch.export cannot read it, or it changes its buffers or what it is given.
     """
     written: list[str] = []
-    shapes = None if free is None else (tuple(free.shapes),)
+    tensors, shapes = (flat.tensors, None) if free is None else (free.widen(flat.tensors), (tuple(free.shapes),))
     with torch.no_grad(), warnings.catch_warnings(), put_back(flat):
         warnings.simplefilter("ignore")
         flat.around = partial(show_writes, flat.model, written)
         try:
-            program = torch.export.export(flat, flat.tensors, dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)
             # Before this, changes in place are not noted; it takes longer than to export a small model.
             functional = program.run_decompositions({}) if may_write(program) else program
         except SourceError:
@@ -56,7 +56,10 @@ def export(flat: Flat, free: FreeAxes | None = None) -> Any:
             f"the model changes {', '.join(dict.fromkeys(written))} in each call, and its next answer with it, but a library"
             " keeps no state"
         )
-    return without_writes(functional) if writes(functional) else program
+    program = without_writes(functional) if writes(functional) else program
+    if free is not None:
+        free.allow_one(program, flat.tensors)
+    return program
 
 
 def _reason(error: Exception) -> str:
@@ -66,7 +69,10 @@ def _reason(error: Exception) -> str:
     if found:  # of constraints on extents that are free
         advice = ", ".join(map(str.strip, fixes.strip().partition("\n\n")[0].splitlines()))
         return f"its code does not do the same at all extents of dynamic_shapes; PyTorch suggests {advice}"
-    return f"{type(error).__name__}: {text.splitlines()[0].strip()}" if text else last_line(error)
+    first, *more = text.splitlines() or [""]
+    if first.endswith(":") and more:  # of a list
+        first += f" {more[0].strip(' -')}"
+    return f"{type(error).__name__}: {first.strip()}" if text else last_line(error)
 
 
 def _line(error: Exception) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..errors import InputError
 from .flat import flatten_arguments, order_of
@@ -28,17 +29,43 @@ class FreeAxes:
 
     shapes: Sequence[dict[int, Any]]
 
+    def widen(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return an example's tensors with free extents of 1, which torch.export would take for fixed ones, twice as large."""
+        return tuple(
+            tensor.repeat([2 if at in ones else 1 for at in range(tensor.ndim)])
+            for tensor, ones in zip(tensors, self._ones(tensors), strict=True)
+        )
+
+    def allow_one(self, program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> None:
+        """Let extents be 1 in a program where they are in the example: torch.export assumes that those without a range are not."""
+        for ones, sizes in zip(self._ones(tensors), _sizes_of_inputs(program), strict=True):
+            for size in (sizes[axis] for axis in ones):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                    known = program.range_constraints[size.node.expr]
+                    program.range_constraints[size.node.expr] = ValueRanges(min(known.lower, 1), known.upper)
+
+    def _ones(self, tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+        """Return the free axes of each of an example's tensors whose extents are 1."""
+        return [
+            [at for at, dim in axes.items() if tensor.shape[at] == 1 and not isinstance(dim, int) and dim != Dim.STATIC]
+            for tensor, axes in zip(tensors, self.shapes, strict=True)
+        ]
+
     def names(self, program: ExportedProgram) -> dict[str, str]:
         """Return the names that extents were given, by the symbols that a program has for them."""
-        given = set(program.graph_signature.user_inputs)
-        nodes = [node for node in program.graph.find_nodes(op="placeholder") if node.name in given]
         found = {}
-        for node, axes in zip(nodes, self.shapes, strict=True):
+        for sizes, axes in zip(_sizes_of_inputs(program), self.shapes, strict=True):
             for axis, dim in axes.items():
-                size = node.meta["val"].shape[axis]
+                size = sizes[axis]
                 if isinstance(dim, Dim) and isinstance(size, torch.SymInt):
                     found[str(size.node.expr.as_coeff_Mul()[1])] = str(getattr(dim, "root", dim).__name__)
         return found
+
+
+def _sizes_of_inputs(program: ExportedProgram) -> list[Sequence[Any]]:
+    given = set(program.graph_signature.user_inputs)
+    nodes = program.graph.find_nodes(op="placeholder")
+    return [node.meta["val"].shape for node in nodes if node.name in given]
 
 
 def free_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> FreeAxes | None:
