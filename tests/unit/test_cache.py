@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tvmconv import cli
 from tvmconv.errors import TvmconvWarning
 from tvmconv.support import origin
-from tvmconv.support.cache import VARIABLE, Cache, open_cache, place
+from tvmconv.support.cache import MOST_BYTES, VARIABLE, Cache, open_cache, place
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 
@@ -55,6 +58,56 @@ def test_the_oldest_go(known: Cache) -> None:
     assert {each.key[:2] for each in known.files()} == {"00", "03", "04"}
 
 
+def test_files_are_kept_with_what_is_said_of_them(known: Cache, tmp_path: Path) -> None:
+    files = [tmp_path / "one", tmp_path / "two"]
+    for content, file in zip((b"\n1", b""), files, strict=True):
+        file.write_bytes(content)
+    assert known.read_files(KEY) is None
+    known.write_files(KEY, {"said": ["a\nb"]}, files)
+    wanted: Any = ({"said": ["a\nb"]}, [b"\n1", b""])
+    assert known.read_files(KEY) == wanted
+    os.truncate(files[0], MOST_BYTES // 4 + 1)
+    known.write_files(OTHER, {}, files)  # too large
+    assert [each.key for each in known.files()] == [KEY]
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from tvmconv.support.cache import open_cache
+known, file = open_cache(), Path(sys.argv[1])
+print(flush=True)
+while True:
+    known.write_files("ab" * 32, {"bytes": file.stat().st_size}, [file, file])
+"""
+
+
+def test_writers_that_are_killed_leave_whole_files(known: Cache, tmp_path: Path) -> None:
+    """Two at once, twenty of them killed while they write; a reader meanwhile has what one of them wrote, or nothing."""
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(1 << 20))
+    wanted: Any = ({"bytes": 1 << 20}, [file.read_bytes()] * 2)
+    for number in range(10):
+        writers = [
+            subprocess.Popen([sys.executable, "-c", _WRITER, str(file)], stdout=subprocess.PIPE) for _ in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None and writer.stdout.readline()
+            writer.stdout.close()
+        for _ in range(number + 1):
+            assert known.read_files(KEY) in (None, wanted)
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+        assert known.read_files(KEY) in (None, wanted)
+    known.write_files(KEY, wanted[0], [file, file])
+    assert known.read_files(KEY) == wanted and len(known.files()) == 1
+    for left in known.folder.glob("??/.part-*"):
+        os.utime(left, (0, 0))
+    known.trim()
+    assert not list(known.folder.glob("??/.part-*")) and known.read_files(KEY) == wanted
+
+
 def test_folders_that_are_not_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "cache"
     monkeypatch.setenv(VARIABLE, str(folder))
@@ -80,7 +133,7 @@ def test_what_cannot_be_written_is_read(known: Cache, monkeypatch: pytest.Monkey
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tvmconv.support.cache.write_whole", refuse)
+    monkeypatch.setattr("tvmconv.support.cache.whole_file", refuse)
     monkeypatch.setattr(os, "utime", refuse)
     known.write(OTHER, b"content")
     assert known.read(KEY) == b"content" and known.read(OTHER) is None

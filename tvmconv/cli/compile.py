@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..checks import FILES, MEMORIES, QUANTIZED
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
 from ..support.timing import stage
+from .networks.known import KnownLibrary, Told
 from .networks.sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
 from .parsing import add_budget, add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
@@ -170,6 +171,41 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile; print the library's path, or what became of each convolution."""
     if arguments.target == "host":
         arguments.target = _TARGETS.get(arguments.format, arguments.target)
+    check_source(arguments)
+    output = Path(arguments.output)
+    if arguments.format == "plan":
+        check_output(output, mapped=True)
+    with stage("cache"):
+        library = KnownLibrary(arguments)
+        told = library.write(output)
+    if told is not None:
+        _tell(arguments, told)
+    else:
+        with library.watch_warnings():
+            told, lacking = _compile(arguments)
+        if lacking and arguments.require_comparison:
+            raise VerificationError(f"{lacking}, which --require-comparison demands")
+        if lacking:
+            warnings.warn(lacking, TvmconvWarning, stacklevel=1)
+            return 0
+        with stage("cache"):
+            library.keep(output, told)
+    if arguments.format != "c":
+        print("  checked: on random inputs, outputs agree with the model's", file=sys.stderr)
+    return 0
+
+
+def _tell(arguments: argparse.Namespace, told: Told) -> None:
+    """Print what is said of a library before its answers are compared."""
+    print(f"{arguments.model}: {told.lines[0]}", *told.lines[1:], sep="\n", file=sys.stderr)
+    if arguments.json:
+        print_json(told.rows)
+    else:
+        print(arguments.output)
+
+
+def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
+    """Compile, tell and compare; return what was told, and why answers were not compared."""
     _check(arguments)
     with stage("import"):
         from ..algorithms.table import get
@@ -219,29 +255,22 @@ def run(arguments: argparse.Namespace) -> int:
         export(module, arguments.output, arguments.target, sizes=sizes)
     rows = [row for each in (module, *sizes) for row in report(each)]
     ours = sum(not row.why for row in rows)
-    print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products run as tvmconv kernels", file=sys.stderr)
-    for row in rows:
-        if row.why:
-            print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)
-    for line in rewrites(module):
-        print(f"  joined: {line}", file=sys.stderr)
-    for line in in_f32(module):
-        print(f"  in f32: {line}", file=sys.stderr)
+    lines = [f"{ours} of {len(rows)} convolutions and products run as tvmconv kernels"]
+    lines += [f"  by TVM: {row.name}: {row.why}" for row in rows if row.why]
+    lines += [f"  joined: {line}" for line in rewrites(module)]
+    lines += [f"  in f32: {line}" for line in in_f32(module)]
     if arguments.format == "plan":
         bytes_ = read_file(Path(arguments.output)).footprint
         classes = {get(row.algorithm).numerical_class for row in rows if row.algorithm}
         is_enlarged = "transform" in classes or bool(rewrites(module))
         late = f", {bytes_.prepared / 1e6:.1f} of filters that each process packs" if bytes_.prepared else ""
         call = f", {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call"
-        print(
+        lines.append(
             f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights"
-            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''}{late}{call if bytes_.peak else ''}",
-            file=sys.stderr,
+            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''}{late}{call if bytes_.peak else ''}"
         )
-    if arguments.json:
-        print_json([asdict(row) for row in rows])
-    else:
-        print(arguments.output)
+    told = Told(lines, [asdict(row) for row in rows])
+    _tell(arguments, told)
     with stage("compare"):
         if arguments.format == "web":
             lacking = "; ".join(
@@ -252,18 +281,11 @@ def run(arguments: argparse.Namespace) -> int:
             )
         elif arguments.format == "plan":  # C's test does it
             lacking = _compare(arguments, source)
-    if lacking and arguments.require_comparison:
-        raise VerificationError(f"{lacking}, which --require-comparison demands")
-    if lacking:
-        warnings.warn(lacking, TvmconvWarning, stacklevel=1)
-    elif arguments.format != "c":
-        print("  checked: on random inputs, outputs agree with the model's", file=sys.stderr)
-    return 0
+    return told, lacking
 
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise what can be known before minutes are spent."""
-    check_source(arguments)
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is the prefix of C functions: add --format c, or leave --name out")
     check_extra("compile", "tvm")
@@ -287,8 +309,6 @@ def _check(arguments: argparse.Namespace) -> None:
         from ..exporting.network_exporter import check_export
 
         check_export(Path(arguments.output).absolute(), arguments.name, check_target(arguments.target).isa)
-    else:
-        check_output(Path(arguments.output), mapped=True)
 
 
 def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) -> str:

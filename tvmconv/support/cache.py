@@ -8,22 +8,29 @@ cache that cannot be written to, such as one that a container's image brings alo
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shutil
 import stat
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import TvmconvWarning
-from .files import write_whole
+from .files import LEFT, whole_file
 
 VARIABLE = "TVMCONV_CACHE"
 # Files beyond that go: some thousands of kernels.
 MOST_BYTES = 2 << 30
+# Part of that which the files of one key may take.
+_MOST_SHARE = 4
+# Seconds that no file takes to be written.
+_LONGEST_WRITE = 3600
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -46,10 +53,10 @@ class Cache:
         """Return what was written for a key; None if there is nothing, or, with a warning, if it is damaged."""
         path = self._path(key)
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                digest, content = file.read(_DIGEST), file.read()
         except OSError:
             return None
-        digest, content = content[:_DIGEST], content[_DIGEST:]
         if hashlib.sha256(content).digest() != digest:
             warnings.warn(f"{path} is damaged: it is left out, and made again", TvmconvWarning, stacklevel=2)
             with suppress(OSError):
@@ -61,10 +68,37 @@ class Cache:
 
     def write(self, key: str, content: bytes) -> None:
         """Keep the content for a key, if the folder can be written to."""
-        path = self._path(key)
+        self._write(key, [content])
+
+    def read_files(self, key: str) -> tuple[dict[str, Any], list[memoryview]] | None:
+        """Return what was said of files for a key, and their contents; None as :meth:`read`."""
+        content = self.read(key)
+        if content is None:
+            return None
+        end = content.index(b"\n")
+        head, rest, files = json.loads(content[:end]), memoryview(content)[end + 1 :], []
+        for size in head["sizes"]:
+            files.append(rest[:size])
+            rest = rest[size:]
+        return head["told"], files
+
+    def write_files(self, key: str, told: Mapping[str, Any], files: Sequence[Path]) -> None:
+        """Keep files for a key with what is to be said of them, if they are a small part of what the cache may have."""
+        sizes = [path.stat().st_size for path in files]
+        if sum(sizes) <= MOST_BYTES // _MOST_SHARE:
+            head = json.dumps({"told": told, "sizes": sizes}).encode()
+            self._write(key, [head, b"\n", *(path.read_bytes() for path in files)])
+            self.trim()
+
+    def _write(self, key: str, parts: Sequence[bytes]) -> None:
+        """Write a file of some parts behind their digest."""
+        path, digest = self._path(key), hashlib.sha256()
+        for part in parts:
+            digest.update(part)
         with suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(path, hashlib.sha256(content).digest() + content)
+            with whole_file(path) as named, named.open("wb") as file:
+                file.writelines([digest.digest(), *parts])
 
     def files(self) -> list[CachedFile]:
         """Return the files, those that were read last first."""
@@ -81,6 +115,10 @@ class Cache:
             if total > most:
                 with suppress(OSError):
                     self._path(each.key).unlink()
+        for left in self.folder.glob(f"??/{LEFT}*"):  # by a process that died while it wrote
+            with suppress(OSError):
+                if now - left.stat().st_mtime > _LONGEST_WRITE:
+                    shutil.rmtree(left)
 
     def clear(self) -> int:
         """Remove all files; return how many there were."""

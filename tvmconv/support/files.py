@@ -92,7 +92,7 @@ def whole_file(path: Path, *, mapped: bool = False) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Write a file of some content as :func:`whole_file` does, with its errors."""
     with whole_file(path) as part:
         part.write_bytes(content)

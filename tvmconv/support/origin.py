@@ -48,15 +48,21 @@ def compiler(isa: Isa | None = None) -> tuple[Any, ...]:
     return command, status.st_size, status.st_mtime_ns
 
 
-def host() -> tuple[Any, ...]:
-    """Return what decides how networks for this machine are compiled, and that they were compared on such a one; it needs no TVM."""
+def host(records: str | None = None) -> tuple[Any, ...]:
+    """Return what decides how networks are compiled on this machine, and that they were compared on such a one; it needs no TVM.
+
+    Parameters
+    ----------
+    records
+        A folder of tuning records beside the usual ones.
+    """
     cpu = {name: fields().get(name) for name in ("vendor_id", "cpu family", "model", "model name")}
-    return sources(), versions(), compiler(), cpu, sorted(cpu_features()), cache_bytes(), _digest_measurements()
+    return sources(), versions(), compiler(), cpu, sorted(cpu_features()), cache_bytes(), _digest_measurements(records)
 
 
-def _digest_measurements() -> str:
-    """Return a digest of the tuning records and costs, those that ship and the user's."""
-    folders = [Path(str(files("tvmconv.tuning_logs")))]
+def _digest_measurements(records: str | None) -> str:
+    """Return a digest of the tuning records and costs: those that ship, the user's, and those of a folder."""
+    folders = [Path(str(files("tvmconv.tuning_logs"))), *([Path(records)] if records is not None else [])]
     with suppress(TvmconvError):  # a user without a home has none
         folders.append(user_folder())
     digest = hashlib.sha256()

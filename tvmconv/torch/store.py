@@ -18,14 +18,12 @@ from ..errors import BundleError, ToolchainError, UnsupportedMachineError
 from ..frontends.torch.memory import numbers
 from ..runtime.networks.network import Network
 from ..support import origin
-from ..support.cache import MOST_BYTES, Cache, open_cache
+from ..support.cache import Cache, open_cache
 from ..support.files import write_whole
 from ..support.folders import lock
 from ..version import __version__
 
 INDEX = "networks.json"
-# Part of the user's cache that a call's networks may take.
-_MOST_SHARE = 4
 _TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
 
 
@@ -115,27 +113,20 @@ class Store:
     def recall(self, seen: str) -> None:
         """Add what the user's cache has for a model's call on this machine, if it has something."""
         known = _find_place(seen)
-        content = known[0].read(known[1]) if known else None
-        if content is None:
+        found = known[0].read_files(known[1]) if known else None
+        if found is None:
             return
-        head, _, rest = content.partition(b"\n")
-        told = json.loads(head)
-        kept = Kept(**told["kept"])
+        kept = Kept(**found[0])
         self.path.mkdir(parents=True, exist_ok=True)
-        for file, size in zip(kept.files, told["sizes"], strict=True):
-            write_whole(self.path / file, rest[:size])
-            rest = rest[size:]
+        for file, content in zip(kept.files, found[1], strict=True):
+            write_whole(self.path / file, content)
         self.add(kept)
 
     def remember(self, kept: Kept) -> None:
         """Let the user's cache have what became of a model's call on this machine, if it is a small part of what that may be."""
         known = _find_place(kept.seen)
-        sizes = [(self.path / file).stat().st_size for file in kept.files]
-        if known is None or sum(sizes) > MOST_BYTES // _MOST_SHARE:
-            return
-        head = json.dumps({"kept": asdict(kept), "sizes": sizes}).encode()
-        known[0].write(known[1], b"".join((head, b"\n", *((self.path / file).read_bytes() for file in kept.files))))
-        known[0].trim()
+        if known is not None:
+            known[0].write_files(known[1], asdict(kept), [self.path / file for file in kept.files])
 
     def _read(self) -> list[Kept]:
         file = self.path / INDEX

@@ -53,6 +53,12 @@ def load_weights(model: ModelProto, folder: Path) -> None:
         del tensor.external_data[:]
 
 
+def weight_files(model: ModelProto) -> list[str]:
+    """Return the names of the files that a model, as it was read, keeps weights in: paths from its folder."""
+    tensors = [*model.graph.initializer, *_inner(model.graph)]
+    return sorted({ExternalDataInfo(each).location for each in tensors if uses_external_data(each)})
+
+
 def array_of(tensor: TensorProto) -> npt.NDArray[Any]:
     """Return the numbers of a tensor of a model of :func:`load_weights`; those of a file are mapped."""
     if not uses_external_data(tensor):

@@ -1,0 +1,164 @@
+"""`KnownLibrary`: what `tvmconv compile` wrote and said for a model before, of which the user's cache has a copy."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ...errors import SourceError, ToolchainError
+from ...runtime.processors import kernel_threads, usable_processors
+from ...support import origin
+from ...support.cache import Cache, open_cache
+from ...support.files import whole_file
+
+# They read models, fold their constants, or compute what answers are compared with.
+_LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino", "torch")
+# Of a command, these decide nothing of a library: the model counts by its content.
+_OF_NAMES = ("command", "run", "model", "output", "json", "timing", "no_cache")
+# What changes where a file does: its number, time and bytes.
+_Status = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the command says of a library whose answers are right.
+
+    Attributes
+    ----------
+    lines
+        On stderr, behind the model's name.
+    rows
+        What became of each convolution.
+    """
+
+    lines: list[str]
+    rows: list[dict[str, Any]]
+
+
+class KnownLibrary:
+    """The library that a command is to write, by all that decides it and what the command says.
+
+    Parameters
+    ----------
+    arguments
+        Those of ``tvmconv compile``. Nothing is known where it tunes, or writes a folder.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._model = Path(arguments.model)
+        self._statuses: dict[Path, _Status] = {}
+        self._place: tuple[Cache, str] | None = None
+        self._others: dict[str, str] = {}
+        self._warned: list[str] = []
+        # What is no file, such as a pipe, is read once.
+        if arguments.format == "plan" and not (arguments.trials or arguments.seconds) and self._model.is_file():
+            self._place = self._find_place(arguments)
+
+    def write(self, output: Path) -> Told | None:
+        """Write the library; return what was said of it, or None if it is not known."""
+        found = self._place[0].read_files(self._place[1]) if self._place else None
+        if found is None:
+            self._note_others()
+            return None
+        told, (content,) = found
+        if not self._are_same(told.pop("others")):
+            self._note_others()
+            return None
+        with whole_file(output, mapped=True) as named:
+            # As a linker's output, which may be run.
+            library = os.open(named, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777)
+            with open(library, "wb") as file:
+                file.write(content)
+        return Told(**told)
+
+    @contextmanager
+    def watch_warnings(self) -> Iterator[None]:
+        """Note that there were warnings, which may be of what this machine has now; then nothing is kept."""
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, *rest: Any, **more: Any) -> None:
+            self._warned.append(str(message))
+            shown(message, *rest, **more)
+
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            warnings.showwarning = shown
+
+    def keep(self, output: Path, told: Told) -> None:
+        """Keep the library that was written, if the files that it was made of are still the same."""
+        if self._place is None or self._warned or any(_status(path) != had for path, had in self._statuses.items()):
+            return
+        self._place[0].write_files(self._place[1], {**asdict(told), "others": self._others}, [output])
+
+    def _find_place(self, arguments: argparse.Namespace) -> tuple[Cache, str] | None:
+        """Return the cache and the key in it; None: there is no cache, or no compiler, whose libraries it has."""
+        known = open_cache()
+        if known is None:
+            return None
+        try:
+            facts = {
+                "model": (self._model.suffix.lower(), self._digest(self._model)),
+                "options": {name: str(each) for name, each in vars(arguments).items() if name not in _OF_NAMES},
+                "machine": repr(origin.host(arguments.records)),
+                "processors": (usable_processors(), kernel_threads()),
+                "libraries": {name: _version(name) for name in _LIBRARIES},
+            }
+        except (OSError, PackageNotFoundError, ToolchainError):
+            return None
+        return known, hashlib.sha256(repr(facts).encode()).hexdigest()
+
+    def _are_same(self, others: Mapping[str, str]) -> bool:
+        try:
+            return all(self._digest(self._model.parent / name) == digest for name, digest in others.items())
+        except OSError:
+            return False
+
+    def _note_others(self) -> None:
+        """Take digests of the files that a model keeps weights in, before they are read."""
+        if self._place is None:
+            return
+        try:
+            self._others = {name: self._digest(self._model.parent / name) for name in _find_others(self._model)}
+        except (OSError, SourceError):  # which the reader says
+            self._place = None
+
+    def _digest(self, path: Path) -> str:
+        self._statuses[path] = _status(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _find_others(model: Path) -> list[str]:
+    """Return the names of the files beside a model that it keeps weights in."""
+    if model.suffix.lower() == ".xml":
+        return [model.with_suffix(".bin").name]
+    if model.suffix.lower() == ".pt2":
+        return []
+    content = model.read_bytes()
+    if b"location" not in content:  # the key of a file's name
+        return []
+    from ...frontends.onnx.load import load
+    from ...frontends.onnx.weights import weight_files
+
+    return weight_files(load(content, str(model), inline=False))
+
+
+def _status(path: Path) -> _Status:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
