@@ -298,7 +298,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
         channels = int(sch.get(channel).extent)
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= full and channels % lanes == 0), 0)
         gaps = window.column_gap > 1
-        transposes = lanes and window.whole_elements and not gaps and not window.problem.is_quantized
+        transposes = lanes and window.whole_elements and not gaps
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
         if transposes:
@@ -362,7 +362,7 @@ def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
     if window.problem.data_format == "NCX":
         *_, x, o = sch.get_loops(out)
         sch.reorder(o, x)
-        if window.stores_rows and not window.problem.is_quantized:
+        if window.stores_rows:
             sch.annotate(o, TRANSPOSE, TO_PLANES_IF_WIDE)
 
 

@@ -103,6 +103,23 @@ def test_pairs_of_planes_are_made_by_vectors() -> None:
     assert text.count("pixels[square * 4") == 4
 
 
+def test_outside_of_data_pixels_are_what_padding_holds() -> None:
+    """Quads of integers hold their zero point there."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4, 4), "uint8")) -> None:
+        pixels = T.alloc_buffer((6, 4), "uint32")
+        for x in T.serial(6, annotations={"tvmconv.transpose": "to_pixels"}):
+            for lane in T.vectorized(4):
+                pixels[x, lane] = T.if_then_else(
+                    x >= 1 and x < 5, T.Cast("uint32", data[lane, x - 1]), T.uint32(0x03030303)
+                )
+
+    text = transpose(before.body).script()
+    for column in ("column", "5 + column"):
+        assert f"pixels[{column}, 0:4] = T.Broadcast(T.uint32({0x03030303}), 4)" in text
+
+
 def test_fewer_columns_than_a_vector_stay_single_where_the_request_allows_it() -> None:
     @T.prim_func(private=True, s_tir=True)
     def before(data: T.Buffer((4, 3), "float32")) -> None:

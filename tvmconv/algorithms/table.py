@@ -19,7 +19,7 @@ LEAST_PLAIN_GAIN = 0.85
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("kn2row", 1, "exact", "kn2row"),
     Algorithm("kn2row_dot", 1, "exact", "kn2row", {"vnni_factor": 2}),
-    Algorithm("planar", 2, "exact", "planar"),
+    Algorithm("planar", 2, "exact", "planar", integers=True),
     Algorithm("reduced", 1, "exact", "reduced"),
     Algorithm(
         "grouped_dot", 1, "exact", "direct", {"across": True, "vnni_factor": 2}, schedules="grouped", integers=True

@@ -32,7 +32,7 @@ from ..pairs import filter_channels
 from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
-from ..types import widen, zero_outside
+from ..types import load_data, load_filter, sum_type, zero_outside
 from .model.cost import Counts, lines, multiply_add, total
 from .model.counts import copied_again, copy_extent, far, lines_evict, outputs, stored_lines
 from .planar_plan import plan_windows
@@ -45,6 +45,8 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
     problem = flatten(problem)
     if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
         return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
+    if sum_type(problem) != "float32":
+        return "its sums may pass the integers that f32 has exactly"
     return covers_data(problem, target)
 
 
@@ -67,7 +69,7 @@ def _reads_in_place(problem: Problem) -> bool:
 
 def _filter_evicts(problem: Problem, target: CpuTarget) -> bool:
     """Return whether each tile would read a plain filter from L3: it exceeds L2, and a sum's elements crowd sets of L1."""
-    shape, size = problem.filter_shape, DTYPE_BYTES[problem.dtype]
+    shape, size = problem.filter_shape, DTYPE_BYTES[problem.types.filter]
     of_l3 = _reads_in_place(problem) and size * prod(shape) > target.l2_share
     apart = size * prod(shape[filter_channels(problem) % len(shape) + 1 :])
     return of_l3 and lines_evict(apart, problem.in_channels // problem.groups)
@@ -203,7 +205,7 @@ def _data(window: PlanarWindow, data: te.Tensor) -> Callable[..., Expr]:
         bounds = []
         for axis, extent, low, xx in zip(axes, extents, lowest, x, strict=True):
             bounds += axis.inside(xx, low, extent)
-        value = widen(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem.dtype)
+        value = load_data(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem)
         return zero_outside(bounds, value)
 
     shape = (problem.batch, problem.in_channels, *extents[:-1], columns * last.stride)
@@ -245,7 +247,7 @@ def _filter(window: PlanarWindow, weights: te.Tensor) -> Callable[..., Expr]:
     problem, axes, rank = window.problem, window.axes, len(window.axes)
 
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        return widen(weights(*window.filter_indices(g, p, k, c, window.output(o))), problem.dtype)
+        return load_filter(weights(*window.filter_indices(g, p, k, c, window.output(o))), problem)
 
     if problem.dtype == "f32" and not window.prepacked:
         return element

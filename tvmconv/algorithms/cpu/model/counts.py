@@ -137,8 +137,7 @@ def copied_element(window: Window) -> str:
     if window.problem.data_format == "NXC":
         return "elements.copy"
     whole = window.problem.in_channels // window.problem.groups % window.vnni_factor == 0
-    # Squares are of elements of 32 bits.
-    squares = window.pixel % PART == 0 and window.column_gap == 1 and whole and window.vnni_factor <= 2
+    squares = window.pixel % PART == 0 and window.column_gap == 1 and whole
     return _transposing_event(window) if squares and not window.expands else "elements.apart"
 
 

@@ -34,7 +34,7 @@ from .rounding import rounding
 
 # Squares whose columns are of several axes: which element of each, is then known before. 25 taps of 16 channels are 25.
 MOST_UNROLLED = 25
-_ELEMENTS = ("float32", "uint32")  # of copies: uint32 is a pair of bf16
+_ELEMENTS = ("float32", "int32", "uint32")  # of copies: uint32 is a pair of 16 bits or a quad of bytes
 
 
 def transpose(body: Any) -> Any:
@@ -61,7 +61,7 @@ def _keep(loop: Any, condition: str, reason: str) -> Any:
 def _to_pixels(loop: Any) -> Any:
     """``for column: for lane in vectorized: pixels[.., column, lane] = plane[lane, .., column]``, 0 where outside.
 
-    A pair of bf16 is made of elements of two planes, by vectors of them.
+    A pair or quad is made of elements of two or four planes, by vectors of them. Outside it is 0, or what padding holds.
     """
     lanes = loop.body
     if isinstance(lanes, tirx.IfThenElse) and lanes.else_case is None and uses(lanes.condition, loop.loop_var):
@@ -81,6 +81,7 @@ def _to_pixels(loop: Any) -> Any:
         refuse(loop, TRANSPOSE, f"it stores no {' or '.join(_ELEMENTS)} in memory: {store}")
     column, lane, dtype = loop.loop_var, lanes.loop_var, store.buffer.dtype
     value, of_rows, of_columns = split_guard(store.value, column, lane)
+    padding = tirx.const(0, dtype) if value.same_as(store.value) else store.value.args[2]
     loads = loads_of(value)
     if not loads:
         return settle(loop, TRANSPOSE)  # TVM knows that all of it is padding
@@ -101,11 +102,11 @@ def _to_pixels(loop: Any) -> Any:
 
     width = count if end - first >= count else PART
 
-    def zeros(start: int, extent: int) -> Any:
-        each, zero = tirx.Var("column", "int32"), tirx.Broadcast(tirx.const(0, dtype), count)
-        return tirx.For(each, 0, extent, tirx.ForKind.SERIAL, stored(start + each, zero))
+    def padded(start: int, extent: int) -> Any:
+        each = tirx.Var("column", "int32")
+        return tirx.For(each, 0, extent, tirx.ForKind.SERIAL, stored(start + each, tirx.Broadcast(padding, count)))
 
-    steps = [zeros(start, extent) for start, extent in ((0, first), (end, int(loop.extent) - end)) if extent]
+    steps = [padded(start, extent) for start, extent in ((0, first), (end, int(loop.extent) - end)) if extent]
     block = tirx.Var("square", "int32")
     # The last block is shifted inwards, to end with the row, and may repeat columns of the one before.
     start = tirx.min(first + block * width, end - width) if (end - first) % width else first + block * width
@@ -130,7 +131,7 @@ def _to_pixels(loop: Any) -> Any:
     kind = tirx.ForKind.UNROLLED if apart and blocks <= MOST_UNROLLED else tirx.ForKind.SERIAL
     steps.append(tirx.For(block, 0, blocks, kind, tirx.SeqStmt(block_body)))
     blocked = sequence(steps)
-    return blocked if of_rows is None else tirx.IfThenElse(of_rows, blocked, zeros(0, int(loop.extent)))
+    return blocked if of_rows is None else tirx.IfThenElse(of_rows, blocked, padded(0, int(loop.extent)))
 
 
 def _to_planes(loop: Any) -> Any:
@@ -166,7 +167,7 @@ def _to_planes(loop: Any) -> Any:
     starts = [*range(0, width - side, side), width - side]
     # Else registers hold the sums of other parts meanwhile.
     groups = [starts] if _evict(store, channel, int(loop.extent)) else [[start] for start in starts]
-    squares = [tirx.decl_buffer((count * side,), "float32", "rows", scope="local") for _ in groups[0]]
+    squares = [tirx.decl_buffer((count * side,), tile.source.dtype, "rows", scope="local") for _ in groups[0]]
 
     def transposed(start: int, rows: Any) -> list[Any]:
         indices = [
