@@ -21,15 +21,15 @@ from ...support.files import whole_file
 
 # They read models, fold their constants, or compute what answers are compared with.
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino", "torch")
-# Of a command, these decide nothing of a library: the model counts by its content.
+# Options of a command that decide nothing of a library: the model counts by its content.
 _OF_NAMES = ("command", "run", "model", "output", "json", "timing", "no_cache")
-# What changes where a file does: its number, time and bytes.
+# A file's number, time and bytes, which change where it does.
 _Status = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Told:
-    """What the command says of a library whose answers are right.
+    """Words of the command on a library whose answers are right.
 
     Attributes
     ----------
