@@ -11,6 +11,7 @@ from tvm.ir import Expr, Range
 
 from ...checks import LARGEST
 from .constants import static_shape
+from .periods import equal_by_periods
 
 Dims = tuple[Any, ...]
 
@@ -48,7 +49,10 @@ def equal(one: Any, other: Any) -> bool:
     """Return whether two extents are equal whatever the symbols."""
     if isinstance(one, int) and isinstance(other, int):
         return one == other
-    return bool(sym.Analyzer().can_prove_equal(one, other))
+    if sym.Analyzer().can_prove_equal(one, other):
+        return True
+    symbols = [*symbols_in(one), *symbols_in(other)]
+    return all(each.same_as(symbols[0]) for each in symbols) and equal_by_periods(one, other, symbols[0])
 
 
 def is_below_zero(number: Any) -> bool:

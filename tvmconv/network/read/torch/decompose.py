@@ -39,12 +39,21 @@ WHOLE = {
 def _pad(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """Return a padding; a circular one by indices, where PyTorch would write parts over parts of what it has written."""
     axes = range(data.ndim - 1, data.ndim - 1 - len(pad) // 2, -1)
-    if mode != "circular" or not all(isinstance(each, int) for each in (*data.shape, *pad)) or min(pad, default=-1) < 0:
+    if mode != "circular" or not all(isinstance(each, int) for each in pad) or min(pad, default=-1) < 0:
         return default(data, pad, mode, value)
     for axis, begin, end in zip(axes, pad[::2], pad[1::2], strict=True):
         extent = data.shape[axis]
         data = data.index_select(axis, torch.arange(-begin, extent + end, device=data.device) % extent)
     return data
+
+
+def _normalize_instances(
+    default: Callable[..., Any], data: Any, weight: Any, bias: Any, mean: Any, var: Any, uses_input: bool, *more: Any
+) -> Any:
+    """Return an instance normalization, of free extents by groups of one channel: PyTorch would repeat weights for each image."""
+    if not uses_input or all(isinstance(each, int) for each in data.shape):
+        return default(data, weight, bias, mean, var, uses_input, *more)
+    return torch.ops.aten.group_norm(data, data.shape[1], weight, bias, more[1])
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
@@ -54,6 +63,8 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
         table.pop(operator)
     pad = torch.ops.aten.pad.default
     table[pad] = partial(_pad, table[pad])
+    normalization = torch.ops.aten.instance_norm.default
+    table[normalization] = partial(_normalize_instances, table[normalization])
     table.update({**RARER, **QUANTIZED})
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)

@@ -146,7 +146,40 @@ def _squeeze(given: Given) -> relax.Expr:
     return given.emit(relax.op.squeeze(given["self"], axes)) if axes else given["self"]
 
 
+def _pad(given: Given) -> relax.Expr:
+    """Return ``constant_pad_nd``: pads that calls give by the places of the elements, of which some may be cut off."""
+    data, shape, made = given["self"], given.dims("self"), given.made_dims()
+    pads, value, rank = given["pad"], given.get("value") or 0, len(shape)
+    axes = {rank - 1 - at: (pads[2 * at], pads[2 * at + 1]) for at in range(len(pads) // 2)}
+    known = {axis: pad for axis, pad in axes.items() if all(isinstance(each, int) for each in pad)}
+    if any(map(any, known.values())) or len(known) == len(axes):
+        width = [each for axis in range(rank) for each in known.get(axis, (0, 0))]
+        data = given.emit(relax.op.nn.pad(data, width, "constant", value))
+    for axis, (begin, _) in axes.items():
+        if axis in known:
+            continue
+        places = given.counted(lambda at: at, [made[axis]], "int64")
+        places = given.emit(relax.op.subtract(places, given.number(begin, "int64")))
+        least, end = relax.const(0, "int64"), given.number(shape[axis], "int64")
+        bounds = [given.emit(relax.op.less_equal(least, places)), given.emit(relax.op.less(places, end))]
+        inside = given.emit(relax.op.logical_and(*bounds))
+        inside = given.emit(relax.op.reshape(inside, [made[axis], *[1] * (rank - 1 - axis)]))
+        data = given.emit(relax.op.take(data, places, axis, mode="clip"))
+        data = given.emit(relax.op.where(inside, data, given.number(value, given.dtype)))
+    return data
+
+
+def _repeat(given: Given) -> relax.Expr:
+    """Return ``repeat``, as often as calls give, too: each extent behind that of its repeats."""
+    repeats = given["repeats"]
+    dims = (*[1] * (len(repeats) - len(given.dims("self"))), *given.dims("self"))
+    apart = given.emit(relax.op.reshape(given["self"], [each for extent in dims for each in (1, extent)]))
+    wide = [each for pair in zip(repeats, dims, strict=True) for each in pair]
+    return given.emit(relax.op.reshape(given.emit(relax.op.broadcast_to(apart, wide)), given.made_dims()))
+
+
 MOVES: Converters = {
+    "constant_pad_nd.default": _pad,
     "copy_strided.default": lambda given: given["a"],
     **{f"squeeze.{of}": _squeeze for of in ("default", "dim", "dims")},
     "as_strided.default": _stride,

@@ -18,7 +18,7 @@ from ....frontends.torch.fixed import TYPES
 from ....frontends.torch.memory import dense, readable
 from ....support.lines import line_of, module_of
 from ...ir.extents import with_extents
-from ...ir.free import Dims, dims_of, equal
+from ...ir.free import Dims, dims_of, equal, is_one
 from ...ir.nodes import with_nodes
 from .arguments import Converter, Given
 from .complex import is_complex
@@ -257,6 +257,27 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         if not isinstance(value, torch.Tensor) or all(isinstance(size, int) for size in value.shape):
             return made
         known, dims = self._dims(value.shape), dims_of(made.ty)
+        if dims is None:
+            made = self._matched(made, known)
+            dims = dims_of(made.ty)
         if dims is not None and len(dims) == len(known) and all(map(equal, dims, known)):
             return made
         return self.block_builder.emit(relax.op.reshape(made, known))
+
+    def _matched(self, made: Any, known: Dims) -> Any:
+        """Return what an operator makes of operands whose extents are equal, where TVM cannot prove it, by these written alike."""
+        call = self.block_builder.lookup_binding(made)
+        if not isinstance(call, relax.Call) or not all(isinstance(each.ty, relax.TensorType) for each in call.args):
+            return made
+        operands = []
+        for each in call.args:
+            dims = dims_of(each.ty)
+            if dims is None or len(dims) > len(known):
+                return made
+            alike = [
+                size if is_one(size) or not equal(size, right) else right
+                for size, right in zip(dims, known[len(known) - len(dims) :], strict=True)
+            ]
+            is_same = all(one is other for one, other in zip(dims, alike, strict=True))
+            operands.append(each if is_same else self.block_builder.emit(relax.op.reshape(each, alike)))
+        return self.block_builder.emit(relax.Call(call.op, operands, call.attrs, call.ty_args))

@@ -1,0 +1,78 @@
+"""Networks of any size whose code pads by extents: to what skips have, to multiples, around the edges; and norms of images."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tvm")
+from near import assert_near  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv.errors import TvmconvWarning  # noqa: E402
+
+
+class Skips(nn.Module):
+    """A U-Net, which pads what it has enlarged to what it halved, or cuts it off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1)
+        self.up, self.last = nn.ConvTranspose2d(16, 8, 2, 2), nn.Conv2d(16, 2, 1)
+
+    def forward(self, x: Any) -> Any:
+        wide = self.first(x).relu()
+        up = self.up(self.second(F.max_pool2d(wide, 2)).relu())
+        down, right = wide.shape[2] - up.shape[2], wide.shape[3] - up.shape[3]
+        up = F.pad(up, (right // 2, right - right // 2, down, 0), value=0.5)
+        return self.last(torch.cat([up, wide], 1)), F.pad(up, (0, 5 - up.shape[3]))
+
+
+class Multiples(nn.Module):
+    """A restoration, which pads images to whole fours, halves and doubles them, and adds what it had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.down, self.last = nn.Conv2d(3, 8, 3, 1, 1), nn.Conv2d(8, 16, 2, 2), nn.Conv2d(8, 3, 3, 1, 1)
+        self.up = nn.Sequential(nn.Conv2d(16, 32, 1), nn.PixelShuffle(2))
+
+    def forward(self, x: Any) -> Any:
+        height, width = x.shape[-2:]
+        wide = F.pad(x, (0, (4 - width % 4) % 4, 0, (4 - height % 4) % 4))
+        data = self.first(wide)
+        return (self.last(self.up(self.down(data)) + data) + wide)[:, :, :height, :width]
+
+
+def style() -> nn.Module:
+    """Return a transfer of style: normalized images, repeated edges."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, padding_mode="circular"), nn.InstanceNorm2d(8, affine=True), nn.ReLU(),
+        nn.Conv2d(8, 3, 5, padding=2, padding_mode="replicate"), nn.InstanceNorm2d(3),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("network", "channels", "sizes"),
+    [(Skips, 1, [(32, 48), (33, 51), (19, 7)]), (Multiples, 3, [(32, 48), (33, 50), (7, 19)]), (style, 3, [(16, 24), (9, 31), (5, 2)])],
+)  # fmt: skip
+def test_pads_by_extents(network: Any, channels: int, sizes: Sequence[tuple[int, int]]) -> None:
+    torch.manual_seed(0)
+    model = network().eval()
+    free = ({0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC},)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", TvmconvWarning)
+        fast = tvmconv.torch.optimize(model, torch.rand(1, channels, *sizes[0]), dynamic_shapes=free, progress=None)
+        for batch, size in enumerate(sizes, 1):
+            given = torch.rand(batch, channels, *size)
+            found, right = fast(given), model(given)
+            for one, other in zip(
+                *((each,) if torch.is_tensor(each) else each for each in (found, right)), strict=True
+            ):
+                assert_near(one, other, summed=200, layers=5)
