@@ -15,14 +15,14 @@ from tvmconv.network.compile import build
 from tvmconv.network.read.onnx.reader import read_onnx
 
 
-def written(folder: Path, name: str, weight: np.ndarray) -> str:
+def written(folder: Path, name: str, weight: np.ndarray, dtype: str | None = None) -> str:
     """Compile a product with a matrix, and a sum over it; return the library's file."""
     nodes = [helper.make_node("MatMul", [name, "w"], ["y"]), helper.make_node("ReduceSum", ["y"], ["z"], keepdims=0)]
     made = model(
         nodes, [value(name, [2, 3])], [value("y", None), value("z", None)], [numpy_helper.from_array(weight, "w")]
     )
     (folder / name).mkdir()
-    build(read_onnx(save(made, folder / name)), folder / f"{name}.so")
+    build(read_onnx(save(made, folder / name)), folder / f"{name}.so", dtype=dtype)
     return str(folder / f"{name}.so")
 
 
@@ -50,10 +50,20 @@ def test_outputs_are_compared_over_all_calls(tmp_path: Path, capsys: pytest.Capt
     assert "same top 1" in captured.out and "random inputs" in captured.err
 
 
+def test_networks_of_two_floating_point_types_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    half = written(tmp_path, "half", np.eye(3, 4, dtype=np.float32), "f16")
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    full = written(tmp_path, "x", np.eye(3, 4, dtype=np.float32))
+    assert cli.main(["compare", full, half, "--inputs", str(tmp_path / "x.npy"), "--json"]) == 0
+    assert [row["largest"] for row in json.loads(capsys.readouterr().out)] == [0, 0]
+    assert cli.main(["run", full, "--inputs", f"x={tmp_path / 'x.npy'}"]) == 0
+    assert "random inputs" not in capsys.readouterr().err
+
+
 def test_other_networks_and_inputs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = (written(tmp_path, name, np.ones((3, size), np.float32)) for name, size in (("x", 4), ("u", 5)))
     for arguments, message in (
-        ([one, other], "compare networks of the same shapes and types"),
+        ([one, other], "compare networks with the same shapes"),
         ([one, one, "--inputs", "a=1"], "the network has no input 'a'"),
     ):
         assert cli.main(["compare", *arguments]) == 2

@@ -97,6 +97,15 @@ def test_every_operator_takes_and_gives_the_type(tmp_path: Path) -> None:
     assert np.mean(np.abs(answers[2] - right[2])) <= 0.02
 
 
+def test_double_precision_becomes_the_type() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2,), "float64"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.add(x, relax.const(np.array([1.5, 2.0]), "float64"))))
+    main = compute_in(builder.finalize(), "f32")["main"]
+    assert str(main.params[0].ty.dtype) == str(main.ret_ty.dtype) == "float32"
+
+
 def test_quantized_networks_are_refused() -> None:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 4), "float32"))

@@ -366,6 +366,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     library = str(tmp_path / "relu.so")
     assert cli.main(["compile", source, "--shape", "x=1x3x?[2:50]x8", "-o", library]) == 0
     assert load_network(library)(x=np.full((1, 3, 37, 8), -1, np.float32))["y"].shape == (1, 3, 37, 8)
+    assert cli.main(["run", library, "--inputs", "x=3"]) == 0
+    assert "1x3x50x8" in capsys.readouterr().out
     assert cli.main(["compile", source, "--shape", "x=1x?x?x8", "-o", library]) != 0
     assert "extent 1 of x was given as ?, and the model fixes 3" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from .output import print_json, print_table
 from .parsing import add_command, add_json
-from .run import complete_inputs
+from .run import complete_inputs, name_inputs
 from .sources import read_inputs
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def add_parser(subparsers: Subparsers) -> None:
         "--inputs",
         action="append",
         default=[],
-        metavar="FILE.npz",
+        metavar="FILE",
         help=(
-            "arrays by input name, each of the input's shape or with an extra leading axis over calls; others"
-            " are random"
+            "FILE.npz: arrays by input name, or [NAME=]FILE.npy: one; each of the input's shape or with an extra leading axis over"
+            " calls; others are random"
         ),
     )
     add_json(parser)
@@ -80,6 +80,8 @@ class OutputDifference:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each output."""
+    import numpy as np
+
     from ..runtime.networks.network import load_network
 
     network, other = load_network(arguments.network), load_network(arguments.other)
@@ -87,14 +89,16 @@ def run(arguments: argparse.Namespace) -> int:
         ours, theirs = ([*map(_describe, getattr(each, which))] for each in (network, other))
         if ours != theirs:
             raise InputError(
-                f"{arguments.network} has the {which} {'; '.join(ours)}, and {arguments.other} {'; '.join(theirs)}: compare networks of"
-                " the same shapes and types in this order; an output of integers ends in DequantizeLinear to be compared"
+                f"{arguments.network} has the {which} {'; '.join(ours)}, and {arguments.other} {'; '.join(theirs)}; compare networks with"
+                " the same shapes in the same order, both of floating-point numbers or both of the same integers: end a quantised output in"
+                " DequantizeLinear"
             )
     calls = list(_calls(network, read_inputs(arguments.inputs)))
     answers: list[list[ndarray]] = []
     for arrays in calls:
-        renamed = dict(zip((each.name for each in other.inputs), arrays.values(), strict=True))
-        answers.append([*network(**arrays).values(), *other(**renamed).values()])
+        pairs = zip(other.inputs, arrays.values(), strict=True)
+        typed = {each.name: array.astype(np.dtype(each.dtype), copy=False) for each, array in pairs}
+        answers.append([*network(**arrays).values(), *other(**typed).values()])
     rows = [_compare(tensor, answers, at) for at, tensor in enumerate(network.outputs)]
     if arguments.json:
         print_json([asdict(row) for row in rows])
@@ -108,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _describe(tensor: Any) -> str:
-    return f"{'x'.join(map(str, tensor.shape))} {tensor.dtype}"
+    dtype = "floating-point" if "float" in tensor.dtype else tensor.dtype
+    return f"{'x'.join(map(str, tensor.shape))} {dtype}"
 
 
 def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, ndarray]]:
@@ -119,6 +124,7 @@ def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, nd
     InputError
         If one is not the network's, or two are of another number of calls.
     """
+    given = name_inputs(network, given)
     axes = {each.name: len(each.shape) for each in network.inputs}
     several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}
     if len({*several.values()}) > 1:

@@ -50,8 +50,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--input",
         action="append",
         default=[],
-        metavar="FILE.npz",
-        help="inputs by name, or NAME=NUMBER to fill one with a number; others are random",
+        metavar="FILE",
+        help="FILE.npz: inputs by name; [NAME=]FILE.npy: one; NAME=NUMBER fills one with a number; others are random",
     )
     parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name to this file")
     parser.add_argument("--bench", action="store_true", help=("print the time of a call and of each operator instead"))
@@ -138,10 +138,20 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def name_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
+    """Return arrays by name; one without a name is the only input's."""
+    if "" not in given:
+        return given
+    if len(network.inputs) != 1:
+        raise InputError(f"the network takes {', '.join(map(str, network.inputs))}; write --inputs NAME=FILE.npy")
+    return {name or network.inputs[0].name: array for name, array in given.items()}
+
+
 def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
     """Return the inputs: those given, in the network's types, and random ones."""
     import numpy as np
 
+    given = name_inputs(network, given)
     unknown = set(given) - {each.name for each in network.inputs}
     if unknown:
         raise InputError(
@@ -153,11 +163,11 @@ def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, nd
             array = given[each.name]
             if each.dtype == BF16 and array.dtype == np.float32:  # NumPy's files have no bf16
                 array = array.astype(each.dtype)
-            arrays[each.name] = np.full(each.shape, array, each.dtype) if array.ndim == 0 else array
+            arrays[each.name] = np.full_like(arrays[each.name], array) if array.ndim == 0 else array
     random = [each for each in network.inputs if each.name not in given]
     if random:
         taken = (f"{each.name} ({'x'.join(map(str, arrays[each.name].shape))} {each.dtype})" for each in random)
-        print(f"random inputs: {', '.join(taken)}; give yours with --inputs FILE.npz", file=sys.stderr)
+        print(f"random inputs: {', '.join(taken)}; give yours with --inputs FILE", file=sys.stderr)
     return arrays
 
 

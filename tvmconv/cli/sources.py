@@ -309,19 +309,21 @@ def parse_dim(text: str) -> tuple[str, int]:
 
 
 def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
-    """Return the arrays that ``--inputs`` stands for."""
+    """Return the arrays that ``--inputs`` stands for, by name; ``""`` is that of the only input."""
     import numpy as np
 
     arrays: dict[str, ndarray] = {}
     for text in given:
-        if text.endswith(".npz"):
+        name, _, path = text.rpartition("=") if text.endswith(".npy") else ("", "", text)
+        if path.endswith((".npz", ".npy")):
             try:
-                with np.load(text, allow_pickle=False) as saved:
-                    arrays.update(saved)
+                saved = np.load(path, allow_pickle=False)
+                arrays.update({name: saved} if isinstance(saved, np.ndarray) else saved)
             except OSError as error:
-                raise SourceError(f"--inputs: cannot read {text}: {error.strerror or error}") from error
+                raise SourceError(f"--inputs: cannot read {path}: {error.strerror or error}") from error
             except (ValueError, EOFError, zipfile.BadZipFile) as error:
-                raise SourceError(f"--inputs: {text} is not a file from numpy.savez: {error}") from error
+                writer = "savez" if path.endswith("z") else "save"
+                raise SourceError(f"--inputs: {path} is not a file from numpy.{writer}: {error}") from error
             continue
         name, equals, number = text.rpartition("=")
         try:
@@ -329,5 +331,7 @@ def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
         except ValueError:
             equals = ""
         if not name or not equals:
-            raise SourceError(f"--inputs is {text!r}; give a file from numpy.savez (FILE.npz), or NAME=NUMBER")
+            raise SourceError(
+                f"--inputs is {text!r}; give a file from numpy.savez (FILE.npz), NAME=FILE.npy, or NAME=NUMBER"
+            )
     return arrays

@@ -63,7 +63,8 @@ def problem_of(call: relax.Call) -> Problem:
     elif (types[0], types[2]) == CENTRED and types[1] in _FILTERS:
         dtype = f"u8{_FILTERS[types[1]]}s32"
     else:
-        raise NotCoveredError(f"its types are {', '.join(types)}; kernels take {' or '.join(DTYPES)} throughout")
+        cast = "; compile with --dtype f32" if "float64" in types else ""
+        raise NotCoveredError(f"its types are {', '.join(types)}; kernels take {' or '.join(DTYPES)} throughout{cast}")
     try:
         build = _product if is_product(call) else _convolution
         return build(call, dtype, *(shape or () for shape in shapes))

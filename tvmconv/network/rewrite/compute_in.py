@@ -19,14 +19,14 @@ from ..ir.mutator import tidy
 from ..ir.quantizers import QUANTIZERS
 from ..options import DTYPES
 
-_FLOATS = {ROWS[name].numpy for name in DTYPES}
+_FLOATS = {ROWS[name].numpy for name in DTYPES} | {"float64"}
 # Calls of functions that are given.
 _CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
 _INTEGERS = {*QUANTIZERS, "relax.dequantize"}
 
 
 def compute_in(mod: tvm.IRModule, dtype: str) -> tvm.IRModule:
-    """Return a module whose numbers of f32, f16 or bf16 are all of one type.
+    """Return a module whose floating-point numbers are all of one type.
 
     Operators that TVM or other passes gave as functions compute in the type that they were written in.
 
