@@ -334,7 +334,7 @@ def test_nothing_is_worth_a_network(tmp_path: Path):
     nodes = [node("Neg", ["x"], ["n"]), node("NonZero", ["n"], ["y"])]
     path = save(model(nodes, [X], [value("y", (2, None), TensorProto.INT64)]), tmp_path)
     with pytest.raises(
-        SourceError, match="networks lack NonZero, and no part without them has a convolution or product"
+        SourceError, match="networks do not support NonZero, and no part without them has a convolution or product"
     ):
         read_parts(path)
 

@@ -187,7 +187,7 @@ def test_formats_are_of_their_platforms(
 ) -> None:
     path = save(network_model(channels=16, size=(20, 24)), tmp_path)
     assert cli.main(["compile", path, "-o", str(tmp_path / "net.so"), *arguments]) != 0
-    assert "--format web is for wasm32" in capsys.readouterr().err
+    assert "--format web with wasm32" in capsys.readouterr().err
 
 
 def test_free_extents_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ def test_wrong_answers_are_found(
     source, _ = save(tmp_path / "model.pt2")
     monkeypatch.setattr("tvmconv.accuracy.network_error", lambda got, expected: 1.0)
     assert cli.main(["compile", source, "-o", str(tmp_path / "model.so")]) == 1
-    assert "its answers are not PyTorch's" in capsys.readouterr().err
+    assert "its outputs differ from PyTorch's" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [["--shape", "1x3x8x8"], ["--batch", "2"], ["--cut", "y"], ["--dim", "h=3"]])

@@ -92,11 +92,11 @@ def test_convolutions_are_in_integers(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_bounds_that_are_not_finite_are_named(tmp_path: Path) -> None:
     source = written(tmp_path, [fake(256, "x", "low", "high", "low", "high", "y")], ["y"], {"low": 0, "high": np.nan})
-    with pytest.raises(SourceError, match="the FakeQuantize node 'fake y' is read with fixed bounds, which are finite"):
+    with pytest.raises(SourceError, match="the FakeQuantize node 'fake y' needs fixed, finite bounds"):
         read_onnx(source)
 
 
 def test_bounds_that_are_not_fixed_are_named(tmp_path: Path) -> None:
     source = written(tmp_path, [fake(256, "x", "low", "x", "low", "x", "y")], ["y"], {"low": 0})
-    with pytest.raises(SourceError, match="the FakeQuantize node 'fake y' is read with fixed bounds"):
+    with pytest.raises(SourceError, match="the FakeQuantize node 'fake y' needs fixed, finite bounds"):
         read_onnx(source)

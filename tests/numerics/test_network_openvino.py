@@ -92,7 +92,7 @@ def test_what_is_lacking_is_named(tmp_path: Path) -> None:
     places = opset13.non_zero(x)
     places.set_friendly_name("places")
     with pytest.raises(
-        LackingOperatorsError, match=r"networks lack OpenVINO's NonZero \('places'\); cut the network before"
+        LackingOperatorsError, match=r"networks do not support OpenVINO's NonZero \('places'\); cut the network before"
     ):
         read_ir(save([places], [x], tmp_path))
     shifted = opset13.pad(

@@ -157,7 +157,7 @@ def _bits(made: Nodes) -> str:
         (_blocked, "QuantizeLinear node 't3' has a scale per block, of data that are not constant"),
         (_short, "QuantizeLinear node 't3' has numbers of INT4"),
         (_softmax, "QLinearSoftmax node 't5' has an axis of another version of ONNX's operators than 21"),
-        (_bits, "networks lack com.microsoft.MatMulNBits"),
+        (_bits, "networks do not support com.microsoft.MatMulNBits"),
     ],
 )
 def test_what_is_not_read_is_named(write: Any, message: str, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_copies_have_weights_of_their_own_between_networks(foreign: Optimized) -
     changed = copy.deepcopy(network)
     changed.linear.weight.mul_(2)
     alike(copied(data)["whole"], changed(data)["whole"])
-    assert refused(copied) == ["linear.weight has other numbers"] and refused(fast) == []
+    assert refused(copied) == ["linear.weight has other values"] and refused(fast) == []
 
 
 class Deciding(nn.Module):
@@ -259,7 +259,7 @@ def test_weights_may_change(residual: Optimized) -> None:
             plain.load_state_dict(state, strict=False)
         for each in (changed, copy.deepcopy(changed)):  # a copy's networks are for the old weights, too
             alike(each(*given), plain(*given))
-            assert refused(each) == ["conv1.weight has other numbers"]
+            assert refused(each) == ["conv1.weight has other values"]
     replaced = copy.deepcopy(fast)
     replaced.relu = nn.Identity()
     plain = copy.deepcopy(network)

@@ -55,7 +55,7 @@ def test_a_change_is_seen(name: str, where: str, models: dict[str, tuple[nn.Modu
         assert other.shape != right.shape or not torch.equal(other, right), "the change is none"
         with pytest.warns(
             TvmconvWarning,
-            match=r"the model: .* (was .* and is .*|is new|is gone|has other numbers); using PyTorch",
+            match=r"the model: .* (was .* and is .*|is new|is gone|has other values); using PyTorch",
         ) as told:
             for _ in range(2):
                 torch.manual_seed(0)

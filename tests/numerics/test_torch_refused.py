@@ -32,17 +32,20 @@ class Inverse(nn.Module):
     [
         (
             lambda: (Inverse().eval(), torch.eye(2)),
-            "nothing of the model can be compiled: the model: no operator of it becomes",
+            "no part of the model can be compiled: the model: none of its operators can be compiled",
         ),
         (lambda: (Inverted(), torch.ones(1)), "training mode"),
         (lambda: ("resnet", torch.ones(1)), "torch.nn.Module"),
         (lambda: (torch.jit.script(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the module it was made of"),
         (lambda: (settled(Residual()), 3), "example_inputs is a int"),
         (lambda: (nn.LazyConv2d(8, 1).eval(), torch.ones(1, 3, 4, 4)), "has no parameters yet.*; call the model once"),
-        (lambda: (torch.compile(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the model is what torch.compile"),
+        (
+            lambda: (torch.compile(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)),
+            "the model was made by torch.compile",
+        ),
         (
             lambda: (nn.Sequential(torch.compile(nn.Conv2d(3, 8, 1))).eval(), torch.ones(1, 3, 4, 4)),
-            "0 is what torch.compile made",
+            "0 was made by torch.compile",
         ),
     ],
 )
@@ -115,7 +118,7 @@ def test_what_could_not_be_compiled_is_said_again(tmp_path: Path, monkeypatch: p
             pytest.warns(
                 TvmconvWarning, match=r"could not be compiled; remove .*b to try again: 2 operators: .*killed"
             ),
-            pytest.raises(InputError, match="nothing of the model can be compiled"),
+            pytest.raises(InputError, match="no part of the model can be compiled"),
         ):
             tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
         monkeypatch.undo()

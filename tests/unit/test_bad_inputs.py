@@ -233,9 +233,9 @@ SOURCES = [
     (
         "folder",
         SourceError,
-        "exists, but is not of a readable kind: a source is a file",
+        "exists, but is not a format that tvmconv reads: a source is a file",
     ),
-    ("notes.txt", SourceError, "exists, but is not of a readable kind"),
+    ("notes.txt", SourceError, "exists, but is not a format that tvmconv reads"),
     ("absent", SourceError, "is neither a file nor a signature"),
     ("nowhere/absent.onnx", SourceError, "there is no file"),
     ("nul\0.onnx", SourceError, "cannot be read: embedded null byte"),
@@ -255,7 +255,7 @@ def test_sources(name, error, message, tmp_path):
 @pytest.mark.parametrize(
     ("source", "options", "error", "message"),
     [
-        ("", {}, SourceError, "is neither a file nor a signature|not of a readable kind"),
+        ("", {}, SourceError, "is neither a file nor a signature|not a format that tvmconv reads"),
         ("conv2d-n1", {}, SignatureError, "field 3"),
         ("x" * 5000, {}, SourceError, "is neither a file nor a signature"),
         (SIGNATURE, {"batch": 2}, SourceError, "batch 2 is for models with a free batch dimension"),

@@ -357,7 +357,7 @@ def _merge(new: Bundle, old: Bundle) -> Bundle:
     for name in new.targets.keys() & old.targets.keys():
         if new.targets[name] != old.targets[name]:
             raise BundleError(
-                f"{old.path} has kernels for a {name} with other CPU features than are built for now; build into another folder"
+                f"{old.path} has kernels for a {name} with CPU features other than those of this build; build into another folder"
             )
     built_now = {(entry.signature, entry.target) for entry in new.all_entries}
     kept = tuple(entry for entry in old.all_entries if (entry.signature, entry.target) not in built_now)

@@ -69,7 +69,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
         for node in nodes:  # a family's once for each size that was read
             if by_key.setdefault(node.key, node) != node:
                 raise SourceError(
-                    "two models have the same file name, by which a bundle tells their nodes apart; rename one"
+                    "two models have the same file name, which identifies their nodes in a bundle; rename one"
                 )
         nodes = list(by_key.values())
         convolutions = set(map(_convolution, nodes))

@@ -291,15 +291,15 @@ def _check(arguments: argparse.Namespace) -> None:
     check_extra("compile", "tvm")
     if arguments.format != "plan" and len(arguments.shape) > 1 and all(split_shapes(arguments.shape)):
         raise InputError(
-            f"--format {arguments.format} has no sizes beside free extents: give --shape once for each input, or leave --format out"
+            f"--format {arguments.format} takes no fixed sizes in addition to free extents: give --shape once for each input, or leave --format out"
         )
     from ..network.lower import check_target
 
     platform = check_target(arguments.target).isa.platform
     if (arguments.format == "web") == platform.has_parts:
         raise InputError(
-            f"--format is {arguments.format}, and {arguments.target} is for {platform.name}: --format web is for wasm32 and"
-            " wasm32-relaxed, which have no other use"
+            f"--format is {arguments.format}, and {arguments.target} is for {platform.name}; give --format web with wasm32"
+            " and wasm32-relaxed, and with no other target"
         )
     if arguments.format == "web":
         from ..exporting.web_exporter import check_web
@@ -381,8 +381,8 @@ def _differ(arguments: argparse.Namespace, source: Source, answers: Callable[[],
         return f"{arguments.output} was written, but its answers were not compared with {source.by}'s: {error}"
     if found:
         raise VerificationError(
-            f"{arguments.output} was written, but on random inputs its answers are not {source.by}'s (relative L2 error):"
-            f" {', '.join(found)}. An operator may be read wrongly, unless one of the network's jumps (top-k,"
+            f"{arguments.output} was written, but on random inputs its outputs differ from {source.by}'s (relative L2 error):"
+            f" {', '.join(found)}. An operator may have been read wrongly, unless the network is discontinuous (top-k,"
             f" rounding); the convolutions alone can be built: tvmconv build {arguments.model}"
         )
     return ""

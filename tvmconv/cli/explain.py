@@ -68,8 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _algorithms(arguments)
     if not arguments.bundles or not alone:
         raise TvmconvError(
-            "give the folder of a bundle, whose kernels are explained; or --algorithms, "
-            "which --target, --math and --records go with, and no bundle"
+            "give the folder of a bundle to explain its kernels; or --algorithms (with --target, --math, --records) and no bundle"
         )
     return _kernels(arguments)
 

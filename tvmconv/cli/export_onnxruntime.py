@@ -150,7 +150,7 @@ def _races(
             given = {"inputs": inputs, "claims": claims, "sizes": shaped.sizes, **shaped.of_session}
             found, alone = race_parts(model, library, race(model, library, **given), **given)
         except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
-            print(f"{name}: not timed, so all is claimed that the library has: {error}", file=sys.stderr)
+            print(f"{name}: not timed, so everything in the library is claimed: {error}", file=sys.stderr)
             continue
         races.append(found)
         left_out = alone.keys() - {identity for _, identity in found.graphs}

@@ -116,6 +116,6 @@ def _choice(arguments: argparse.Namespace, problem: Problem, target: Target) -> 
     try:
         choice, record = first_choice(problem, target, records_of(arguments.records))
     except ReplayError as error:
-        print(f"the tuning record does not fit any more: {error}", file=sys.stderr)
+        print(f"the tuning record no longer fits: {error}", file=sys.stderr)
         return default, "the default schedule"
     return choice, "a tuning record's schedule" if record else "the default schedule"

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json([{"network": str(path), "status": "right"}])
         else:
-            print(f"{path}: its code, weights and description are those that it was compiled with")
+            print(f"{path}: its code, weights and description match their checksum")
         return 0
     with progress_bar("checking") as progress:
         verdicts = verify(arguments.bundle, progress=progress)

@@ -156,7 +156,7 @@ def _signature(text: str) -> Problem:
     kinds = f"a source is a file ({', '.join(FILES)}) or a signature (see: tvmconv sig --help)"
     if _exists(Path(text)):
         kernels = "; a library's kernels: tvmconv explain LIBRARY.so" if text.endswith(".so") else ""
-        raise SourceError(f"{text!r} exists, but is not of a readable kind: {kinds}{kernels}")
+        raise SourceError(f"{text!r} exists, but is not a format that tvmconv reads: {kinds}{kernels}")
     raise SourceError(f"{text!r} is neither a file nor a signature: {kinds}{_nearest(Path(text))}")
 
 

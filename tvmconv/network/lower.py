@@ -121,7 +121,7 @@ def _tensor(name: str, type_: Any, shape_of: Callable[[Any], Any]) -> dict[str, 
     shape = shape_of(type_)
     if shape is None:
         raise SourceError(
-            f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes, or, if the inputs' numbers decide"
-            " it, as NonZero's, cut the network before it (--cut TENSOR)"
+            f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes, or, if it depends on the inputs'"
+            " values, as NonZero's does, cut the network before it (--cut TENSOR)"
         )
     return {"name": name, "shape": shape, "dtype": str(type_.dtype)}

@@ -135,7 +135,7 @@ def check_operands(signature: str, taken: Iterable[tuple[str, tuple[int, ...], s
             raise InputError(f"{name} is missing; the kernel takes one: {signature}")
         if array is not None and name not in names:
             raise InputError(
-                f"{name} was given, but the kernel takes none: {signature}; use the one whose signature goes on with "
+                f"{name} was given, but the kernel takes none: {signature}; use the one whose signature continues with "
                 f"{'-bias' if name == 'bias' else 'the epilogue that takes it'}"
             )
 
@@ -204,7 +204,7 @@ def result(array: np.ndarray, dtype: str, like: Any) -> Any:
 
 def _view_numpy(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
     if isinstance(array, np.ma.MaskedArray):
-        raise InputError(f"{name} is a masked array, and kernels know no masks; fill it first: {name}.filled(0)")
+        raise InputError(f"{name} is a masked array, and kernels have no masks; fill it first: {name}.filled(0)")
     array = np.asarray(array)
     if not array.dtype.isnative:
         raise InputError(

@@ -164,7 +164,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
         )
         if folder.suffix != ".so":
             advice = f"of a model, make one with: tvmconv build {path} -o BUNDLE"
-        raise BundleError(f"{folder} is not a bundle, which is a folder that tvmconv build makes; {advice}") from error
+        raise BundleError(f"{folder} is not a bundle (a folder that tvmconv build writes); {advice}") from error
     except OSError as error:
         raise BundleError(
             f"{folder} is not a bundle: cannot read {manifest} ({error.strerror}); make one with: tvmconv build SOURCE -o BUNDLE"
@@ -189,7 +189,7 @@ def check_name(folder: Path) -> None:
         str(folder).encode()
     except UnicodeEncodeError:
         raise BundleError(
-            f"{str(folder)!r} has bytes that are not UTF-8 or of no character in this locale; rename it, or set LC_ALL=C.UTF-8"
+            f"{str(folder)!r} has bytes that are not UTF-8, or not valid in this locale; rename it, or set LC_ALL=C.UTF-8"
         ) from None
 
 

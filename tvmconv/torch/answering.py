@@ -174,7 +174,7 @@ class Answering:
             advice = "to compile it, give tvmconv.torch.optimize an example of it"
             if why := whys[-1]:
                 advice = (
-                    "with changed='compile', tvmconv.torch.optimize would compile it anew" if not self._anew else ""
+                    "" if self._anew else "to compile it, call tvmconv.torch.optimize again, or with changed='compile'"
                 )
             else:
                 why = f"not compiled for {_describe(leaves)}"

@@ -88,7 +88,7 @@ def compile(
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if model.training:
-        raise InputError("the model is in training mode, and what is compiled is inference; call model.eval() first")
+        raise InputError("the model is in training mode; compile is for inference: call model.eval() first")
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
     if named_sizes and dynamic_shapes is None:
@@ -178,7 +178,7 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
             )
         if torch.is_grad_enabled() and leaf.requires_grad:
             raise InputError(
-                f"input {number} needs a gradient, and a compiled model gives none; call it under torch.no_grad()"
+                f"input {number} needs a gradient, which compiled models do not compute; call it under torch.no_grad()"
             )
         return leaf.detach()
 

@@ -217,12 +217,12 @@ def _read_model(
                 store.remember(built)
     kept = store.find(key, None)
     if kept is None:
-        raise UnsupportedMachineError(f"it was compiled for other machines alone: {', '.join(how.targets)}")
+        raise UnsupportedMachineError(f"it was compiled only for other machines: {', '.join(how.targets)}")
     for why in kept.failures:
         again = f"remove {store.path} to try again"
         warnings.warn(f"PyTorch computes what could not be compiled; {again}: {why}", TvmconvWarning, stacklevel=2)
     if not kept.files:
-        raise SourceError(f"no operator of it becomes a network: {_first(kept.foreign)}")
+        raise SourceError(f"none of its operators can be compiled: {_first(kept.foreign)}")
     return _assemble(whole, kept, store, flat.structure())
 
 
@@ -308,7 +308,7 @@ def _build_free(
     from ..network.read.torch.reader import read_decomposed, unread
 
     if foreign := {node.name: why for node, why in unread(whole.graph.nodes).items()}:
-        raise SourceError(f"with free extents every operator must be a network's: {_first(foreign)}")
+        raise SourceError(f"with free extents every operator must be compiled; not compiled: {_first(foreign)}")
     cpu = check_target(target).name
     (piece,) = split(_again(whole), (), ranges=ranges)
     place = store.place(key, cpu, 0)

@@ -59,7 +59,7 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
     try:
         extents = _extents(inputs, [at for at in range(len(examples)) if at not in fixed and at not in others], free)
         if _needs_gradients(examples):
-            raise InputError("gradients are asked for; call it under torch.no_grad() for networks")
+            raise InputError("gradients are needed; call it under torch.no_grad() to use networks")
         outputs = _outputs(graph, inputs)
         with tracing(None), torch.no_grad():
             given = tuple(examples[at].detach() for at in others)

@@ -127,7 +127,7 @@ def optimize(
         if replacing.elsewhere:
             warnings.warn(f"{whys}; until then PyTorch computes the model here", TvmconvWarning, stacklevel=2)
         else:
-            raise InputError(f"nothing of the model can be compiled: {whys}")
+            raise InputError(f"no part of the model can be compiled: {whys}")
     if not keep_weights:
         # The last weight that goes with the model: the heap keeps what small ones leave.
         for weight in [*model.parameters()][-1:]:
@@ -143,7 +143,7 @@ def _check(model: Any, dtype: Any) -> None:
     for path, module in model.named_modules():
         if type(module).__module__.startswith("torch._dynamo"):
             raise InputError(
-                f"{path or 'the model'} is what torch.compile made, which hides its layers; give the module it was made of"
+                f"{path or 'the model'} was made by torch.compile, which hides its layers; give the original module"
                 " (its _orig_mod), and compile what optimize returns"
             )
         if any(map(is_lazy, module.parameters(recurse=False))):
@@ -151,7 +151,7 @@ def _check(model: Any, dtype: Any) -> None:
                 f"{path or 'the model'} has no parameters yet, since it was not called; call the model once"
             )
     if model.training:
-        raise InputError("the model is in training mode, and what is optimized is inference; call model.eval() first")
+        raise InputError("the model is in training mode; optimize is for inference: call model.eval() first")
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
 

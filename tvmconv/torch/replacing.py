@@ -142,7 +142,7 @@ class Replacing:
                     continue
                 if self._how.dynamic_shapes and not path:
                     warnings.warn(
-                        f"networks are for the shapes of the example alone, not for dynamic_shapes: {why}",
+                        f"networks are only for the shapes of the example, not for dynamic_shapes: {why}",
                         TvmconvWarning,
                         stacklevel=3,
                     )
@@ -286,7 +286,7 @@ def _compute(module: nn.Module, example: Arguments, answer: Any, store: Store, h
         torch.manual_seed(0)
         found, coarse = made(leaves), is_coarse((*leaves, *module.parameters()))
         if not is_close(found, answer, coarse) and not (coarse and _is_no_worse(module, example, found, answer)):
-            raise SourceError("its networks give another answer, as they would where each call gives another one")
+            raise SourceError("its networks give a different answer, as when answers vary from call to call")
     return made
 
 

@@ -80,7 +80,7 @@ class Store:
         self.path = path
         if path.exists() and not (path / INDEX).is_file() and not (path.is_dir() and not any(path.iterdir())):
             raise BundleError(
-                f"{path} is no folder of tvmconv.torch.optimize: it has no {INDEX}; give an empty one, or another path"
+                f"{path} is not a folder that tvmconv.torch.optimize wrote: it has no {INDEX}; give an empty one, or another path"
             )
         self._read()  # before time is spent
 

@@ -106,7 +106,7 @@ def networks_of(
     library = export_provider(None, folder / "graphs.so")
     for shaped in with_shapes(models, arguments):
         if Path(shaped.model).suffix.lower() != ".onnx":
-            print(f"{shaped.name}: no network: it is no ONNX file", file=sys.stderr)
+            print(f"{shaped.name}: no network: it is not an ONNX file", file=sys.stderr)
             continue
         try:
             parts = read_parts(shaped.model, shaped.bucket, shaped.free)

@@ -162,8 +162,8 @@ def _shapes(arguments: argparse.Namespace) -> tuple[dict[str, tuple[Extent, ...]
     given, named = split_shapes(arguments.shape)
     if len(given) > 1 or (not given and len(named) > 1):
         raise InputError(
-            "--shape is given several times for an input: a network is of one shape, or of one with free extents (1x3x?x?) and others"
-            " beside, which are called where they come"
+            "--shape is given several times for an input: give one shape, or one with free extents (1x3x?x?) and fixed ones"
+            " that get their own kernels"
         )
     free, some = free_shapes(arguments, arguments.model), given_free(arguments)
     if given:

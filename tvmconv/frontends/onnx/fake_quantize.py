@@ -59,8 +59,8 @@ def _expand(node: NodeProto, model: ModelProto, source: str, fixed: Mapping[str,
     finite = all(np.isfinite(each).all() for each in known)
     if len(known) < 4 or levels < 2 or not finite or (known[0] == known[1]).any():
         raise SourceError(
-            f"{source}: the FakeQuantize node {node.name or node.output[0]!r} is read with fixed bounds, which are finite, a lowest"
-            " number that is not the highest, and two levels or more"
+            f"{source}: the FakeQuantize node {node.name or node.output[0]!r} needs fixed, finite bounds, a lowest number that is not"
+            " the highest, and at least two levels"
         )
     if not _write_quantizer(node.input[0], data, write, levels, known):
         _write_formula(node.input[0], write, levels, known)

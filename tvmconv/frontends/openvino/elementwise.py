@@ -35,7 +35,7 @@ def _take_pair(layer: IrLayer) -> list[str]:
     """Return the operands, which are broadcast as NumPy does, or not at all."""
     mode = layer.given.get("auto_broadcast", "numpy")
     if mode not in ("numpy", "none", "explicit") and layer.shape(0) != layer.shape(1):
-        raise ValueError(f"broadcasts by {mode}; networks do as NumPy does")
+        raise ValueError(f"broadcasts by {mode}; networks broadcast as NumPy does")
     return layer.inputs()
 
 
@@ -137,7 +137,7 @@ def _find_finite(layer: IrLayer) -> str:
 def _select(layer: IrLayer) -> str:
     mode = layer.given.get("auto_broadcast", "numpy")
     if mode == "pdpd" and len({layer.shape(place) for place in range(3)}) > 1:
-        raise ValueError("broadcasts by pdpd; networks do as NumPy does")
+        raise ValueError("broadcasts by pdpd; networks broadcast as NumPy does")
     condition, *both = layer.inputs()
     if layer.dtype != np.bool_:
         condition = layer.op("Cast", condition, to=TensorProto.BOOL)

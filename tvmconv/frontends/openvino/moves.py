@@ -68,7 +68,7 @@ def _broadcast(layer: IrLayer) -> str:
         added = [axis for axis in range(rank) if axis not in kept]
         data = layer.op("Unsqueeze", data, shape_array(*added)) if added else data
     elif mode not in ("numpy", "bidirectional"):
-        raise ValueError(f"broadcasts by {mode}; networks do as NumPy does")
+        raise ValueError(f"broadcasts by {mode}; networks broadcast as NumPy does")
     shape = layer.out_shape()
     return layer.op("Expand", data, layer.integers(1) if None in shape else shape_array(*layer.out_static()))
 

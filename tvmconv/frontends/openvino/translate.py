@@ -133,7 +133,7 @@ def _check_operators(layers: Sequence[Any], source: str) -> None:
     for kind, names in sorted(lacking.items()):
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         found.append(f"{kind} ({', '.join(names[:_MOST_NAMED])}{more})")
-    message = f"{source}: networks lack OpenVINO's {', '.join(found)}; cut the network before (--cut TENSOR)"
+    message = f"{source}: networks do not support OpenVINO's {', '.join(found)}; cut the network before (--cut TENSOR)"
     if any(op.get_type_name() in OP_TYPES for op in layers):
         message += f", or build the convolutions alone: tvmconv build {source}"
     raise LackingOperatorsError(message, sorted(lacking))

@@ -58,7 +58,7 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
     try:
         mod = relax.transform.ConvertLayout({}, _layout_of)(mod)
     except Exception as error:  # TVM's checks are errors of many classes
-        raise LayoutError(f"TVM's ConvertLayout does not bring this network to NXC: {last_line(error)}") from error
+        raise LayoutError(f"TVM's ConvertLayout cannot convert this network to NXC: {last_line(error)}") from error
     for _, function in mod.functions_items():
         if isinstance(function, relax.Function):
             _check_order(function)

@@ -69,7 +69,7 @@ def _difference(before: Facts, after: Facts) -> str:
         return f"{name or 'it'} is gone"
     then, now = before[name], after[name]
     if _is_tensor(then) and _is_tensor(now) and then[:-1] == now[:-1]:
-        return f"{name} has other numbers"
+        return f"{name} has other values"
     return f"{name or 'it'} was {_tell(then)} and is {_tell(now)}"
 
 

@@ -93,7 +93,7 @@ def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | N
             found = _evaluate(model, arrays)
         except InputError as error:
             raise InputError(f"{why}; {error}") from refusal
-        warnings.warn(f"compared with ONNX's reference evaluator, for {why}", TvmconvWarning, stacklevel=2)
+        warnings.warn(f"compared with ONNX's reference evaluator, because {why}", TvmconvWarning, stacklevel=2)
     return found
 
 
@@ -115,7 +115,7 @@ def _evaluate(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
     try:
         return list(ReferenceEvaluator(model).run(None, {name: each for name, each in arrays.items() if name in taken}))
     except Exception as error:  # of any kind, whatever its operators raise
-        raise InputError(f"ONNX's reference evaluator neither: {last_line(error)}") from error
+        raise InputError(f"nor can ONNX's reference evaluator: {last_line(error)}") from error
 
 
 def _work(graph: GraphProto, outer: Mapping[str, Sequence[int]]) -> float:

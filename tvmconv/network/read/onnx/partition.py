@@ -86,7 +86,7 @@ def read_parts(source: str, bucket: Bucket | None = None, free: Free | None = No
     if not lacking:
         raise refusal
     raise SourceError(
-        f"{source}: networks lack {', '.join(lacking)}, and no part without them has a convolution or product"
+        f"{source}: networks do not support {', '.join(lacking)}, and no part without them has a convolution or product"
     )
 
 

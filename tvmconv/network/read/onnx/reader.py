@@ -113,7 +113,7 @@ def prepare(model: ModelProto, source: str) -> ModelProto:
     simple = simplify(model, source)
     check_quantized(simple, source)  # also numbers that were computed
     if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
-        raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
+        raise LackingOperatorsError(f"{source}: networks do not support {', '.join(foreign)}", foreign)
     by_others = expand_functions(simple, source)
     if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
         # Of an operator that is written as others after onnxruntime has computed the constants.

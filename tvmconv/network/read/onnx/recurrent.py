@@ -33,7 +33,7 @@ def convert_recurrent(
     if dims is None or weights is None or recurrent is None or (others[2] is not None and bias is None):
         raise ValueError("its weights are not fixed, or the shape of its data is unknown")
     if str(data.ty.dtype) != "float32":
-        raise ValueError(f"it is of {data.ty.dtype}, and steps that are not written one after the other are of f32")
+        raise ValueError(f"it is of {data.ty.dtype}; loops over steps compute in float32 only")
     directions, _, size = recurrent.shape
     kinds = [_kind_of(kind, given, number) for number in range(directions)]
     if bias is None:

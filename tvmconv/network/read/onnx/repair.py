@@ -64,8 +64,8 @@ def repair(model: ModelProto, source: str) -> ModelProto:
             before = [name for name in node.input[: COUNTING[node.op_type]] if name in written]
             options = f" ({' '.join(f'--cut {shlex.quote(name)}' for name in before)})" if before else ""
             raise SourceError(
-                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} gives as many elements as its numbers decide; a"
-                f" network is compiled for fixed shapes: cut it before that node{options}, and compute the rest in the program"
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} has outputs whose size depends on its"
+                f" input's values; cut the network before that node{options}, and compute the rest in the program"
             )
         try:
             nodes += _nodes(node, shapes, types, model)
