@@ -121,7 +121,7 @@ def _wide_phases(window: PlanarWindow, phases: int, columns: int) -> bool:
         first = max(0, -(start // axis.stride))
         return min(columns, (axis.inputs - 1 - start) // axis.stride + 1) - first
 
-    return window.problem.dtype == "f32" and all(inside(phase) >= PART for phase in range(phases))
+    return window.separates and all(inside(phase) >= PART for phase in range(phases))
 
 
 def _store(sch: Schedule, window: PlanarWindow, tile: LoopRV, lanes: int) -> None:

@@ -16,12 +16,12 @@ from pathlib import Path
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TvmconvError
 from tvmconv.isa.machine import missing_features
-from tvmconv.problem import DTYPES
 from tvmconv.targets.target import CpuTarget, Target
 
 from . import regressions
 from .campaign import Campaign, Settings
 from .check import emulator_of
+from .draw import KINDS
 
 
 def _cpu(name: str) -> CpuTarget:
@@ -46,7 +46,7 @@ def main() -> int:
         action="append",
         help="host (default), x86-64-v3, neoverse-n1 (under QEMU), ...; several share the problems",
     )
-    parser.add_argument("--dtype", action="append", choices=DTYPES, help="of the problems (default: all)")
+    parser.add_argument("--dtype", action="append", choices=KINDS, help="of the problems (default: all)")
     parser.add_argument(
         "--algorithm",
         choices=[each.name for each in ALGORITHMS if each.kind == "cpu"],
@@ -73,7 +73,7 @@ def main() -> int:
         seconds=seconds,
         problems=arguments.problems,
         targets=tuple(map(_cpu, arguments.target or ["host"])),
-        dtypes=tuple(arguments.dtype or DTYPES),
+        dtypes=tuple(arguments.dtype or KINDS),
         jobs=arguments.jobs,
         save=arguments.save,
         algorithm=arguments.algorithm,

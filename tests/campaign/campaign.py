@@ -183,14 +183,15 @@ class Campaign:
         with self._lock:
             self.slow |= found
             for case in batch.cases:
-                self.problems[case.target.name, case.problem.dtype] += 1
+                self.problems[case.target.name, draws.kind_of(case.problem)] += 1
             self._done += len(batch.cases)
             for outcome in outcomes:
                 if outcome.choice is None:
                     continue
                 case, choice = batch.cases[outcome.number], outcome.choice
                 formats = f"{case.problem.data_format}/{case.problem.filter_format}"
-                self.kernels[case.target.name, choice.algorithm, case.problem.dtype, formats] += 1
+                kind = draws.kind_of(case.problem)
+                self.kernels[case.target.name, choice.algorithm, kind, formats] += 1
                 self.sketches[choice.algorithm, choice.sketch] += 1
                 for number in range(outcome.sketches):
                     self.sketches[choice.algorithm, number] += 0

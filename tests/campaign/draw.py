@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -11,10 +11,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tvmconv.epilogue import STEPS
+from tvmconv.dtypes import QUANTIZED, ROWS, types_of
+from tvmconv.epilogue import QUANTIZERS, STEPS
 from tvmconv.errors import InvalidProblemError
 from tvmconv.frontends import read_source
-from tvmconv.problem import DATA_FORMATS, FILTER_FORMATS, OPS, Problem
+from tvmconv.problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, OPS, Problem
 
 from .layers import LAYERS, Layer
 
@@ -26,6 +27,10 @@ EPILOGUE_SHARE = 0.35
 # Zero batch, channels or taps, which have an algorithm of their own.
 PATCH_SHARE = 0.08  # of small problems, those of which no two outputs read the same data, as of vision transformers
 EDGE_SHARE = 0.01
+# What stands among types for all those of integers; and the share of zero points that are ends of their range, or none.
+INTEGERS = "integers"
+KINDS = (*DTYPES, INTEGERS)
+END_SHARE = 0.7
 
 
 @cache
@@ -57,19 +62,54 @@ def _until_valid(
     draw: random.Random, kind: Callable[[random.Random, dict[str, Any]], Problem | None], dtypes: tuple[str, ...]
 ) -> Problem:
     while True:
+        dtype = draw.choice(dtypes)
         fields = {
-            "dtype": draw.choice(dtypes),
             "data_format": draw.choice(DATA_FORMATS),
             "filter_format": draw.choice(FILTER_FORMATS),
             "bias": draw.random() < 0.4,
-            "epilogue": "-".join(_steps(draw)) if draw.random() < EPILOGUE_SHARE else None,
         }
+        steps = _steps(draw) if draw.random() < EPILOGUE_SHARE else ()
+        fields |= _types(draw, dtype, fields["bias"], steps)
         try:
             drawn = kind(draw, fields)
         except InvalidProblemError:
             continue
         if drawn is not None:
             return drawn
+
+
+def kind_of(drawn: Problem) -> str:
+    """Return the type, of floating-point numbers, or what stands for those of integers."""
+    return INTEGERS if drawn.is_quantized else drawn.dtype
+
+
+def _types(draw: random.Random, dtype: str, bias: bool, steps: Iterable[str]) -> dict[str, Any]:
+    """Draw types of arrays, zero points and the whole epilogue, which ends with a quantizer where the output is of 8 bits."""
+    zero_point, filter_zero_point, bias_dtype, whole = 0, 0, "", list(steps)
+    if dtype == INTEGERS:
+        dtype = draw.choice(QUANTIZED)
+        data, filter_, _, output = types_of(dtype)
+        zero_point, filter_zero_point = _zero_point(draw, data), draw.choice((0, 0, _zero_point(draw, filter_)))
+        if output == "s32":
+            whole = []
+        elif "scale" not in whole:
+            whole.insert(0, "scale")
+        if output in ("u8", "s8"):
+            rounding, scale = draw.choice(sorted(QUANTIZERS)), draw.choice((0.1, 0.05, 1))
+            whole.append(f"{rounding}({scale},{_zero_point(draw, output)})")
+        bias_dtype = draw.choice(("", "f32")) if bias and output != "s32" else ""
+    return {
+        "dtype": dtype,
+        "zero_point": zero_point,
+        "filter_zero_point": filter_zero_point,
+        "bias_dtype": bias_dtype,
+        "epilogue": "-".join(whole) or None,
+    }
+
+
+def _zero_point(draw: random.Random, dtype: str) -> int:
+    least, greatest = ROWS[dtype].range or (0, 0)
+    return draw.choice((0, least, greatest)) if draw.random() < END_SHARE else draw.randint(least, greatest)
 
 
 def _steps(draw: random.Random) -> Iterator[str]:

@@ -16,6 +16,9 @@ from .draw import Axis, assemble
 TOGETHER = 4
 # Fields of an axis in the order in which they are reduced, and the least that each can be.
 _LEAST = {"more": 0, "begin": 0, "end": 0, "d": 1, "s": 1, "k": 1, "x": 1}
+# Fields that axes and channels leave as they are, and the plainest values of some.
+_FIELDS = ("dtype", "data_format", "filter_format", "bias", "epilogue", "zero_point", "filter_zero_point", "bias_dtype")
+_PLAIN = {"dtype": "f32", "data_format": "NXC", "filter_format": "XIO", "zero_point": 0, "filter_zero_point": 0}
 
 
 def shrink(
@@ -67,14 +70,21 @@ def _reductions(problem: Problem) -> Iterator[Problem | None]:
 
     def made(**changes: object) -> Problem | None:
         parts = {"batch": problem.batch, "groups": groups, "inputs": inputs, "outputs": outputs, "axes": axes}
-        names = ("dtype", "data_format", "filter_format", "bias", "epilogue")
         try:
-            return assemble(problem.op, **{**parts, **changes}, fields={n: getattr(problem, n) for n in names})  # type: ignore[arg-type]
+            return assemble(problem.op, **{**parts, **changes}, fields={n: getattr(problem, n) for n in _FIELDS})  # type: ignore[arg-type]
         except InvalidProblemError:
             return None
 
+    def other(**changes: object) -> Problem | None:
+        try:
+            return problem.with_(**changes)
+        except InvalidProblemError:
+            return None
+
+    if problem.is_quantized:
+        yield other(dtype="u8s8s32", epilogue=None, bias_dtype="")
     for dropped in range(len(problem.epilogue)):
-        yield problem.with_(epilogue=problem.epilogue[:dropped] + problem.epilogue[dropped + 1 :])
+        yield other(epilogue=problem.epilogue[:dropped] + problem.epilogue[dropped + 1 :])
     if problem.rank > 1:
         for dropped in range(problem.rank):
             yield made(axes=[axis for number, axis in enumerate(axes) if number != dropped])
@@ -90,9 +100,11 @@ def _reductions(problem: Problem) -> Iterator[Problem | None]:
         for number, axis in enumerate(axes):
             for value in _less(getattr(axis, name), least):
                 yield made(axes=[*axes[:number], replace(axis, **{name: value}), *axes[number + 1 :]])
-    for name, plain in (("bias", False), ("dtype", "f32"), ("data_format", "NXC"), ("filter_format", "XIO")):
+    if problem.bias:
+        yield other(bias=False, bias_dtype="")
+    for name, plain in _PLAIN.items():
         if getattr(problem, name) != plain:
-            yield problem.with_(**{name: plain})
+            yield other(**{name: plain})
 
 
 def _less(value: int, least: int) -> list[int]:

@@ -22,16 +22,26 @@ from campaign import check, regressions, run
 from campaign.build import Kernel
 from campaign.campaign import Campaign, Settings
 from campaign.check import Batch, Case, Outcome
-from campaign.draw import LAYER_BYTES, LAYER_FLOPS, networks, problem, real_layer, small_problem
+from campaign.draw import (
+    KINDS,
+    LAYER_BYTES,
+    LAYER_FLOPS,
+    kind_of,
+    networks,
+    problem,
+    real_layer,
+    small_problem,
+)
 from campaign.layers import LAYERS, parse
 from campaign.shrink import reductions, shrink
 from kernels import isa
 
 from tvmconv import reference
+from tvmconv.dtypes import QUANTIZED
 from tvmconv.errors import TvmconvError
 from tvmconv.isa.machine import missing_features
 from tvmconv.lowering.compiler import Choice
-from tvmconv.problem import DTYPES, Problem
+from tvmconv.problem import Problem
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.sandbox import Sandbox
 from tvmconv.targets.target import CpuTarget, Target
@@ -66,7 +76,7 @@ def one_sandbox(sandbox: Sandbox[Batch, list[Outcome]], monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("seed", "problems"), [(1, 32), pytest.param(2, 8, marks=pytest.mark.smoke)])
 def test_a_campaign_fails_nowhere(seed: int, problems: int) -> None:
     """The same problems in every run; `.ci/run` tries others each time."""
-    campaign = Campaign(Settings(seed, None, problems, TARGETS, DTYPES, 1, None))
+    campaign = Campaign(Settings(seed, None, problems, TARGETS, KINDS, 1, None))
     campaign.run()
     assert sum(campaign.problems.values()) == problems and sum(campaign.kernels.values()) > 1.5 * problems
     assert not campaign.families, campaign.text()
@@ -141,9 +151,10 @@ def test_what_does_not_compile_leaves_the_others(sandbox: Sandbox[Batch, list[Ou
 
 def test_problems_are_drawn_over_the_whole_contract() -> None:
     draw = random.Random(0)
-    drawn = [small_problem(draw, DTYPES) for _ in range(3000)]
-    seen = {(p.op, p.rank, p.dtype, p.data_format, p.filter_format, p.bias) for p in drawn}
-    assert len(seen) == 2 * 3 * 3 * 2 * 2 * 2
+    drawn = [small_problem(draw, KINDS) for _ in range(3000)]
+    seen = {(p.op, p.rank, kind_of(p), p.data_format, p.filter_format, p.bias) for p in drawn}
+    assert len(seen) == 2 * 3 * len(KINDS) * 2 * 2 * 2
+    assert {p.dtype for p in drawn if p.is_quantized} == set(QUANTIZED)
     assert {p.batch for p in drawn} >= set(range(10))
     assert {s for p in drawn for s in p.strides} >= set(range(1, 9))
     assert {d for p in drawn for d in p.dilations} >= set(range(1, 19))
@@ -192,6 +203,17 @@ def test_a_failure_shrinks_to_the_smallest_problem() -> None:
     assert format_signature(smallest) == "conv1d-n1-i1x4-o1x2-k2-s1-d2-p0_0-g1-NXC-XIO-f32"
     assert choice == Choice("direct")
     assert all(reduced != smallest for reduced in reductions(smallest))
+
+
+def test_a_failure_of_integers_shrinks_to_plain_ones() -> None:
+    def failing(tries: Sequence[tuple[Problem, Sequence[Choice]]]) -> tuple[Problem, Choice] | None:
+        return next(((p, choices[0]) for p, choices in tries if p.is_quantized and p.in_channels > 2), None)
+
+    large = parse_signature(
+        "conv2d-n2-i8x9x9-o6x5x5-k3x3-s2x2-d1x1-p1x1_1x1-g2-NCX-OIX-s8u8u8-zx-7-zw9-bias_f32-scale-relu-q_0.1_3"
+    )
+    smallest, _ = shrink(large, Choice("direct"), failing, 60)
+    assert format_signature(smallest) == "conv1d-n1-i3x1-o1x1-k1-s1-d1-p0_0-g1-NXC-XIO-u8s8s32"
 
 
 def test_regressions_are_written_and_read(tmp_path: Path) -> None:

@@ -281,6 +281,41 @@ def test_every_second_column_by_two_loads_and_a_shuffle() -> None:
     check(deinterleave, before, after)
 
 
+def test_columns_of_integers_are_converted_in_vectors() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4, 9), "uint8")) -> None:
+        phases = T.alloc_buffer((1, 5))
+        for y in range(4):
+            for phase in T.serial(1, annotations={"tvmconv.strided": 1}):
+                for x in range(5):
+                    phases[phase, x] = T.if_then_else(
+                        x * 2 + phase < 8, T.Cast("float32", T.Cast("int32", data[y, x * 2 + phase]) - 7), T.float32(0)
+                    )
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((4, 9), "uint8")) -> None:
+        phases = T.alloc_buffer((1, 5))
+        for y in range(4):
+            phases[0, 4] = T.float32(0)
+            for vector in range(1):
+                phases[0, T.Ramp(T.min(vector * 4, 0), 1, 4)] = T.Cast(
+                    "float32x4",
+                    T.Cast(
+                        "int32x4",
+                        T.Shuffle(
+                            [
+                                data[y, T.Ramp(T.min(vector * 4, 0) * 2, 1, 4)],
+                                data[y, T.Ramp(T.min(vector * 4, 0) * 2 + 3, 1, 4)],
+                            ],
+                            [0, 2, 5, 7],
+                        ),
+                    )
+                    - T.Broadcast(7, 4),
+                )
+
+    check(deinterleave, before, after)
+
+
 def test_refused() -> None:
     @T.prim_func(private=True, s_tir=True)
     def no_row(data: T.Buffer((4, 16), "float32")) -> None:

@@ -210,7 +210,7 @@ def _data(window: PlanarWindow, data: te.Tensor) -> Callable[..., Expr]:
 
     shape = (problem.batch, problem.in_channels, *extents[:-1], columns * last.stride)
     taken: Callable[..., Expr] = padded
-    # Lowering separates the columns of planes in f32 by shuffles (tvmconv/lowering/cpu/rewrites/striding.py), LLVM others, without conditions.
+    # Lowering separates the columns of planes in f32 and integers by shuffles (tvmconv/lowering/cpu/rewrites/striding.py), LLVM others, without conditions.
     if not window.separates:
         taken = pad = te.compute(
             within_reach(shape, "the copy of data"), padded, name=stage_name(DATA_PAD, window.index)

@@ -120,7 +120,11 @@ class PlanarWindow(SubConvolution):
     @property
     def separates(self) -> bool:
         """Return whether columns a stride apart are separated as they are copied."""
-        return self.axes[-1].stride > 1 and self.problem.dtype == "f32" and self.problem.data_format == "NCX"
+        return (
+            self.axes[-1].stride > 1
+            and self.problem.data_format == "NCX"
+            and (self.problem.dtype == "f32" or self.problem.is_quantized)
+        )
 
     @property
     def _copies_data(self) -> bool:

@@ -24,40 +24,44 @@ def deinterleave(body: Any) -> Any:
 def _deinterleave(loop: Any) -> Any:
     """``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 where outside.
 
-    It is refused where it is not known which columns are inside, or a phase has fewer than a vector of 128 bits.
+    Integers are converted, and their zero point subtracted, in vectors. It is refused where it is not known which columns
+    are inside, or a phase has fewer than a vector of 128 bits.
     """
     columns = loop.body
     if not isinstance(columns, tirx.For) or not all(isinstance(each.extent, tirx.IntImm) for each in (loop, columns)):
         refuse(loop, STRIDED, f"it is no loop over so many phases of so many columns: {columns}")
     store, extent = columns.body, int(columns.extent)
-    if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32":
-        refuse(loop, STRIDED, f"it stores no f32: {store}")
+    if not isinstance(store, tirx.BufferStore) or store.buffer.dtype not in ("float32", "int32"):
+        refuse(loop, STRIDED, f"it stores neither f32 nor s32: {store}")
     phase, x = loop.loop_var, columns.loop_var
     value, of_rows, of_columns = split_guard(store.value, phase, x)
     loads = loads_of(value)
     if not loads:
         return settle(loop, STRIDED)  # TVM knows that all of it is padding
-    if len(loads) != 1 or not value.same_as(loads[0]) or loads[0].source.dtype != "float32":
-        refuse(loop, STRIDED, f"it copies something else than f32: {value}")
-    step = _step(loads[0].indices, x, extent)
+    if len(loads) != 1 or not _is_of(value, loads[0]):
+        refuse(loop, STRIDED, f"it copies something else than columns: {value}")
+    (load,) = loads
+    step = _step(load.indices, x, extent)
     if step < 2 or int(loop.extent) > step:
         refuse(loop, STRIDED, f"columns are {step} apart, of {loop.extent} phases: {value}")
 
     def stored(p: int, start: Any, lanes: int) -> Any:
         *before, at = [substitute(index, {phase: p, x: start}) for index in store.indices]
-        return tirx.BufferStore(store.buffer, taken(p, start, lanes), [*before, tirx.Ramp(at, 1, lanes)])
+        return tirx.BufferStore(
+            store.buffer, _in_lanes(value, load, taken(p, start, lanes), lanes), [*before, tirx.Ramp(at, 1, lanes)]
+        )
 
     def taken(p: int, start: Any, lanes: int) -> Any:
         """Columns a step apart: the last vector that is read ends with the last of them."""
-        *before, at = [substitute(index, {phase: p, x: start}) for index in value.indices]
+        *before, at = [substitute(index, {phase: p, x: start}) for index in load.indices]
         span = (lanes - 1) * step + 1
         firsts = [*range(0, span - lanes, lanes), span - lanes]
-        vectors = [tirx.BufferLoad(value.source, [*before, tirx.Ramp(at + first, 1, lanes)]) for first in firsts]
+        vectors = [tirx.BufferLoad(load.source, [*before, tirx.Ramp(at + first, 1, lanes)]) for first in firsts]
         later = len(firsts) * lanes - span  # by so many lanes does the last vector hold what it ends with later
         order = [column if column < firsts[-1] else column + later for column in range(0, span, step)]
         return tirx.Shuffle(vectors, [tirx.const(lane, "int32") for lane in order])
 
-    zero, steps = tirx.const(0, "float32"), []
+    zero, steps = tirx.const(0, store.buffer.dtype), []
     for p in range(int(loop.extent)):
         first, end = inside(None if of_columns is None else substitute(of_columns, {phase: p}), x, extent)
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= end - first), 0)
@@ -80,6 +84,24 @@ def _deinterleave(loop: Any) -> Any:
     clear = tirx.BufferStore(store.buffer, zero, store.indices)
     zeros = tirx.For(phase, 0, loop.extent, tirx.ForKind.SERIAL, tirx.For(x, 0, extent, tirx.ForKind.SERIAL, clear))
     return tirx.IfThenElse(of_rows, sequence(steps), zeros)
+
+
+def _is_of(value: Any, load: Any) -> bool:
+    """Return whether a value is a load, converted and with a constant subtracted or not."""
+    if isinstance(value, tirx.Cast):
+        return _is_of(value.value, load)
+    if isinstance(value, (tirx.Add, tirx.Sub)):
+        return isinstance(value.b, tirx.IntImm) and _is_of(value.a, load)
+    return bool(value.same_as(load))
+
+
+def _in_lanes(value: Any, load: Any, vector: Any, lanes: int) -> Any:
+    """Return what `_is_of` a load, of a vector of its elements."""
+    if value.same_as(load):
+        return vector
+    if isinstance(value, tirx.Cast):
+        return tirx.Cast(f"{value.ty.dtype}x{lanes}", _in_lanes(value.value, load, vector, lanes))
+    return type(value)(_in_lanes(value.a, load, vector, lanes), tirx.Broadcast(value.b, lanes))
 
 
 def _step(indices: Any, x: Any, extent: int) -> int:
