@@ -1,16 +1,20 @@
 """Cumulative sums and products as tensor expressions, for TVM's own calls its runtime.
 
 Each round adds to every element that which lies 1, 2, 4 ... before it (Hillis and Steele), so rounds are loops like any other. Rows
-are scanned by blocks first, which are vectors.
+are scanned by blocks first, which are vectors. Along an axis whose extent a call gives, and so the rounds, it is one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from tvm import relax, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
 
+from ..ir.free import dims_of
 from ..schedule.stages import KEPT
 from .elementwise import Legalize
 from .softmax import combine_halves
@@ -25,7 +29,23 @@ def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legali
         if axis is None:
             data = builder.emit(relax.op.reshape(data, (-1,)))
         at = 0 if axis is None else int(axis) % data.ty.ndim
-        return builder.call_te(rounds, data, at, dtype, bool(call.attrs.exclusive), primfunc_name_hint=name)
+        made = rounds if isinstance((dims_of(data.ty) or ())[at], int) else one_by_one
+        return builder.call_te(made, data, at, dtype, bool(call.attrs.exclusive), primfunc_name_hint=name)
+
+    def one_by_one(data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
+        rows, extent, inner = prod(data.shape[:axis]), data.shape[axis], prod(data.shape[axis + 1 :])
+
+        def written(inputs: Any, outputs: Any) -> Any:
+            given, out = T.buffer_proxy(inputs[0]), T.buffer_proxy(outputs[0])
+            with IRBuilder() as ir:
+                with T.parallel(0, rows) as row, T.serial(0, extent) as step, T.serial(0, inner) as column:
+                    at = (row * extent + step) * inner + column
+                    added = given[at - inner if exclusive else at].astype(dtype)
+                    first = tirx.const(neutral, dtype) if exclusive else added
+                    out[at] = tirx.if_then_else(step > 0, combine(out[at - inner], added), first)
+                return ir.get()
+
+        return te.extern([data.shape], [data], written, dtype=dtype, name="scan")
 
     def rounds(data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
         def before(tensor: te.Tensor, at: tuple[Any, ...], step: int) -> Any:

@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ..ir.constants import static_shape
+from ..ir.free import dims_of, number_of
 from ..schedule.stages import LEAST_PARALLEL
 from .elementwise import INJECTIVE
 
@@ -30,15 +30,15 @@ _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def scatter_elements(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a scatter that leaves out indices beyond the data; of shapes that are not fixed it is TVM's."""
-    if any(static_shape(arg.ty) is None for arg in call.args):
+    """Return a scatter that leaves out indices beyond the data; of shapes that are not known it is TVM's."""
+    if any(dims_of(arg.ty) is None for arg in call.args):
         return call.op.get_attr("FLegalize")(builder, call)
     axis = int(call.attrs.axis) % call.ty.ndim
     return builder.call_te(_scatter, *call.args, axis, str(call.attrs.reduction), primfunc_name_hint="scatter_elements")
 
 
 def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str) -> te.Tensor:
-    shape, given = ([int(extent) for extent in tensor.shape] for tensor in (data, indices))
+    shape, given = ([number_of(extent) for extent in tensor.shape] for tensor in (data, indices))
     others = [each for each in range(len(shape)) if each != axis]
     rows = prod(given[each] for each in others)
 
@@ -52,9 +52,11 @@ def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int,
                 with _loop(rows, rows * given[axis]) as row:
                     to, of, left = 0, 0, row
                     for each in reversed(others):
-                        to += left % given[each] * prod(shape[each + 1 :])
-                        of += left % given[each] * prod(given[each + 1 :])
-                        left //= given[each]
+                        # Nothing is below 0: as floors TVM would write each part of these four times.
+                        place = tirx.truncmod(left, given[each])
+                        to += place * prod(shape[each + 1 :])
+                        of += place * prod(given[each + 1 :])
+                        left = tirx.truncdiv(left, given[each])
                     # In order, for an index may come twice.
                     with T.serial(0, given[axis]) as step:
                         element = of + step * prod(given[axis + 1 :])
@@ -84,8 +86,9 @@ def _replace_slice(data: te.Tensor, given: te.Tensor, begin: Any, end: Any, step
     return te.compute(data.shape, element, "slice_scatter")
 
 
-def _loop(extent: int, elements: int | None = None) -> Any:
-    return (T.parallel if (elements or extent) >= LEAST_PARALLEL else T.serial)(0, extent)
+def _loop(extent: Any, elements: Any = None) -> Any:
+    many = extent if elements is None else elements
+    return (T.serial if isinstance(many, int) and many < LEAST_PARALLEL else T.parallel)(0, extent)
 
 
 OPERATORS = {"relax.scatter_elements": scatter_elements, "relax.slice_scatter": slice_scatter}

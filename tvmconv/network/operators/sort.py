@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ..ir.free import dims_of
 from .elementwise import Legalize
 
 # All bits but the sign, by the integer's type.
@@ -23,9 +24,7 @@ def topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return the first of a sort."""
     attrs = call.attrs
     axis = int(attrs.axis) % call.args[0].ty.ndim
-    count = int(attrs.k)
-    if not 0 < count <= int(call.args[0].ty.shape[axis]):
-        count = int(call.args[0].ty.shape[axis])
+    count = (dims_of(call.ty.fields[0] if isinstance(call.ty, relax.TupleType) else call.ty) or ())[axis]
     indices = builder.emit(_indices(builder, call, axis, str(attrs.dtype), bool(attrs.largest), count))
     if str(attrs.ret_type) == "indices":
         return indices
@@ -52,21 +51,20 @@ def _indices(
     axis: int,
     dtype: str,
     descending: bool,
-    count: int | None = None,
+    count: Any = None,
 ) -> relax.Expr:
     keys = builder.emit(builder.call_te(_keys, call.args[0], primfunc_name_hint="keys"))
     return builder.call_te(_sort, keys, axis, descending, count, dtype, primfunc_name_hint="argsort")
 
 
-def _sort(keys: te.Tensor, axis: int, descending: bool, count: int | None, dtype: str) -> te.Tensor:
-    shape = [int(size) for size in keys.shape]
-    size = shape[axis]
+def _sort(keys: te.Tensor, axis: int, descending: bool, count: Any, dtype: str) -> te.Tensor:
+    shape, size = list(keys.shape), keys.shape[axis]
     numbers = [prod(shape[:axis]), size, prod(shape[axis + 1 :]), size if count is None else count]
     made = [*shape[:axis], numbers[-1], *shape[axis + 1 :]]
 
     def body(given: Any, written: Any) -> Any:
         # All of 64 bits: TVM makes them so where an extent is, and WebAssembly's functions take what they are declared with.
-        sizes = [tirx.const(each, "int64") for each in (*numbers, int(descending), 8 if dtype == "int64" else 4)]
+        sizes = [tirx.Cast("int64", each) for each in (*numbers, int(descending), 8 if dtype == "int64" else 4)]
         failed = tirx.call_extern("int32", FUNCTION, given[0].data, written[0].data, *sizes) != 0
         return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
 

@@ -187,6 +187,11 @@ def _add_products(self: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha
     return self * beta + product if beta else product
 
 
+def _sort(self: Any, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
+    """Return ``sort.stable``: any sort, for here equal numbers stay in their order."""
+    return self.sort(dim, descending)
+
+
 RARER: Mapping[Any, Callable[..., Any]] = {
     aten._cdist_forward.default: _distances,
     aten.addbmm.default: _add_products,
@@ -216,4 +221,5 @@ RARER: Mapping[Any, Callable[..., Any]] = {
     aten.searchsorted.Scalar: _place,
     aten.searchsorted.Tensor: _place,
     aten.signbit.default: _is_below_zero,
+    aten.sort.stable: _sort,
 }

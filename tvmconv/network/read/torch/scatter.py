@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relax
 
 from ...ir.constants import constant
+from ...ir.free import equal, number_of
 from .arguments import Converter, Converters, Given
 from .indexing import linear
 
@@ -123,13 +124,13 @@ def _scatter(default: str) -> Converter:
         if how is None or given.get("include_self") is False:
             raise ValueError(f"it is a scatter by {given['reduce']}, with include_self={given.get('include_self')}")
         index, (axis,) = given["index"], given.axes()
-        wanted = given.fixed_shape("index")
+        wanted = given.dims("index")
         if given.get("src") is None:
             source = given.emit(relax.op.full(wanted, relax.const(given["value"], given.dtype), given.dtype))
         else:
             source = given["src"]
         for each, extent in enumerate(wanted):  # of the source only as many are read as there are places
-            if given.shape_of(source)[each] != extent:
+            if not equal(number_of(source.ty.shape[each]), extent):
                 source = given.emit(relax.op.strided_slice(source, [each], [0], [extent]))
         return given.emit(relax.op.scatter_elements(given["self"], index, source, axis=axis, reduction=how))
 
