@@ -70,4 +70,7 @@ def test_like_onnxruntime(tmp_path: Path) -> None:
     weights = [numpy_helper.from_array(np.int64(axis), f"axis{axis}") for axis in (1, 3)]
     shape = [value("x", ["n", 3, "h", "w"])]
     source = save(model(nodes, shape, outputs, weights=[*weights, integers("two", 2)]), tmp_path)
-    check(source, free_network(source, "?x3x?x?", tmp_path), [(batch, 3, *size) for batch, *size in SIZES])
+    network = free_network(source, "?x3x?x?", tmp_path)
+    check(source, network, [(batch, 3, *size) for batch, *size in SIZES])
+    with pytest.raises(ValueError, match="topk takes more elements than the axis has in this call"):
+        network(x=np.zeros((1, 3, 1, 5), np.float32))

@@ -23,6 +23,10 @@ static int descending(const void* left, const void* right) {
 /* keys[outer][size][inner] -> indices[outer][count][inner], of 4 or 8 bytes each: where the first `count` in order are. */
 int tvmconv_argsort(const int64_t* keys, void* indices, int64_t outer, int64_t size, int64_t inner, int64_t count,
                     int64_t descends, int64_t index_bytes) {
+  if (count > size) {
+    TVMFFIErrorSetRaisedFromCStr("ValueError", "topk takes more elements than the axis has in this call; give a larger input");
+    return -1;
+  }
   Item* items = malloc(sizeof(Item) * (size_t)(size ? size : 1));
   if (items == NULL) {
     TVMFFIErrorSetRaisedFromCStr("MemoryError", "there is no memory for a sort");
