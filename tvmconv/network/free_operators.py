@@ -169,8 +169,8 @@ def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
             if not all(map(is_known, types)):
                 raise SourceError(
                     f"the extents of {name.removeprefix('relax.')} ({binding.var.name}: {binding.var.ty}) do not follow from those of the"
-                    " inputs, or those of its arguments may differ: say what the model needs of them, such as a multiple (?%32), or"
-                    " give them as numbers"
+                    " inputs, or those of its arguments may differ: say what the model needs of them, such as a multiple (?%32, in PyTorch"
+                    ' 32 * Dim("q")), or give them as numbers'
                 )
             for each in types:
                 if isinstance(each, relax.TensorType) and str(each.dtype) not in _DTYPES:
