@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..errors import BuildError, SourceError, TvmconvWarning, UnsupportedMachineError, check_extra
 from ..network.read.torch.decompose import decompose
@@ -389,7 +390,8 @@ def _describe(value: Any) -> str:
         return ", ".join(map(_describe, value))
     if not isinstance(value, torch.Tensor):
         return ""
-    return f"{'x'.join(map(str, map(extent_of, value.shape)))} {str(value.dtype).removeprefix('torch.')}".strip()
+    sizes = ("?" if free_unbacked_symbols(each) else str(extent_of(each)) for each in value.shape)
+    return f"{'x'.join(sizes)} {str(value.dtype).removeprefix('torch.')}".strip()
 
 
 def _first(foreign: Any) -> str:

@@ -196,8 +196,8 @@ def _is_contiguous(tensor: Any) -> bool:
 
 
 def extent_of(size: Any) -> int:
-    """Return an extent or a stride; one that is free as it is for the example, without deciding that it is."""
-    return size if isinstance(size, int) else int(size.node.hint)
+    """Return an extent or a stride; one that is free as it is for the example, without deciding that it is; 1 of one that only a call tells."""
+    return size if isinstance(size, int) else int(size.node.hint or 1)
 
 
 def permute(tensor: Any, order: Sequence[int]) -> Any:
