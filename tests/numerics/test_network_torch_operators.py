@@ -155,6 +155,8 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             "median of no numbers": (lambda a: a.median(0)[0], (s,)),
             "median of integers": (lambda a: a.median(1)[0], (i,)),
             "exp2": (torch.exp2, (s,)),
+            "greatest in any order": (lambda a: a.topk(3, sorted=False)[0].sum(-1), (p,)),
+            "places of the least in any order": (lambda a: a.topk(2, 0, False, False)[1].sort(0)[0], (p,)),
             "search": (lambda a, v: torch.searchsorted(a.sort(-1)[0], v), (p, r(3, 5))),
             "search of others": (lambda a, v: torch.searchsorted(a, v, sorter=a.argsort(-1)), (p, r(3, 5))),
             "search from the right": (lambda a: torch.searchsorted(torch.tensor([1, 2, 2, 4]), a, right=True), (i,)),

@@ -15,6 +15,7 @@ from torch_models import settled  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.errors import TvmconvWarning  # noqa: E402
+from tvmconv.support import cache as cache_of_user  # noqa: E402
 from tvmconv.support.cache import VARIABLE, open_cache  # noqa: E402
 from tvmconv.torch import computed, store  # noqa: E402
 
@@ -70,7 +71,7 @@ def _change_a_weight(model: Any, patch: pytest.MonkeyPatch) -> None:
         lambda _, patch: patch.setattr(store.origin, "sources", lambda: "changed"),
         lambda _, patch: patch.setattr(store.origin, "fields", lambda: {"model name": "another CPU"}),
         lambda _, patch: patch.setattr(store.origin, "compiler", lambda: "another compiler"),
-        lambda _, patch: patch.setattr(store.origin, "_digest_measurements", lambda: "other records"),
+        lambda _, patch: patch.setattr(store.origin, "_digest_measurements", lambda _: "other records"),
         lambda _, patch: patch.setattr(torch, "get_num_threads", lambda: 3),
     ],
 )
@@ -79,7 +80,7 @@ def test_what_decides_networks_is_in_their_key(
 ) -> None:
     model = made()
     change(model, monkeypatch)
-    monkeypatch.setattr(store, "MOST_BYTES", 0)  # which keeps none
+    monkeypatch.setattr(cache_of_user, "MOST_BYTES", 0)  # which keeps none
     tvmconv.torch.optimize(model, DATA, progress=None)
     assert exports
 

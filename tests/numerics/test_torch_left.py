@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import pytest
+from near import assert_near
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
@@ -73,3 +74,50 @@ def test_operators_that_fail_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(InputError, match="it fails"):
         tvmconv.torch.optimize(Long().eval(), torch.randn(4), progress=None)
     assert 3 < len(rounds) < 12
+
+
+class Chosen(nn.Module):
+    """Layers of rows that numbers choose: their number is known in each call alone, and told to operators and assertions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, data: Any, lengths: Any) -> Any:
+        data = self.first(data).relu()
+        chosen = data[lengths.nonzero().squeeze(1)]
+        table = torch.arange(lengths.max().item() + 1)
+        return self.last(data), chosen * table.shape[0], table
+
+
+def test_numbers_that_only_a_call_tells() -> None:
+    model, example = Chosen().eval(), (torch.randn(5, 8), torch.tensor([0, 2, 0, 1, 4]))
+    fast = tvmconv.torch.optimize(model, example, progress=None)
+    rows = tvmconv.torch.report(fast)
+    assert {row.computes: row.output for row in rows if row.by == "PyTorch"}["nonzero.default"] == "?x1 int64"
+    assert [row.layer for row in rows if row.by != "PyTorch" and row.work] == ["first", "last"]
+    for lengths in (example[1], torch.tensor([3, 0, 0, 0, 1])):
+        assert_near(fast(example[0], lengths), model(example[0], lengths), summed=8, layers=2)
+
+
+class Nested(nn.Module):
+    """Masks of what other masks chose: how much that is, only a call tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, data: Any) -> Any:
+        data = self.layer(data)
+        chosen = data[data > 0]
+        again = data.clone()
+        again[data > 0] = chosen * 2
+        return chosen[chosen < 1].exp(), torch.where(chosen < 1, chosen, 2 * chosen), again
+
+
+def test_masks_of_what_masks_chose() -> None:
+    model, data = Nested().eval(), torch.randn(5, 6)
+    fast = tvmconv.torch.optimize(model, data, progress=None)
+    assert not tvmconv.torch.report(fast).refused
+    for given in (data, torch.randn(5, 6)):
+        assert_near(fast(given), model(given), summed=6, layers=2)

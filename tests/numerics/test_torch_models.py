@@ -147,7 +147,7 @@ def test_answers_that_networks_would_not_give_are_the_models() -> None:
     NUMBERS[0] = 0
     first = fast(data)
     assert_near(fast(data), first + 1, summed=SUMMED)
-    assert "another answer" in tvmconv.torch.report(fast).refused[""]
+    assert "a different answer" in tvmconv.torch.report(fast).refused[""]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_answers_that_networks_would_not_give_are_the_models() -> None:
         (lambda x, y: tuple(y.chunk(3, 1)), True),
         (lambda x, y: (y, x, y, y), True),
         (lambda x, y: (x[:, :2], y), False),
-        (lambda x, y: (y, y.flatten(1)), False),
-        (lambda x, y: (y, y[:, 1:]), False),
+        (lambda x, y: (y, y.flatten(1)), True),
+        (lambda x, y: (y[:, :2], y[:, 1:]), False),
     ],
 )
 def test_what_works_in_place_on_answers(part: Any, whole: bool) -> None:

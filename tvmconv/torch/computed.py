@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..errors import BuildError, SourceError, TvmconvWarning, UnsupportedMachineError, check_extra
 from ..network.read.torch.decompose import decompose
@@ -164,7 +165,8 @@ def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     UnsupportedMachineError
         If it is compiled for other machines alone.
     """
-    free, flat = free_axes(model, args, kwargs, how.dynamic_shapes), Flat(model, args, kwargs)
+    free = free_axes(model, args, kwargs, how.dynamic_shapes)
+    flat = Flat(model, args, kwargs, gives_views=free is None)
     options = [how.math, *([how.memory] if how.memory != "default" else [])]
     # One call does not show what code does at other extents.
     seen = watch(flat, *options) if free is None else ""
@@ -234,7 +236,8 @@ class _Few:
 
     def head(self, whole: fx.GraphModule, head: Head) -> Piece | None:
         """Return the head of a program for a few images; None: it is another one."""
-        flat = Flat(self._model, *first_images((self._args, self._kwargs), head.images))
+        args, kwargs = first_images((self._args, self._kwargs), head.images)
+        flat = Flat(self._model, args, kwargs, gives_views=True)
         few = flat_graph(decompose(export(flat)))
         if not all(map(_is_alike, whole.graph.nodes, few.graph.nodes)):
             return None
@@ -327,12 +330,12 @@ def _chain(whole: fx.GraphModule, kept: Kept, structure: Structure) -> dict[str,
     pieces = split(graph, kept.foreign, kept.head)
     found = wiring(graph.graph, _parts(pieces, kept)) if pieces else None
     rows = [list(vars(row).values()) for row in _rows(whole, pieces, kept)]
-    return {**found, "out_orders": structure.out_orders, "rows": rows} if found else {}
+    return {**found, "answers": structure.answers, "rows": rows} if found else {}
 
 
 def _load_chain(chain: Mapping[str, Any], store: Store, structure: Structure) -> Computed:
     # Those of the program: in the model's call, operators may let others lie otherwise.
-    structure.out_orders = chain["out_orders"]
+    vars(structure).update(chain["answers"])
     return Computed(NetworkChain(store.path, chain), structure, [OperatorRow(*row) for row in chain["rows"]])
 
 
@@ -389,7 +392,8 @@ def _describe(value: Any) -> str:
         return ", ".join(map(_describe, value))
     if not isinstance(value, torch.Tensor):
         return ""
-    return f"{'x'.join(map(str, map(extent_of, value.shape)))} {str(value.dtype).removeprefix('torch.')}".strip()
+    sizes = ("?" if free_unbacked_symbols(each) else str(extent_of(each)) for each in value.shape)
+    return f"{'x'.join(sizes)} {str(value.dtype).removeprefix('torch.')}".strip()
 
 
 def _first(foreign: Any) -> str:

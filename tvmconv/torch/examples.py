@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ..errors import InputError
+from .flat import distinct, find_views, view_of
 from .objects import take_apart
 from .unchanged import put_back
 
@@ -65,13 +66,25 @@ def run(model: nn.Module, example: Arguments) -> tuple[Any, dict[str, bool]]:
     args, kwargs = copy_tensors(example)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), put_back(model) as written:
         torch.manual_seed(0)
-        answer = copy_tensors(model(*args, **kwargs))
+        answer = copy_answer(model(*args, **kwargs))
     return answer, written
 
 
 def copy_tensors(values: Any) -> Any:
     """Return arguments or answers whose tensors are copies, which lie as these do."""
     return pytree.tree_map_only(torch.Tensor, torch.clone, values)
+
+
+def copy_answer(answer: Any) -> Any:
+    """Return an answer whose tensors are copies, and those that lie within others views of their copies."""
+    tensors = distinct(pytree.tree_leaves(answer))
+    views = find_views(tensors)
+    copies = [each.clone() if view is None else None for each, view in zip(tensors, views, strict=True)]
+    for number, view in enumerate(views):
+        if view is not None:
+            copies[number] = view_of(copies[view[0]], *view[1:])
+    made = {id(each): copied for each, copied in zip(tensors, copies, strict=True)}
+    return pytree.tree_map_only(torch.Tensor, lambda each: made[id(each)], answer)
 
 
 def is_coarse(values: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -27,6 +27,8 @@ class Flat(nn.Module):  # type: ignore[misc]
         The model.
     args, kwargs
         An example of its arguments.
+    gives_views
+        Whether answers that lie within other answers are left out, to be made as views of these.
 
     Attributes
     ----------
@@ -41,9 +43,11 @@ class Flat(nn.Module):  # type: ignore[misc]
         If an argument is no tensor, number, text or None.
     """
 
-    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], gives_views: bool = False
+    ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self._gives_views = model, gives_views
         leaves, self._in_spec = flatten_arguments(args, kwargs)
         self._given = [_constant(each) for each in leaves]
         found = [each for each in leaves if isinstance(each, torch.Tensor)]
@@ -67,11 +71,13 @@ class Flat(nn.Module):  # type: ignore[misc]
         with self.around():
             answer = self.model(*args, **kwargs)
         returned, answers.spec = pytree.tree_flatten(take_apart(answer))
-        known, whats = list(given), []
-        for each in returned:
-            whats.append(what := _answer(each, known))
-            known += [each] if what is None else []
-        answers.returned, made = whats, known[len(given) :]
+        answered = distinct(returned, given)
+        views = find_views(answered) if self._gives_views else [None] * len(answered)
+        made = [each for each, view in zip(answered, views, strict=True) if view is None]
+        parts = [each for each, view in zip(answered, views, strict=True) if view is not None]
+        numbers = {id(each): number for number, each in enumerate([*given, *made, *parts])}
+        answers.views = [[numbers[id(answered[view[0]])], *view[1:]] for view in views if view is not None]
+        answers.returned = _describe(returned, numbers, made)
         answers.orders = [order_of(each) for each in made]
         return tuple(permute(each, order) for each, order in zip(made, answers.orders, strict=True))
 
@@ -84,7 +90,9 @@ class Flat(nn.Module):  # type: ignore[misc]
     def structure(self) -> Structure:
         """Return what arguments and answers are like, after a call."""
         answers = self._answers
-        return Structure(self._in_spec, self._given, self._orders, answers.spec, answers.returned, answers.orders)
+        return Structure(
+            self._in_spec, self._given, self._orders, answers.spec, answers.returned, answers.orders, answers.views
+        )
 
 
 class _Answers:
@@ -93,6 +101,7 @@ class _Answers:
     spec: Any = None
     returned: Sequence[Any] = ()
     orders: Sequence[list[int]] = ()
+    views: Sequence[Any] = ()
 
 
 class Structure:
@@ -104,9 +113,11 @@ class Structure:
         What holds the leaves of arguments and answers.
     given, returned
         Of each leaf: None if it is a tensor, else its value in a list; of an answer that is an argument, or one before it,
-        the number of its tensor among those of arguments and answers.
+        the number of its tensor among those of arguments, answers and views.
     in_orders, out_orders
         Of each tensor, in which order its axes lie in memory.
+    views
+        Of each answer that lies within another one: that one's number, and its extents, strides and offset there.
     """
 
     def __init__(
@@ -117,14 +128,21 @@ class Structure:
         out_spec: Any,
         returned: Sequence[Any],
         out_orders: Any,
+        views: Sequence[Any] = (),
     ) -> None:
         self.in_spec, self.given, self.in_orders = in_spec, list(given), [list(each) for each in in_orders]
         self.out_spec, self.returned, self.out_orders = out_spec, list(returned), [list(each) for each in out_orders]
+        self.views = list(views)
 
     @property
     def is_tensor(self) -> bool:
         """Return whether the answer is a tensor, and no argument."""
         return self.returned == [None] and pytree.tree_unflatten(self.returned, self.out_spec) is None
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """Return what the tensors of answers are like."""
+        return {"returned": self.returned, "out_orders": self.out_orders, "views": self.views}
 
     def facts(self) -> dict[str, Any]:
         """Return it as it is written in a library.
@@ -143,14 +161,15 @@ class Structure:
             ) from error
         return {
             **{"in_spec": specs[0], "given": self.given, "in_orders": self.in_orders},
-            **{"out_spec": specs[1], "returned": self.returned, "out_orders": self.out_orders},
+            **{"out_spec": specs[1], **self.answers},
         }
 
     @classmethod
     def read(cls, facts: dict[str, Any]) -> Structure:
         """Return what :meth:`facts` wrote."""
         specs = [pytree.treespec_loads(facts[name]) for name in ("in_spec", "out_spec")]
-        return cls(specs[0], facts["given"], facts["in_orders"], specs[1], facts["returned"], facts["out_orders"])
+        names = ("returned", "out_orders", "views")
+        return cls(specs[0], facts["given"], facts["in_orders"], specs[1], *(facts[name] for name in names))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.facts()
@@ -160,11 +179,22 @@ class Structure:
 
     def answer(self, tensors: Sequence[Any], given: Sequence[Any]) -> Any:
         """Return a model's answer of its tensors, and those that it was given."""
+        if self.views:
+            tensors = self._lay_out(tensors, len(given))
         found, known = iter(tensors), [*given, *tensors]
+        known += [view_of(known[number], *lies) for number, *lies in self.views]
         leaves = [
             next(found) if each is None else known[each] if isinstance(each, int) else each[0] for each in self.returned
         ]
         return put_together(pytree.tree_unflatten(leaves, self.out_spec))
+
+    def _lay_out(self, tensors: Sequence[Any], given: int) -> list[Any]:
+        """Return answers of which those that have views lie as in the example: PyTorch's operators may lay out theirs otherwise."""
+        tensors = list(tensors)
+        for number in {number - given for number, *_ in self.views}:
+            order = self.out_orders[number]
+            tensors[number] = permute(permute(tensors[number], order).contiguous(), inverse(order))
+        return tensors
 
 
 def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
@@ -196,8 +226,8 @@ def _is_contiguous(tensor: Any) -> bool:
 
 
 def extent_of(size: Any) -> int:
-    """Return an extent or a stride; one that is free as it is for the example, without deciding that it is."""
-    return size if isinstance(size, int) else int(size.node.hint)
+    """Return an extent or a stride; one that is free as it is for the example, without deciding that it is; 1 of one that only a call tells."""
+    return size if isinstance(size, int) else int(size.node.hint or 1)
 
 
 def permute(tensor: Any, order: Sequence[int]) -> Any:
@@ -223,6 +253,70 @@ def _constant(leaf: Any) -> list[Any] | None:
     return [leaf]
 
 
-def _answer(leaf: Any, given: Sequence[Any]) -> list[Any] | int | None:
-    """Return the same of an answer, or the number of the tensor that it is."""
-    return next((number for number, each in enumerate(given) if leaf is each), None) if isinstance(leaf, torch.Tensor) else _constant(leaf)  # fmt: skip
+def distinct(leaves: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
+    """Return each tensor once, and none of others."""
+    seen, found = {*map(id, others)}, []
+    for each in leaves:
+        if isinstance(each, torch.Tensor) and id(each) not in seen:
+            seen.add(id(each))
+            found.append(each)
+    return found
+
+
+def find_views(tensors: Sequence[Any]) -> list[tuple[int, list[int], list[int], int] | None]:
+    """Return of each tensor the largest other one within which it lies, and its extents, strides and offset there; None: there is none.
+
+    One that others lie within has no gaps, so that its memory can be made anew.
+    """
+    with torch._C.DisableTorchFunction():  # storages are no numbers, of which a mode may ask
+        spans = [_span(each) for each in tensors]
+    found: list[tuple[int, list[int], list[int], int] | None] = []
+    for number, (each, span) in enumerate(zip(tensors, spans, strict=True)):
+        others = [at for at, other in enumerate(spans) if at != number and _lies_within(span, other)]
+        whole = min(others, key=lambda at: (-tensors[at].numel(), at), default=None)
+        if whole is None or (tensors[whole].numel() == each.numel() and number < whole):
+            found.append(None)
+            continue
+        # The stride of an extent of 1 is of no use, and differs between calls and torch.export.
+        strides = [step if size > 1 else 1 for size, step in zip(each.shape, each.stride(), strict=True)]
+        found.append((whole, list(each.shape), strides, each.storage_offset() - tensors[whole].storage_offset()))
+    return found
+
+
+def _span(tensor: Any) -> Any:
+    """Return what memory a tensor has, from where to where, and whether it has all of that; None of what is not told."""
+    if tensor.layout != torch.strided or not all(isinstance(each, int) for each in (*tensor.shape, *tensor.stride())):
+        return None
+    if not tensor.numel():
+        return None
+    begin = tensor.storage_offset()
+    end = begin + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    kind = (tensor.untyped_storage()._cdata, tensor.dtype, tensor.is_conj(), tensor.is_neg())
+    return kind, begin, end, permute(tensor, order_of(tensor)).is_contiguous()
+
+
+def _lies_within(one: Any, other: Any) -> bool:
+    """Return whether the span of a tensor is within that of another, which has no gaps."""
+    if one is None or other is None or one[0] != other[0]:
+        return False
+    return bool(other[3] and other[1] <= one[1] and one[2] <= other[2])
+
+
+def view_of(whole: Any, size: Sequence[int], stride: Sequence[int], offset: int) -> Any:
+    """Return a part of a tensor, by where it lies from the tensor's beginning."""
+    return whole.as_strided(size, stride, whole.storage_offset() + offset)
+
+
+def _describe(returned: Sequence[Any], numbers: Mapping[int, int], made: Sequence[Any]) -> list[list[Any] | int | None]:
+    """Return of each answer the same, or the number of the tensor that it is; None of one that is made, the first time."""
+    left = {*map(id, made)}
+    found: list[list[Any] | int | None] = []
+    for each in returned:
+        if not isinstance(each, torch.Tensor):
+            found.append(_constant(each))
+        elif id(each) in left:
+            left.remove(id(each))
+            found.append(None)
+        else:
+            found.append(numbers[id(each)])
+    return found

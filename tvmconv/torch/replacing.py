@@ -18,8 +18,8 @@ from ..errors import InputError, SourceError, TvmconvError, TvmconvWarning, Unsu
 from ..frontends.torch.memory import address
 from .answering import REFUSED, Answering, answering_of
 from .computed import Computed, How, compute_model
-from .examples import Arguments, cast, copy_tensors, is_close, is_coarse, is_no_worse, run
-from .flat import flatten_arguments
+from .examples import Arguments, cast, copy_answer, copy_tensors, is_close, is_coarse, is_no_worse, run
+from .flat import distinct, find_views, flatten_arguments
 from .guards.reads import Reads, record
 from .letting_go import let_go
 from .objects import take_apart
@@ -33,6 +33,7 @@ from .weights import with_fixed_weights
 _MOST_WAYS = 8
 # After so many calls, what converges is the same but for rounding, as a weight that is normalized in place.
 _SETTLING = 3
+_SHARES = "it returns a part of what it is given, or answers that share memory"
 _Call = tuple[Arguments, Any]  # what a module was called with, and its answer
 
 
@@ -172,14 +173,14 @@ class Replacing:
                     return
                 example = given.pop()
                 known = calls.setdefault(path, [])
-                if _shares(answer, (args, kwargs), modules[path]):
-                    ways[path] = "it returns a part of what it is given, or answers that share memory"
+                if _shares(answer, (args, kwargs), modules[path], not self._how.dynamic_shapes or bool(path)):
+                    ways[path] = _SHARES
                 elif any(_is_like(example, each) for each, _ in known):
                     return
                 elif len(known) == _MOST_WAYS:
                     ways[path] = f"it is called in more than {_MOST_WAYS} ways"
                 else:
-                    known.append((example, copy_tensors(answer)))
+                    known.append((example, copy_answer(answer)))
 
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after, with_kwargs=True))
@@ -248,10 +249,10 @@ class CompileAnew:
                 if written
                 else _find_hook(answering.path, plain)
             )
-            if not why and _shares(answer, example, plain):
-                why = "it returns a part of what it is given, or answers that share memory"
+            how = self._how if not answering.path else replace(self._how, dynamic_shapes=None)
+            if not why and _shares(answer, example, plain, not how.dynamic_shapes):
+                why = _SHARES
             try:
-                how = self._how if not answering.path else replace(self._how, dynamic_shapes=None)
                 return reads, why or _compute(with_fixed_weights(plain), example, answer, self._store, how)
             except TvmconvError as error:
                 return reads, str(error)
@@ -287,6 +288,8 @@ def _compute(module: nn.Module, example: Arguments, answer: Any, store: Store, h
         found, coarse = made(leaves), is_coarse((*leaves, *module.parameters()))
         if not is_close(found, answer, coarse) and not (coarse and _is_no_worse(module, example, found, answer)):
             raise SourceError("its networks give a different answer, as when answers vary from call to call")
+    if not how.dynamic_shapes and _views(found) != _views(answer):
+        raise SourceError(_SHARES)
     return made
 
 
@@ -332,20 +335,28 @@ def _kinds(example: Arguments) -> Any:
     return spec, [(each.shape, each.dtype) if isinstance(each, torch.Tensor) else (type(each), repr(each)) for each in leaves]  # fmt: skip
 
 
-def _shares(answer: Any, given: Any, module: nn.Module) -> bool:
-    """Return whether what works in place on an answer would change what a module was given, its weights, or another answer."""
-    others = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
-    tensors = [each for each in pytree.tree_leaves(take_apart(answer)) if isinstance(each, torch.Tensor)]
+def _shares(answer: Any, given: Any, module: nn.Module, gives_views: bool) -> bool:
+    """Return whether what works in place on an answer would change what a network's would not.
+
+    That is what a module was given, its weights, or another answer; with `gives_views`, one that has not all of its memory.
+    """
+    others = distinct(pytree.tree_leaves(given))
     # What is returned itself, or again, networks return, too.
-    tensors = [each for at, each in enumerate(tensors) if all(each is not other for other in (*others, *tensors[:at]))]
+    tensors = distinct(pytree.tree_leaves(take_apart(answer)), others)
     held = {address(each) for each in (*others, *module.parameters(), *module.buffers())}
     if any(address(each) in held for each in tensors):
         return True
+    if gives_views:
+        tensors = [each for each, view in zip(tensors, find_views(tensors), strict=True) if view is None]
     return any(
         address(one) == address(other) and _overlap(one, other)
         for at, one in enumerate(tensors)
         for other in tensors[:at]
     )
+
+
+def _views(answer: Any) -> Any:
+    return find_views(distinct(pytree.tree_leaves(take_apart(answer))))
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:

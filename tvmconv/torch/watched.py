@@ -145,7 +145,9 @@ def watch(flat: Flat, *options: Any) -> str:
             return ""
     structure = flat.structure()
     answers = [log.name(each) for each in answers]
-    log.sha.update(repr((answers, structure.returned, str(structure.out_spec), structure.out_orders)).encode())
+    log.sha.update(
+        repr((answers, structure.returned, str(structure.out_spec), structure.out_orders, structure.views)).encode()
+    )
     return log.sha.hexdigest() if log.is_whole else ""
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ....frontends.torch.nodes import Nodes, name_of
 
@@ -56,14 +57,19 @@ def _rewrite(program: ExportedProgram) -> None:
 
 
 def _mask_of(node: fx.Node) -> fx.Node | None:
-    """Return the mask that alone says what is read or written; None: there is none, or something else, too."""
+    """Return the mask that alone says what is read or written; None: there is none, or something else, too, or sizes that only a call tells."""
     if name_of(node) not in ("index.Tensor", "index_put.default") or len(node.args) > 3:  # accumulated
         return None
     indices: Any = node.args[1]
     mask = indices[-1]
     if any(each is not None for each in indices[:-1]) or mask.meta["val"].dtype is not torch.bool:
         return None
-    return mask
+    return None if _is_unknown(node.args[0]) or _is_unknown(mask) else mask
+
+
+def _is_unknown(node: Any) -> bool:
+    """Return whether sizes depend on numbers in tensors."""
+    return bool(free_unbacked_symbols(node.meta["val"]))
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -98,7 +104,7 @@ def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _MaskedRows]) -> _Mas
         return None
     for other in node.all_input_nodes:
         shape = () if other in rows else getattr(other.meta["val"], "shape", None)
-        if shape is None or (len(shape) > axis and shape[-axis - 1] != 1):
+        if shape is None or (shape and _is_unknown(other)) or (len(shape) > axis and shape[-axis - 1] != 1):
             return None
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: rows[each].node if each in rows else each)
     return _MaskedRows(mask, axis, nodes.call(node.target, *args, **kwargs))

@@ -192,6 +192,11 @@ def _sort(self: Any, *, stable: bool | None, dim: int = -1, descending: bool = F
     return self.sort(dim, descending)
 
 
+def _first_of_sort(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """Return ``topk`` in order, though any would do."""
+    return NotImplemented if sorted else aten.topk.default(self, k, dim, largest, True)
+
+
 RARER: Mapping[Any, Callable[..., Any]] = {
     aten._cdist_forward.default: _distances,
     aten.addbmm.default: _add_products,
@@ -222,4 +227,5 @@ RARER: Mapping[Any, Callable[..., Any]] = {
     aten.searchsorted.Tensor: _place,
     aten.signbit.default: _is_below_zero,
     aten.sort.stable: _sort,
+    aten.topk.default: _first_of_sort,
 }

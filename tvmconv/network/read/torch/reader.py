@@ -112,7 +112,22 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
 def unread(nodes: Iterable[Node]) -> dict[Node, str]:
     """Return of nodes of a decomposed program's graph those that cannot be read, and why; what is fixed is an attribute of it."""
     importer = _ProgramImporter()
-    return {node: why for node in nodes if (why := _branching(node) or importer.lacking(node))}
+    found: dict[Node, str] = {}
+    for node in nodes:
+        if why := _branching(node) or importer.lacking(node) or _lacks_number(node, found):
+            found[node] = why
+    return found
+
+
+def _lacks_number(node: Node, found: Mapping[Node, str]) -> str:
+    """Return why a node that gives no tensor, as an assertion, cannot be read: a number that it takes cannot; else nothing."""
+    if node.op != "call_function" or _is_tensor(node):
+        return ""
+    return next((found[each] for each in node.all_input_nodes if each in found and not _is_tensor(each)), "")
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
 
 
 def _is_float8(node: Node) -> bool:
@@ -186,8 +201,10 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
 
     def lacking(self, node: Node) -> str:
         """Return why a node cannot be read, or what the frontend would have wrong of it in silence; else nothing."""
-        if node.op != "call_function" or isinstance(node.meta.get("val"), NUMBERS):
+        if node.op != "call_function":
             return ""
+        if isinstance(node.meta.get("val"), NUMBERS):
+            return "it is a number of one in a tensor" if free_unbacked_symbols(node.meta["val"]) else ""
         name = node.target.__name__
         if name not in self.convert_map:
             return "there is no conversion of it"
