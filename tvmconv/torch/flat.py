@@ -168,8 +168,9 @@ class Structure:
     def read(cls, facts: dict[str, Any]) -> Structure:
         """Return what :meth:`facts` wrote."""
         specs = [pytree.treespec_loads(facts[name]) for name in ("in_spec", "out_spec")]
-        names = ("returned", "out_orders", "views")
-        return cls(specs[0], facts["given"], facts["in_orders"], specs[1], *(facts[name] for name in names))
+        # Libraries made before answers could be views have none.
+        answers = facts["returned"], facts["out_orders"], facts.get("views", [])
+        return cls(specs[0], facts["given"], facts["in_orders"], specs[1], *answers)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.facts()
