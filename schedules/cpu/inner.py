@@ -16,6 +16,7 @@ from tvmconv.algorithms.annotations import PREFETCH_PART, TO_PIXELS, TRANSPOSE, 
 from tvmconv.algorithms.cpu.inner import RowWindow, tile_outputs, tile_widths
 from tvmconv.algorithms.cpu.model.cost import most_even
 from tvmconv.algorithms.cpu.model.tasks import TASKS
+from tvmconv.algorithms.cpu.windows.data import copies_groups
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors, part_counts
@@ -109,28 +110,29 @@ def _stage_data(sch: Schedule, window: Window, target: CpuTarget) -> None:
         return
     block = sch.get_sblock(stage_name(DATA_PAD, window.index))
     # Pixels, and rows of the filter, would share sets of L1.
-    if 4 * window.pixel % L1_WAY_BYTES == 0:
-        sch.storage_align(block, 0, axis=-2, factor=window.pixel, offset=steps.LINE_FLOATS)
+    pixel = int(sch.get(sch.get_loops(block)[-1]).extent)
+    if 4 * pixel % L1_WAY_BYTES == 0:
+        sch.storage_align(block, 0, axis=-2, factor=pixel, offset=steps.LINE_FLOATS)
     if isinstance(window, RowWindow):
         _copy_rows(sch, block, window)
         return
     steps.by_pixels(sch, block, window, target)
-    sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
+    sch.parallel(sch.fuse(*sch.get_loops(block)[: 2 + copies_groups(window)]))
 
 
 def _copy_rows(sch: Schedule, block: SBlockRV, window: RowWindow) -> None:
     """Copy pixel by pixel, tap by tap, where elements are single ones."""
     taps = prod(axis.taps for axis in window.data_axes)
-    n, pixel, channel = sch.get_loops(block)
+    *images, pixel, channel = sch.get_loops(block)
     if window.vnni_factor == 1:
         c, tap = sch.split(channel, [None, taps])
         sch.reorder(tap, c)
-        sch.parallel(sch.fuse(n, pixel, tap))
+        sch.parallel(sch.fuse(*images, pixel, tap))
         return
     # Of so many pairs as there are taps, or half of them, each has the same taps in all channels.
     c, pair = sch.split(channel, [None, taps // gcd(2, taps)])
     sch.reorder(pair, c)
-    sch.parallel(sch.fuse(n, pixel, pair))
+    sch.parallel(sch.fuse(*images, pixel, pair))
 
 
 def _add_lanes(sch: Schedule, window: Window, around: LoopRV, outputs: int) -> None:

@@ -28,6 +28,7 @@ from tvmconv.algorithms.annotations import (
     copy_of_filter,
 )
 from tvmconv.algorithms.cpu.model.cost import imbalance
+from tvmconv.algorithms.cpu.windows.data import copies_groups
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.pairs import adds_products, filter_in_pairs
@@ -279,7 +280,7 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
     if window.skips_rows:
         sch.annotate(column, UNREAD, 1)
     if task is None:
-        sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
+        sch.parallel(sch.fuse(*sch.get_loops(block)[: 2 + copies_groups(window)]))
 
 
 def _parts_of_copy(pixels: int) -> int:

@@ -37,6 +37,7 @@ from ..types import widen
 from . import direct
 from .model.cost import Counts, lines, multiply_add, tile_step, total, weigh
 from .model.counts import copied_element, count_stores, filter_traffic, outputs, stored_lines
+from .windows.data import copies_groups
 from .windows.express import finish
 from .windows.filter import staged_filter
 from .windows.filter_pieces import is_large
@@ -225,7 +226,7 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
             count = tirx.max(1, count)  # tiles of no pixels are skipped, but not what divides by their number
             x.insert(0, axis.offset(0) + (first + left % count) * axis.stride + tap * axis.dilation)
             left = left // count
-        return te.sum(multiply(read_data(n, x, g * window.channels + c), read_filter(g, phase, k, c, o)), axis=c)
+        return te.sum(multiply(read_data(n, g, x, c), read_filter(g, phase, k, c, o)), axis=c)
 
     taps = [axis.taps for axis in axes]
     shape = (window.problem.batch, window.groups, *taps, window.row, window.padded_outputs)
@@ -261,15 +262,18 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
 
 
 def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
-    """Return ``read(n, x, channel)``."""
+    """Return ``read(n, g, x, c)``, of a group and a channel of it."""
     problem = window.problem
     if not window.stages_data:
-        return lambda n, x, channel: data(n, *x, channel)
+        return lambda n, g, x, c: data(n, *x, g * window.channels + c)
+    by_groups = copies_groups(window)
 
     def copied(n: Expr, *indices: Expr) -> Expr:
-        x, channel = indices[:-1], indices[-1]
+        g, indices = (indices[0], indices[1:]) if by_groups else (0, indices)
+        x, channel = indices[:-1], g * window.channels + indices[-1]
         return widen(data(n, *x, channel) if problem.data_format == "NXC" else data(n, channel, *x), problem.dtype)
 
-    shape = (problem.batch, *problem.in_spatial, problem.in_channels)
-    copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
-    return lambda n, x, channel: copy(n, *x, channel)
+    images = (problem.batch, window.groups) if by_groups else (problem.batch,)
+    shape = within_reach((*images, *problem.in_spatial, problem.in_channels // prod(images[1:])), "the copy of data")
+    copy = te.compute(shape, copied, name=stage_name(DATA_PAD, window.index))
+    return lambda n, g, x, c: copy(n, g, *x, c) if by_groups else copy(n, *x, g * window.channels + c)

@@ -10,6 +10,7 @@ from ....targets.cpus import L1_WAY_BYTES, L1_WAYS, L2_WAYS, LINE_BYTES
 from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...subconvolution import Axis, SubConvolution
+from ..windows.data import copies_groups
 from ..windows.window import FEW_PIXELS, Window
 from .cost import Counts, lines
 
@@ -137,7 +138,8 @@ def copied_element(window: Window) -> str:
     if window.problem.data_format == "NXC":
         return "elements.copy"
     whole = window.problem.in_channels // window.problem.groups % window.vnni_factor == 0
-    squares = window.pixel % PART == 0 and window.column_gap == 1 and whole
+    together = window.channels if copies_groups(window) else window.pixel
+    squares = together % PART == 0 and window.column_gap == 1 and whole
     return _transposing_event(window) if squares and not window.expands else "elements.apart"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -60,7 +61,8 @@ def data_element(
 def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
     problem, axes = window.problem, window.axes
-    at = data_reader(window, data)
+    by_groups = copies_groups(window)
+    at = data_reader(window, data, by_groups=by_groups)
 
     def channel(g: Expr, c: Expr, o: Expr) -> Expr:
         if not window.across:
@@ -69,7 +71,10 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
 
     def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
         spatial = window.coordinates(p, y, k)
-        value = at(n, *spatial, c, o) if window.expands else at(n, *spatial, channel(g, c, o))
+        if by_groups:
+            value = at(n, *spatial, g, c)
+        else:
+            value = at(n, *spatial, c, o) if window.expands else at(n, *spatial, channel(g, c, o))
         if not (window.skips_rows or window.skips_columns):
             return value
         # Lowering skips rows of padding, and columns as far as whole tiles read them (tvmconv/lowering/cpu/rewrites/padding.py).
@@ -80,15 +85,23 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     return read
 
 
+def copies_groups(window: Window) -> bool:
+    """Return whether a copy of data has the pixels of each group apart: a task reads one group's, and planes hold them so, too."""
+    return window.groups > 1 and window.stages_data and window.problem.data_format == "NCX"
+
+
 def _copy_bounds(window: Window) -> tuple[list[int], list[int]]:
     """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
     return [axis.lowest for axis in window.axes], [*(axis.extent for axis in window.axes[:-1]), window.row_extent]
 
 
-def data_reader(window: Window, data: te.Tensor, pairs: Callable[..., Any] = spread) -> Callable[..., Expr]:
+def data_reader(
+    window: Window, data: te.Tensor, pairs: Callable[..., Any] = spread, by_groups: bool = False
+) -> Callable[..., Expr]:
     """Return ``at(n, *x, channel)``: data at coordinates x, from its copy where the window stages it.
 
-    A copy that `expands` takes a channel of a group and an output channel. `pairs` is that of :func:`data_element`.
+    A copy that `expands` takes a channel of a group and an output channel; one `by_groups` a group and a channel of it.
+    `pairs` is that of :func:`data_element`.
     """
     problem, axes, element = window.problem, window.axes, data_element(window, data, pairs)
     if not window.stages_data:
@@ -102,9 +115,10 @@ def data_reader(window: Window, data: te.Tensor, pairs: Callable[..., Any] = spr
     gaps = [axis.gap for axis in axes]
 
     def padded(n: Expr, *indices: Expr) -> Expr:
+        g, indices = (indices[0], indices[1:]) if by_groups else (0, indices)
         spatial, rest = indices[: len(axes)], indices[len(axes) :]
         x = [index * gap + low for index, gap, low in zip(spatial, gaps, lowest, strict=True)]
-        source = rest[0]
+        source = g * window.channels + rest[0]
         if window.expands:
             source = window.output(rest[1]) // (problem.out_channels // problem.groups) * window.channels + rest[0]
         bounds = [bound for each in map(Axis.inside, axes, x, lowest, extents) for bound in each]
@@ -115,13 +129,15 @@ def data_reader(window: Window, data: te.Tensor, pairs: Callable[..., Any] = spr
             return tirx.if_then_else(tirx.all(*bounds), value, window.quads.padding)
         return zero_outside(bounds, value, window.element_type)
 
-    last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
+    images = (problem.batch, window.groups) if by_groups else (problem.batch,)
     held = [-(-extent // gap) for extent, gap in zip(extents, gaps, strict=True)]
-    shape = within_reach((problem.batch, *held, *last), "the copy of data")
+    last = (window.channels, window.padded_outputs) if window.expands else (window.pixel // prod(images[1:]),)
+    shape = within_reach((*images, *held, *last), "the copy of data")
     pad = te.compute(shape, padded, name=stage_name(DATA_PAD, window.index))
 
     def at(n: Expr, *indices: Expr) -> Expr:
         spatial = [(x - low) // gap for x, low, gap in zip(indices, lowest, gaps, strict=False)]
-        return pad(n, *spatial, *indices[len(axes) :])
+        rest = indices[len(axes) :]
+        return pad(n, rest[0], *spatial, *rest[1:]) if by_groups else pad(n, *spatial, *rest)
 
     return at

@@ -1,0 +1,27 @@
+"""Algorithms that won contests on a Zen 4, of classes of layers that no other test decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvmconv.algorithms.table import applicable
+from tvmconv.signature import parse_signature
+from tvmconv.targets.target import Target
+
+
+@pytest.mark.parametrize(
+    ("layer", "best"),
+    [
+        # Transposed, with dilation.
+        ("backprop2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d2x2-p2x2_2x2-g1-NCX-OIX-f32", "winograd4"),
+        ("backprop2d-n1-i128x28x28-o128x28x28-k3x3-s1x1-d4x4-p4x4_4x4-g1-NCX-OIX-f32", "winograd4"),
+        # Depthwise volumes, with taps along one axis.
+        ("conv3d-n1-i64x16x56x56-o64x16x56x56-k3x1x1-s1x1x1-d1x1x1-p1x0x0_1x0x0-g64-NCX-OIX-f32", "planar"),
+        ("conv3d-n1-i32x16x32x32-o32x16x32x32-k1x7x1-s1x1x1-d1x1x1-p0x3x0_0x3x0-g32-NCX-OIX-f32", "planar"),
+        ("conv3d-n1-i48x16x32x32-o48x16x32x32-k1x1x7-s1x1x1-d1x1x1-p0x0x3_0x0x3-g48-NCX-OIX-f32", "planar"),
+        # Volumes of groups of few pairs of channels.
+        ("conv3d-n1-i64x16x28x28-o64x16x28x28-k5x5x5-s1x1x1-d1x1x1-p2x2x2_2x2x2-g16-NCX-OIX-bf16", "dot"),
+    ],
+)
+def test_the_fastest_is_chosen(layer: str, best: str) -> None:
+    assert applicable(parse_signature(layer), Target.parse("znver4"))[0].name == best
