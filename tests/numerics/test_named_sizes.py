@@ -81,8 +81,8 @@ def test_weights_of_all_sizes_are_one(library: Path) -> None:
         (["x=1x3x?%32x?", "x=1x3x40x48"], "extent 2 is 40, no multiple of 32; pad it by 24 to 64"),
         (["x=1x3xhxh", "x=1x3x40x48"], "h is 40 and 48, and must be one extent"),
         (["x=1x3x?x?", "x=3x40x48"], "give its shape, with as many extents"),
-        (["x=1x3x8x8", "x=1x3x40x48"], "a network is of one shape, or of one with free extents"),
-        (["x=1x3x?x8", "x=1x3x8x?"], "a network is of one shape, or of one with free extents"),
+        (["x=1x3x8x8", "x=1x3x40x48"], "give one shape, or one with free extents"),
+        (["x=1x3x?x8", "x=1x3x8x?"], "give one shape, or one with free extents"),
     ],
 )
 def test_sizes_that_do_not_go_together_are_refused(
