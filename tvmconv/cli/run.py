@@ -242,7 +242,8 @@ def _race(arrays: dict[str, ndarray], arguments: argparse.Namespace) -> None:
         )
     ]
     print_table(("", ours.name, theirs.name, "ratio"), rows)
-    print(f"{threads} threads each; answers differ by {found.difference:.1e} (relative L2)", file=sys.stderr)
+    apart = f"{found.largest:.1e} at most (relative L2 {found.difference:.1e})"
+    print(f"{threads} threads each; answers differ by {apart}", file=sys.stderr)
 
 
 def _write(outputs: dict[str, ndarray], path: str) -> None:

@@ -42,10 +42,11 @@ class Contender:
 
 @dataclass(frozen=True)
 class Contest:
-    """The contenders, the network first, and the largest relative difference (L2) of an output between them."""
+    """The contenders, the network first, and the largest differences of an output between them: relative (L2), and of one element."""
 
     contenders: tuple[Contender, ...]
     difference: float
+    largest: float
 
 
 class _Process:
@@ -134,14 +135,18 @@ def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seco
         Contender(process.name, statistics.median(found), process.start, process.resident)
         for process, found in zip(processes, samples, strict=True)
     )
-    return Contest(tuple(contenders), max((_difference(ours[name], theirs[name], peer) for name in ours), default=0.0))
+    differences = [_difference(ours[name], theirs[name], peer) for name in ours]
+    relative, largest = map(max, zip((0.0, 0.0), *differences, strict=True))
+    return Contest(tuple(contenders), relative, largest)
 
 
-def _difference(ours: Any, theirs: Any, peer: str) -> float:
+def _difference(ours: Any, theirs: Any, peer: str) -> tuple[float, float]:
+    """Return the relative difference (L2) of two answers, and the largest of an element."""
     import numpy as np
 
     if ours.shape != theirs.shape:
         raise InputError(f"an output has the shape {ours.shape}, and {peer}'s {theirs.shape}: is it the model?")
     size = float(np.linalg.norm(theirs.astype(np.float64)))
-    apart = float(np.linalg.norm(ours.astype(np.float64) - theirs.astype(np.float64)))
-    return apart / size if size else apart
+    apart = ours.astype(np.float64) - theirs.astype(np.float64)
+    distance = float(np.linalg.norm(apart))
+    return distance / size if size else distance, float(np.abs(apart).max(initial=0.0))
