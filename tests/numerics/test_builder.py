@@ -317,7 +317,10 @@ def test_an_empty_folder_becomes_the_bundle(tmp_path: Path, no_records: Records)
     [
         (lambda manifest: manifest.update(tvm="0.1"), "was built by TVM 0.1"),
         (lambda manifest: manifest.update(tvmconv="9.9"), "was built by tvmconv 9.9"),
-        (lambda manifest: next(iter(manifest["targets"].values()))["features"].append("mmx"), "CPU features other than"),
+        (
+            lambda manifest: next(iter(manifest["targets"].values()))["features"].append("mmx"),
+            "CPU features other than",
+        ),
     ],
 )
 def test_a_bundle_of_other_versions_is_not_added_to(

@@ -17,6 +17,7 @@ FOURS = H + (4 - H % 4) % 4
 def test_equal_extents() -> None:
     assert equal(FOURS // 2 * 2, FOURS)
     assert equal((H + 1) // 2 + H // 2, H)
+    assert not equal(4, tirx.IntImm("int64", 5))
     assert equal(tirx.floormod(H, -4) + (4 - H % 4) % 4, 0)
 
 

@@ -48,7 +48,7 @@ def _facts() -> dict[str, object]:
     return {
         "tvmconv": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
-        **{name: _package(name) for name in PACKAGES},
+        **{name: package_version(name) for name in PACKAGES},
         "system": platform.platform(),
         "cpu": model_name(),
         "cpu features": sorted(cpu_features()),
@@ -64,7 +64,8 @@ def _facts() -> dict[str, object]:
     }
 
 
-def _package(name: str) -> str:
+def package_version(name: str) -> str:
+    """Return the version of an installed package, or that it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

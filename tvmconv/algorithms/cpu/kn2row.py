@@ -274,6 +274,7 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         return widen(data(n, *x, channel) if problem.data_format == "NXC" else data(n, channel, *x), problem.dtype)
 
     images = (problem.batch, window.groups) if by_groups else (problem.batch,)
-    shape = within_reach((*images, *problem.in_spatial, problem.in_channels // prod(images[1:])), "the copy of data")
+    channels = problem.in_channels // (problem.groups if by_groups else 1)
+    shape = within_reach((*images, *problem.in_spatial, channels), "the copy of data")
     copy = te.compute(shape, copied, name=stage_name(DATA_PAD, window.index))
     return lambda n, g, x, c: copy(n, g, *x, c) if by_groups else copy(n, *x, g * window.channels + c)

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...runtime.processors import kernel_threads, usable_processors
 from ...support import origin
 from ...support.cache import Cache, open_cache
 from ...support.files import whole_file
+from ..env import package_version
 
 # They read models, fold their constants, or compute what answers are compared with.
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino", "torch")
@@ -111,7 +112,7 @@ class KnownLibrary:
                 "options": {name: str(each) for name, each in vars(arguments).items() if name not in _OF_NAMES},
                 "machine": repr(origin.host(arguments.records)),
                 "processors": (usable_processors(), kernel_threads()),
-                "libraries": {name: _version(name) for name in _LIBRARIES},
+                "libraries": {name: package_version(name) for name in _LIBRARIES},
             }
         except (OSError, PackageNotFoundError, ToolchainError):
             return None
@@ -155,10 +156,3 @@ def _find_others(model: Path) -> list[str]:
 def _status(path: Path) -> _Status:
     status = path.stat()
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

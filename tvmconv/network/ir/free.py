@@ -52,7 +52,8 @@ def equal(one: Any, other: Any) -> bool:
     if sym.Analyzer().can_prove_equal(one, other):
         return True
     symbols = [*symbols_in(one), *symbols_in(other)]
-    return all(each.same_as(symbols[0]) for each in symbols) and equal_by_periods(one, other, symbols[0])
+    is_one = bool(symbols) and all(each.same_as(symbols[0]) for each in symbols)
+    return is_one and equal_by_periods(one, other, symbols[0])
 
 
 def is_below_zero(number: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -131,7 +130,11 @@ def data_reader(
 
     images = (problem.batch, window.groups) if by_groups else (problem.batch,)
     held = [-(-extent // gap) for extent, gap in zip(extents, gaps, strict=True)]
-    last = (window.channels, window.padded_outputs) if window.expands else (window.pixel // prod(images[1:]),)
+    last = (
+        (window.channels, window.padded_outputs)
+        if window.expands
+        else (window.channels if by_groups else window.pixel,)
+    )
     shape = within_reach((*images, *held, *last), "the copy of data")
     pad = te.compute(shape, padded, name=stage_name(DATA_PAD, window.index))
 
