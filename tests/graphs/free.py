@@ -83,7 +83,7 @@ class FreeDraw:
         given = [helper.make_tensor_value_info("x", 1, [self.random.choice(("n", 1)), 4, *extents])]
         made = [helper.make_tensor_value_info(name, 1, None) for name in names]
         graph = helper.make_graph(self._nodes, "drawn", given, made, self._weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10)
 
     def _node(self, kind: str, *inputs: str, **attributes: object) -> str:
         name = f"v{len(self._nodes)}"
@@ -198,7 +198,8 @@ class FreeDraw:
     def _padded(self, name: str) -> None:
         channels, key = self.values[name]
         pads = self._constant(np.array([0, 0, *self._each(1), 0, 0, *self._each(2)], np.int64))
-        self.values[self._node("Pad", name, pads)] = channels, f"{key}+3"
+        mode = self.random.choice(("constant", "edge", "wrap"))
+        self.values[self._node("Pad", name, pads, mode=mode)] = channels, f"{key}+3"
 
     def _rows(self, name: str) -> None:
         """Add a product of pixels as rows."""

@@ -31,6 +31,7 @@ from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ...ir.nodes import with_nodes
 from ..quantized import find_dequantized
 from .free import gather, resize, take_slices
+from .free_pads import pad
 from .free_windows import average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
 from .recurrent import convert_recurrent
@@ -151,6 +152,8 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
             give_free_pads(self.bb.emit, op_name, inputs, attrs)
             if op_name in GATES:
                 made = convert_recurrent(self.bb, op_name, inputs, attrs)
+            elif op_name == "Pad":
+                made = pad(self.bb, inputs, attrs)
             elif convert is None:
                 made = convert_quantized(self.bb, op_name, inputs, attrs)
             else:

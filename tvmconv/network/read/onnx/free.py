@@ -129,8 +129,6 @@ def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> s
         return f"pads by {same}"
     if node.op_type == "ConvTranspose" and "output_shape" in given:
         return "is given the shape of its output"
-    if node.op_type == "Pad" and given.get("mode", "constant") != "constant":
-        return f"pads by {given['mode']}"
     if node.op_type == "Resize":
         if given.get("mode", "nearest") not in _METHODS:
             return f"is {given['mode']}"
@@ -151,7 +149,7 @@ def resize(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.
     """Return a Resize of free extents, by factors or to a shape; None: its extents are fixed."""
     data, *rest = inputs
     dims, scales, sizes = dims_of(data.ty) or (), *([None, *rest, None, None, None][2:4])
-    if all(isinstance(each, int) for each in (*dims, *(_numbers(sizes) or ()))):
+    if all(isinstance(each, int) for each in (*dims, *(numbers_in(sizes) or ()))):
         return None
     factors, given_factors = None if scales is None else constant(scales), [1.0] * len(dims)
     if factors is not None and factors.size:
@@ -172,9 +170,9 @@ def resize(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.
         relax.ShapeExpr([*planes, *made[2:]]),
         roi=[0.0] * 4 if whole else [*planes, *given_factors[2:], 0.0, 0.0],
         layout="NCHW",
-        method=_METHODS[_word(given, "mode", "nearest")],
-        coordinate_transformation_mode=_word(given, "coordinate_transformation_mode", "half_pixel"),
-        rounding_method=_word(given, "nearest_mode", "round_prefer_floor"),
+        method=_METHODS[word_of(given, "mode", "nearest")],
+        coordinate_transformation_mode=word_of(given, "coordinate_transformation_mode", "half_pixel"),
+        rounding_method=word_of(given, "nearest_mode", "round_prefer_floor"),
         cubic_alpha=given.get("cubic_coeff_a", -0.75),
         cubic_exclude=given.get("exclude_outside", 0),
     )
@@ -201,7 +199,7 @@ def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> r
     """Return a Slice of axes whose extents calls give, which the frontend does not know to be at least 1; None: it is another."""
     data, *rest = inputs
     dims = dims_of(data.ty)
-    starts, ends, axes, steps = (_numbers(each) for each in [*rest, None, None, None, None][:4])
+    starts, ends, axes, steps = (numbers_in(each) for each in [*rest, None, None, None, None][:4])
     if dims is None or starts is None or ends is None or not is_free(data.ty):
         return None
     axes = [axis % len(dims) for axis in axes or range(len(starts))]
@@ -230,7 +228,7 @@ def gather(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.
     return relax.op.reshape(one, [*dims[:axis], *indices.shape, *dims[axis + 1 :]])
 
 
-def _numbers(given: Any) -> list[Any] | None:
+def numbers_in(given: Any) -> list[Any] | None:
     """Return the numbers and expressions of a constant, a shape or a number; None: they are not known, or there is no such input."""
     if isinstance(given, relax.ShapeExpr):
         return [number_of(each) for each in given.values]
@@ -253,6 +251,6 @@ def _side(side: Any, extent: Any) -> Any:
     return simplify(found)
 
 
-def _word(given: Mapping[str, Any], name: str, default: str) -> str:
+def word_of(given: Mapping[str, Any], name: str, default: str) -> str:
     value = given.get(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)
