@@ -8,6 +8,7 @@ earlier ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import inf, nan
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,13 @@ def read(
     `shapes` are those of inputs that have symbols.
     """
     importer = _OnnxImporter(model, prepare, dict(shapes))
-    return with_nodes(importer.from_onnx(model.graph, importer.opset), importer.names)
+    try:
+        mod = importer.from_onnx(model.graph, importer.opset)
+    except Exception:
+        with suppress(Exception):  # where none is open
+            importer.bb._end_block()  # which TVM leaves open, and warns users of
+        raise
+    return with_nodes(mod, importer.names)
 
 
 class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
