@@ -266,7 +266,7 @@ def test_run_shows_outputs_without_elements(
     class Network:
         inputs = ()
 
-        def random_inputs(self) -> dict[str, np.ndarray]:
+        def random_inputs(self, shapes: object = None) -> dict[str, np.ndarray]:
             return {}
 
         def __call__(self) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -323,8 +323,8 @@ def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) 
     free = FreeExtents(part.description, inputs)
     examples, lacking = [], ""
     try:
-        for size in _SIZES if free.extents else _SIZES[:1]:
-            arrays = random_arrays([replace(each, shape=free.typical(each, size)) for each in inputs])
+        for number, size in enumerate(_SIZES if free.extents else _SIZES[:1]):
+            arrays = random_arrays(free.near(size, batch=1 + number))
             answers = [
                 each.astype(made.dtype, copy=False)
                 for each, made in zip(_answer(arguments, source, arrays), outputs, strict=True)

@@ -157,7 +157,7 @@ def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, nd
         raise InputError(
             f"the network has no input {sorted(unknown)[0]!r}; it takes {', '.join(map(str, network.inputs))}"
         )
-    arrays = network.random_inputs()
+    arrays = network.random_inputs(shapes={name: array.shape for name, array in given.items() if array.ndim})
     for each in network.inputs:
         if each.name in given:
             array = given[each.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...errors import InputError
@@ -54,10 +55,24 @@ class FreeExtents:
                 raise InputError(f"{where} {reason}; the network takes {', '.join(map(str, self._inputs))}")
         return tuple(found[each.name][0] // each.multiple for each in self.extents)
 
-    def typical(self, tensor: Tensor, size: int = _TYPICAL) -> Shape:
-        """Return a shape that an input may have, of some `size` elements where its extents are free, to try the network on."""
-        near = {each.name: each.near(size) for each in self.extents}
-        return tuple(near[each] if isinstance(each, str) else each for each in tensor.shape)
+    def near(
+        self, size: int = _TYPICAL, batch: int = 1, given: Mapping[str, Sequence[int]] | None = None
+    ) -> list[Tensor]:
+        """Return the inputs with shapes that they may have, to try the network on.
+
+        Parameters
+        ----------
+        size, batch
+            Near what free extents are, and those that stand first in all inputs of several axes that have them.
+        given
+            Shapes of inputs, by their names, which decide the extents that they have.
+        """
+        others = {name for each in self._inputs for name in each.shape[len(each.shape) > 1 :]}
+        known = {each.name: each.near(size if each.name in others else batch) for each in self.extents}
+        for tensor in self._inputs:
+            shape = (given or {}).get(tensor.name, ())
+            known |= {name: one for name, one in zip(tensor.shape, shape, strict=False) if name in known}
+        return [replace(each, shape=tuple(known.get(size, size) for size in each.shape)) for each in self._inputs]
 
 
 def check_shapes(shapes: Mapping[str, Sequence[int]], inputs: Sequence[Tensor]) -> list[Shape]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -168,14 +168,22 @@ class Network:
         else:
             entries.run(entries.handle, 0, *extents, *inputs, *outputs)
 
-    def random_inputs(self) -> dict[str, Array]:
-        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers; extents that are free are about 64."""
-        return random_arrays([replace(each, shape=self._free.typical(each)) for each in self.inputs])
+    def random_inputs(self, batch: int = 1, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Array]:
+        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers.
+
+        Parameters
+        ----------
+        batch
+            Number of images where it is free; other free extents are about 64.
+        shapes
+            Shapes of inputs by their names, which decide the free extents that they have.
+        """
+        return random_arrays(self._free.near(batch=batch, given=shapes))
 
     def examples(self) -> list[dict[str, Array]]:
         """Return such inputs, and those of each size that has kernels of its own."""
         named = [tensors_of(each, "inputs") for each in self.description.get(SIZES, ())]
-        return [self.random_inputs(), *map(random_arrays, named)]
+        return [self.random_inputs(batch=2), *map(random_arrays, named)]
 
     def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""

@@ -74,7 +74,7 @@ def differences(model: ModelProto, network: Network, came: ModelProto | None = N
     InputError
         If neither onnxruntime nor ONNX's evaluator runs the model on the inputs, such as an index of what has one element.
     """
-    arrays = network.random_inputs()
+    arrays = network.random_inputs(batch=2)
     return differing(network(**arrays), answers(model, arrays, came))
 
 
