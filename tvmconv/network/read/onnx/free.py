@@ -252,5 +252,6 @@ def _side(side: Any, extent: Any) -> Any:
 
 
 def word_of(given: Mapping[str, Any], name: str, default: str) -> str:
+    """Return an attribute of text, which the frontend hands over as bytes, or what it is by default."""
     value = given.get(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)
