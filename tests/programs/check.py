@@ -73,7 +73,7 @@ def check(program: Program, data: Any, layout: str, dtype: Any) -> Outcome:
         exact = program.float()
         with torch.no_grad():
             exactly = [exact(each.float()) for each in (given, other)]
-        wrong = [at for at in range(2) if not is_no_worse(found[at], right[at], exactly[at])]
+        wrong = [at for at in range(2) if not is_no_worse(found[at], exactly[at], [(right[at], exactly[at])])]
         wrong += [at for at in range(2) if difference(found[at], right[at], float("inf"))]
     else:
         wrong = [at for at in range(2) if difference(found[at], right[at], _ALLOWED)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import packages_distributions
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,7 +17,17 @@ from ..errors import InputError, SourceError, TvmconvError, TvmconvWarning, Unsu
 from ..frontends.torch.memory import address
 from .answering import REFUSED, Answering, answering_of
 from .computed import Computed, How, compute_model
-from .examples import Arguments, cast, copy_answer, copy_tensors, is_close, is_coarse, is_no_worse, run
+from .examples import (
+    Arguments,
+    copy_answer,
+    copy_tensors,
+    draw_roundings,
+    is_close,
+    is_coarse,
+    is_no_worse,
+    run,
+    run_exactly,
+)
 from .flat import distinct, find_views, flatten_arguments
 from .guards.reads import Reads, record
 from .letting_go import let_go
@@ -296,13 +305,10 @@ def _compute(module: nn.Module, example: Arguments, answer: Any, store: Store, h
 def _is_no_worse(module: nn.Module, example: Arguments, found: Any, answer: Any) -> bool:
     """Return whether networks are about as far from what a module computes in f32 as the module in its type of few digits is."""
     try:
-        exact = run(
-            copy.deepcopy(module).float(),
-            pytree.tree_map_only(torch.Tensor, partial(cast, dtype=torch.float32), example),
-        )[0]
+        exact = run_exactly(module, example)
+        return is_no_worse(found, exact, chain([(answer, exact)], draw_roundings(module, example)))
     except RuntimeError:  # of a model whose code computes in its own type alone
         return False
-    return is_no_worse(found, answer, exact)
 
 
 def _packages(model: nn.Module) -> set[str]:
