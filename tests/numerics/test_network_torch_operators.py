@@ -169,6 +169,7 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             "greatest along": (lambda a, j, v: a.scatter_reduce(0, j, v, "amax"), (r(3, 4), i % 3, r(3, 4))),
             "places of maxima": (lambda a: F.max_pool2d(a, 3, 2, 1, 1, True, True), (x,)),
             "back to them": (lambda a: F.max_unpool2d(*F.max_pool2d(a, 2, return_indices=True), 2), (r(1, 2, 6, 8),)),
+            "identities": (lambda a: (a @ torch.eye(300), a @ torch.eye(300, 7, dtype=a.dtype)), (r(2, 300),)),
             "addmv": (lambda a, c, d: torch.addmv(a, c, d, alpha=0.5), (r(3), r(3, 4), r(4))),
             "addbmm": (lambda a, c, d: torch.addbmm(a, c, d, beta=2), (r(3, 5), r(2, 3, 4), r(2, 4, 5))),
         },

@@ -39,6 +39,13 @@ def _with_sign(self: Any, other: Any) -> Any:
     return torch.where(_is_below_zero(other), -size, size)
 
 
+def _identity(rows: Any, columns: Any = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """Return ``eye``, which PyTorch (2.13) would write by a range of 16 bits from 256 rows on, which it has not."""
+    columns = rows if columns is None else columns
+    diagonal = torch.arange(rows, device=device).unsqueeze(-1) == torch.arange(columns, device=device)
+    return diagonal.to(dtype or torch.get_default_dtype())
+
+
 def _hypotenuse(self: Any, other: Any) -> Any:
     return torch.sqrt(self * self + other * other)
 
@@ -212,6 +219,8 @@ RARER: Mapping[Any, Callable[..., Any]] = {
     aten.erfc.default: _erf_above,
     aten.exp2.default: _power_of_2,
     aten.expm1.default: _expm1,
+    aten.eye.default: _identity,
+    aten.eye.m: _identity,
     aten.fmax.default: partial(_known_extreme, torch.maximum),
     aten.fmin.default: partial(_known_extreme, torch.minimum),
     aten.hypot.default: _hypotenuse,
