@@ -35,6 +35,22 @@ class Deciding(nn.Module):
         return nn.functional.conv2d(data, self.weight)
 
 
+class Measuring(nn.Module):
+    """Returns what normalizations divide by, of which networks give the result alone."""
+
+    def __init__(self, by_groups: bool) -> None:
+        super().__init__()
+        self.layers, self.by_groups = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3)), by_groups
+
+    def forward(self, data: Any) -> Any:
+        data = self.layers(data)
+        if self.by_groups:
+            data, mean, scale = torch.native_group_norm(data, None, None, len(data), 16, data[0, 0].numel(), 4, 1e-5)
+        else:
+            data, mean, scale = torch.native_layer_norm(data, data.shape[-1:], None, None, 1e-5)
+        return torch.relu(data) * 2, mean, scale
+
+
 def said(model: nn.Module, data: Any) -> list[str]:
     """Return the warnings about a model."""
     with warnings.catch_warnings(record=True) as caught:
@@ -48,6 +64,18 @@ def test_the_most_of_a_model_is_left() -> None:
     (line,) = said(Deciding(256), data)
     assert line.startswith("PyTorch computes 76% of the model's multiply-adds") and "\n" not in line
     assert not said(Deciding(16), data)  # where a layer's calls count as often as it is called
+
+
+@pytest.mark.parametrize("by_groups", [False, True])
+def test_answers_that_networks_do_not_give(by_groups: bool) -> None:
+    model, data = Measuring(by_groups).eval(), torch.randn(1, 3, 12, 12)
+    fast = tvmconv.torch.optimize(model, data, progress=None)
+    report = tvmconv.torch.report(fast)
+    assert not report.refused and {row.computes for row in report if row.by == "PyTorch"} == {
+        "native_group_norm.default" if by_groups else "native_layer_norm.default"
+    }
+    for found, right in zip(fast(data), model(data), strict=True):
+        assert_near(found, right, summed=144, layers=4)
 
 
 def test_operators_that_fail_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

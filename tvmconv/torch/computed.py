@@ -24,7 +24,7 @@ from .chain import Lost, NetworkChain, part, wiring
 from .exporting import export
 from .flat import Flat, Structure, extent_of, inverse, is_same, permute
 from .free_axes import FreeAxes, free_axes
-from .pieces import Piece, flat_graph, split
+from .pieces import Piece, flat_graph, origin, split
 from .slices import Head, first_images, head_of
 from .store import Kept, Store, key_of
 from .watched import watch
@@ -277,7 +277,7 @@ def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
                 build(read_decomposed(piece.program), place, target, **how.options)
                 files[piece.nodes] = place.name
             except UnreadError as error:
-                name = error.node.name if error.node is not None else ""
+                name = origin(error.node).name if error.node is not None else ""
                 is_one = name in piece.nodes and rounds <= _MOST_ROUNDS
                 failed |= dict.fromkeys([name] if is_one else piece.nodes, error.why)
             except (SourceError, BuildError) as error:

@@ -91,7 +91,7 @@ def split(
         Of extents that are free, by their symbols.
     """
     calls = [node for node in whole.graph.nodes if node.op == "call_function"]
-    ours = [node for node in calls if not _is_foreign(node, foreign)]
+    ours = [node for node in calls if origin(node).name not in foreign]
     if len(ours) < len(calls):
         names = {node.name for node in ours}
         support = create_op_support(lambda _, node: node.op == "call_function" and node.name in names)
@@ -111,9 +111,9 @@ def split(
     return pieces
 
 
-def _is_foreign(node: fx.Node, foreign: Collection[str]) -> bool:
-    """Return whether PyTorch computes a node: a part of several answers is where these are."""
-    return (node.args[0] if node.target is operator.getitem else node).name in foreign
+def origin(node: fx.Node) -> fx.Node:
+    """Return the operator that computes a node: of a part of several answers, the one that gives these."""
+    return node.args[0] if node.target is operator.getitem else node
 
 
 def _piece(whole: fx.GraphModule, call: fx.Node, ranges: Mapping[Any, Any]) -> Piece:
