@@ -65,7 +65,7 @@ def test_what_decides_a_kernel_is_in_its_key(tmp_path: Path, ran: list[str], mon
             ({"verify": False}, {}),
             ({"prepacked": True}, {}),
             ({"target": "x86-64-v3"}, {}),
-            ({}, {"tvmconv.building.cache.sources": lambda: "changed"}),
+            ({}, {"tvmconv.building.keys.sources": lambda: "changed"}),
             ({}, {"tvmconv.building.cache.model_name": lambda: "another CPU"}),
         ]
     ):

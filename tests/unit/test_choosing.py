@@ -11,10 +11,14 @@ from tests.unit.test_records import RECORD
 from tvmconv.algorithms import table
 from tvmconv.algorithms.cpu.model.cold import cold_lines
 from tvmconv.building.builder import build
-from tvmconv.building.decision.rank import Option, Room, algorithms_of, is_cold, within
+from tvmconv.building.decision import estimated
+from tvmconv.building.decision.estimated import Option, options_of
+from tvmconv.building.decision.rank import Room, algorithms_of, is_cold, within
+from tvmconv.errors import TvmconvWarning
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import format_signature, parse_signature
+from tvmconv.support.cache import VARIABLE
 from tvmconv.targets.target import Target
 from tvmconv.tuning.records import Records
 
@@ -141,3 +145,23 @@ def test_a_network_gets_the_kernels_that_it_is_faster_with(tmp_path: Path) -> No
     for name, network, room, expected in networks:
         build([problem], tmp_path / name, "znver5", network=network, room=room, verify=False)
         assert [entry.algorithm for entry in read_bundle(tmp_path / name).entries] == [expected]
+
+
+def test_layers_of_a_network_are_estimated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    network, target, asked = (
+        [parse_signature(layer(channels, 14)) for channels in (64, 128)],
+        Target.parse("znver4"),
+        [],
+    )
+    monkeypatch.setattr(estimated, "options_of", lambda *given: asked.append(given) or options_of(*given))
+    found = algorithms_of(network, target, "default", network)
+    assert len(asked) == 2 and found == algorithms_of(network, target, "default", network) and len(asked) == 2
+    assert found == {each: algorithms_of([each], target, "default")[each] for each in network}
+    algorithms_of(network[:1], target, "strict", network[:1])
+    assert len(asked) == 3
+    for path in (tmp_path / "cache").glob("??/*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.warns(TvmconvWarning, match="is damaged"):
+        assert algorithms_of(network, target, "default", network) == found
+    assert len(asked) == 5

@@ -5,64 +5,39 @@ A kernel that was verified on one model of CPU is verified again on another.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, fields, is_dataclass
-from functools import cache
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any
 
 from ..isa.machine import model_name
 from ..runtime.bundle import Entry
 from ..runtime.kernel_object import KernelObject, Workspace
 from ..support.cache import Cache
-from ..support.origin import sources, versions
 from ..targets.target import Target
 from .fallbacks import BuiltKernel, Job, Outcome, file_of
-
-# Raised when files of the cache are written in another way.
-_FORMAT = 2
+from .keys import digest
 
 
 def key_of(job: Job) -> str:
     """Return the digest of what decides a job's outcome."""
-    decision, target = job.decision, job.target
-    facts = {
-        **_compiler(),
-        "problem": decision.signature,
-        **_target_facts(target),
-        "math": decision.math,
-        "ways": _plain(decision.ways),
-        "checked on": model_name() if job.check else None,
-        "entry points": job.entry_points.value,
-        "functions": job.keep_functions,
-        "next lines": job.next_lines,
-    }
-    return _digest(facts)
+    decision = job.decision
+    return digest(
+        decision.target,
+        problem=decision.signature,
+        math=decision.math,
+        ways=decision.ways,
+        checked_on=model_name() if job.check else None,
+        entry_points=job.entry_points.value,
+        functions=job.keep_functions,
+        next_lines=job.next_lines,
+    )
 
 
 def key_of_functions(functions: str, target: Target) -> str:
     """Return the digest of what decides the object of a network's functions between kernels, given as TVM's JSON."""
-    return _digest({**_compiler(), "functions": functions, "target": repr(target)})
-
-
-@cache
-def _target_facts(target: Target) -> dict[str, Any]:
-    return {"target": repr(target), "costs": _plain(getattr(target, "costs", None))}
-
-
-def _compiler() -> dict[str, Any]:
-    return {
-        "format": _FORMAT,
-        "package": sources(),
-        "versions": versions(),
-    }
-
-
-def _digest(facts: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return digest(target, functions=functions)
 
 
 def take(known: Cache, jobs: Iterable[Job]) -> tuple[list[Outcome], list[Job]]:
@@ -108,16 +83,3 @@ def _unpack(job: Job, content: bytes) -> Outcome:
     kept = KernelObject(zlib.decompress(code), sizes) if code else None
     built = BuiltKernel(entry, zlib.decompress(functions).decode() or None, kept)
     return Outcome(job, built, entry.skipped)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it, the same in each process."""
-    if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(str, value))
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

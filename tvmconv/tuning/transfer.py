@@ -62,8 +62,10 @@ def donor(problem: Problem, target: Target, math: str, records: Iterable[Record]
     records
         Of the same target.
     """
-    names = {algorithm.name for algorithm in applicable(problem, target, math)}
-    found = next((record for record in nearest(problem, records) if record.algorithm in names), None)
+    near = nearest(problem, records)
+    # Most problems have none, and to order algorithms takes estimates of each.
+    names = {algorithm.name for algorithm in applicable(problem, target, math)} if near else set()
+    found = next((record for record in near if record.algorithm in names), None)
     if found is None or found.seconds == found.default_seconds:
         return None
     return found if distance(problem, _problem(found.signature)) <= NEAR else None

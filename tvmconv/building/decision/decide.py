@@ -106,7 +106,9 @@ def decide_families(
     from .rank_families import rank_family
 
     given = list(dict.fromkeys(families))
-    if given and not (isinstance(target, CpuTarget) and target.isa.platform.has_parts):
+    if not given:
+        return []
+    if not (isinstance(target, CpuTarget) and target.isa.platform.has_parts):
         raise TargetError(
             f"{format_family(given[0])} is a family, and families are for CPUs, not for {target.name}; give its problems one by one"
         )

@@ -13,10 +13,10 @@ from math import inf
 
 from ...algorithms.cpu.model.cold import cold_lines
 from ...algorithms.cpu.model.cost import cycles
-from ...algorithms.table import applicable
 from ...problem import Problem
 from ...targets.target import Target
 from ...tuning.records import Records
+from .estimated import Option, options_of, options_of_network
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,6 @@ class Room:
     most_bytes: float
     most_loss: float = inf
     filters: Mapping[Problem, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Option:
-    """An algorithm that may compute a problem, the cycles that it takes, and the bytes of its filter."""
-
-    algorithm: str
-    cycles: float
-    size: int
-    is_default: bool
 
 
 def algorithms_of(
@@ -68,7 +58,10 @@ def algorithms_of(
         What the filters of the network may take: those are made smaller first that lose the least time for each byte.
     """
     counts = Counter(network)
-    hot = {each: _options(each, target, math) for each in dict.fromkeys((*network, *problems))}
+    if network:
+        hot = options_of_network((*network, *problems), target, math)
+    else:
+        hot = {each: options_of(each, target, math) for each in dict.fromkeys(problems)}
     for cold in (False, True):
         options = {each: _order(each, listed, target, math, cold, records) for each, listed in hot.items()}
         taken = within({each: options[each] for each in counts}, counts, room)
@@ -84,7 +77,7 @@ def algorithms_of(
 def is_cold(network: Sequence[Problem], target: Target, math: str) -> bool:
     """Return whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
     counts = Counter(network)
-    hot = {each: _order(each, _options(each, target, math), target, math, False, None) for each in counts}
+    hot = {each: _order(each, options_of(each, target, math), target, math, False, None) for each in counts}
     return not _are_kept(within(hot, counts, None), counts, target)
 
 
@@ -123,14 +116,6 @@ def within(
         lost, spared, problem, other = min(smaller, key=lambda step: step[0] / step[1])
         spent, left, taken[problem] = spent - spared, left - lost, other
     return taken
-
-
-def _options(problem: Problem, target: Target, math: str) -> list[Option]:
-    """Return the options to compute a problem, by their time with filters that a cache keeps."""
-    return [
-        Option(each.name, each.cycles(problem, target), each.filter_bytes(problem, target), each.is_default)
-        for each in applicable(problem, target, math)
-    ]
 
 
 def _order(

@@ -46,7 +46,7 @@ from ...support.files import whole_file
 from ...support.timing import stage
 from ...support.toolchain import has_selection, select_symbols
 from ...targets.target import CpuTarget
-from ..ir.constants import content
+from ..ir.constants import DistinctArrays
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..kernels.tabulate import FUNCTION as LOOKUP
 from ..operators.attention import FUNCTION as ATTENTION
@@ -138,10 +138,11 @@ def write(network: Planned, target: CpuTarget, path: Path, sizes: Sequence[Plann
 
 def _share_weights(plans: Iterable[NetworkPlan]) -> list[Storage]:
     """Give weights of plans their places in one file, equal ones one place; return those that the file has."""
-    found: dict[bytes, Storage] = {}
+    found: dict[int, Storage] = {}
+    arrays = DistinctArrays()
     offset = 0
     for storage in (each for plan in plans for each in plan.weights):
-        first = found.setdefault(content(storage.array), storage)
+        first = found.setdefault(arrays.number(storage.array), storage)
         if first is storage:
             storage.offset, offset = offset, whole_lines(offset + storage.size)
         storage.offset = first.offset

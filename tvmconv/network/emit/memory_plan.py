@@ -18,7 +18,7 @@ from tvm.ir import GenericConst
 from ...errors import SourceError
 from ...runtime.networks.placing import Lifetime, largest_gap, place, slots_of, whole_lines
 from ..ir.branches import branches_of
-from ..ir.constants import constant, content
+from ..ir.constants import DistinctArrays, constant
 from ..ir.free import Dims, dims_of, equal
 from ..ir.nodes import of_variable
 from .beside import firsts_beside, with_beside
@@ -60,7 +60,8 @@ class _Planner:
         self._functions, self._nodes = functions, nodes
         self.plan = NetworkPlan()
         self._values: dict[Any, Any] = {}
-        self._weights: dict[bytes, Storage] = {}
+        self._weights: dict[int, Storage] = {}
+        self._arrays = DistinctArrays()
         self._prepared: dict[tuple[str, tuple[Storage, ...]], PlanStep] = {}
         # What the steps of this branch write, or of none.
         self._written: set[Storage] = set()
@@ -113,7 +114,8 @@ class _Planner:
     def _constant(self, expr: Any) -> Array:
         array = np.ascontiguousarray(constant(expr))
         shape, dtype = _fixed_shape(expr)
-        storage = self._weights.setdefault(content(array), Storage(Region.WEIGHTS, array.nbytes, array=array))
+        number = self._arrays.number(array)
+        storage = self._weights.setdefault(number, Storage(Region.WEIGHTS, array.nbytes, array=array))
         return Array(storage, 0, shape, dtype)
 
     def _view(self, call: relax.Call) -> Array:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import tvm
 
 from ...building.decision.rank import Room
-from ..ir.constants import constant_sizes, content
+from ..ir.constants import DistinctArrays, constant_sizes
 from .fuse_epilogue import EpilogueChain
 
 # Ratio of a network's weights to the model's, at most, and the part of the kernels' time that may be lost for that.
@@ -20,10 +20,8 @@ def room_for(chains: Iterable[EpilogueChain], mod: tvm.IRModule, given: int) -> 
 
     What the module's other constants take is not theirs. A network has one filter for all chains of one problem whose filters are equal.
     """
-    chains = list(chains)
-    of_chains = {content(chain.constant) for chain in chains}
-    others = sum(size for key, size in constant_sizes(mod).items() if key not in of_chains)
-    filters = Counter(
-        problem for problem, _ in dict.fromkeys((chain.problem, content(chain.filter)) for chain in chains)
-    )
-    return Room(MOST_TIMES * given - others, MOST_LOSS, filters)
+    chains, constants, filters = list(chains), DistinctArrays(), DistinctArrays()
+    of_chains = {constants.number(chain.constant) for chain in chains}
+    others = sum(size for number, size in constant_sizes(mod, constants).items() if number not in of_chains)
+    distinct = dict.fromkeys((chain.problem, filters.number(chain.filter)) for chain in chains)
+    return Room(MOST_TIMES * given - others, MOST_LOSS, Counter(problem for problem, _ in distinct))
