@@ -293,7 +293,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(
             f"--format {arguments.format} takes no fixed sizes in addition to free extents: give --shape once for each input, or leave --format out"
         )
-    from ..network.lower import check_target
+    with stage("import"):  # of TVM
+        from ..network.lower import check_target
 
     platform = check_target(arguments.target).isa.platform
     if (arguments.format == "web") == platform.has_parts:

@@ -91,7 +91,7 @@ class _Readers:
 
     def __init__(self, bindings: Sequence[Any]) -> None:
         self._bindings = bindings
-        self._reads: list[list[Any] | None] = [None] * len(bindings)
+        self._reads: list[set[Any] | None] = [None] * len(bindings)
 
     def first(self, at: int) -> Any:
         """Return it for the binding at a place; None: the function returns it, or nothing reads it."""
@@ -101,7 +101,7 @@ class _Readers:
     def _has(self, by: int, variable: Any) -> bool:
         found = self._reads[by]
         if found is None:
-            found = self._reads[by] = _read_by(self._bindings[by].value)
+            found = self._reads[by] = set(_read_by(self._bindings[by].value))
         return variable in found
 
 
