@@ -22,7 +22,7 @@ from tvmconv import load, reference
 from tvmconv.algorithms.table import MATHS
 from tvmconv.building.builder import build
 from tvmconv.cli.output import print_table, progress_bar
-from tvmconv.errors import TargetError, TvmconvError
+from tvmconv.errors import TargetError
 from tvmconv.fills import random_fill
 from tvmconv.frontends import read_source
 from tvmconv.isa.machine import cpu_features
@@ -36,6 +36,7 @@ from tvmconv.support.workers import Worker
 from tvmconv.targets.target import CpuTarget, Target
 from tvmconv.tuning.records import Records
 
+from .commands import print_errors
 from .machine import describe_machine, versions
 from .measure import OURS, OURS_PACKED, Answer, Task, measure
 from .peers import INTEGERS, PEERS, as_integers
@@ -58,15 +59,12 @@ class NoRecords(Records):
         """Return None."""
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison that the command line asks for."""
     arguments = parse(argv)
-    try:
-        suites = read_suites(arguments.sources, arguments.dtype, arguments.layout)
-        result = _run(suites, arguments)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    suites = read_suites(arguments.sources, arguments.dtype, arguments.layout)
+    result = _run(suites, arguments)
     print_rows(result)
     if arguments.output:
         write_result(result, arguments.output)

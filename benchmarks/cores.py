@@ -23,13 +23,13 @@ import numpy as np
 from tvmconv import load
 from tvmconv.building.builder import build
 from tvmconv.cli.output import print_table, progress_bar
-from tvmconv.errors import TvmconvError
 from tvmconv.fills import numpy_dtype, random_fill
 from tvmconv.measuring.cores import Cores, Where
 from tvmconv.measuring.timing import sample_call
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.runtime.processors import kernel_threads
 
+from .commands import print_errors
 from .compare import FILTER_FORMATS, NETWORKS, read_suites
 
 PLACES = get_args(Where)
@@ -40,6 +40,7 @@ TURN_SECONDS = 0.01
 Times = dict[str, dict[Where, list[float]]]
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Time the kernels of the suites that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cores", description=__doc__)
@@ -49,17 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=200, help="for all kernels together, default %(default)s")
     arguments = parser.parse_args(argv)
     sources = arguments.sources or NETWORKS
-    try:
-        suites = read_suites(sources, arguments.dtype, arguments.layout)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "cores.bundle"
-            problems = list(dict.fromkeys(problem for suite in suites.values() for problem in suite))
-            with progress_bar("building") as progress:
-                build(problems, path, progress=progress)
-            seen, times = watch(_calls(path, problems), Cores(kernel_threads()), arguments.seconds)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    suites = read_suites(sources, arguments.dtype, arguments.layout)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cores.bundle"
+        problems = list(dict.fromkeys(problem for suite in suites.values() for problem in suite))
+        with progress_bar("building") as progress:
+            build(problems, path, progress=progress)
+        seen, times = watch(_calls(path, problems), Cores(kernel_threads()), arguments.seconds)
     print_times(seen, times)
     return 0
 

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tvmconv.errors import TvmconvError
-
+from .commands import print_errors
 from .network_report import ratio_cells
-from .report import cpu_of, markers, order, table, title, update
+from .report import cpu_of, markers, order, show, table, title
 from .results import Result, read_result, summarize_rows
 from .zoo_results import ZooResult
 from .zoo_results import read_result as read_zoo
@@ -24,20 +23,14 @@ MARKERS = markers("benchmarks.front_page")
 HEADER = ("what", "geometric mean", "worst", "below 1", "CPU, two threads", "date")
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.front_page", description=__doc__)
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between the markers of this file")
     arguments = parser.parse_args(argv)
-    try:
-        text = committed()
-        if arguments.update:
-            update(arguments.update, text, MARKERS)
-        else:
-            print(text)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    text = committed()
+    show(text, arguments.update, MARKERS)
     return 0
 
 

@@ -19,10 +19,10 @@ from unittest.mock import patch
 
 from tvmconv.building.builder import build
 from tvmconv.cli.output import print_json, print_table
-from tvmconv.errors import TvmconvError
 from tvmconv.signature import parse_signature
 from tvmconv.support.workers import Worker
 
+from .commands import print_errors
 from .turns import OPENMP, SIGNATURE, Task, Turns, measure
 
 # GNU OpenMP's default is to spin 300,000 times, about a millisecond, and then to sleep; passive sleeps at once.
@@ -63,6 +63,7 @@ class Row:
         return max(self.turns.ours.slowdown, self.turns.torch.slowdown)
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure all policies; exit with 1 if the default one slows a side by more than is allowed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.interference", description=__doc__)
@@ -70,11 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, default=BATCHES, help="of 20 turns, default %(default)s")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(argv)
-    try:
-        rows = _measure_all(arguments.threads, arguments.batches)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    rows = _measure_all(arguments.threads, arguments.batches)
     if arguments.json:
         print_json([asdict(row) for row in rows])
     else:

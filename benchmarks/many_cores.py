@@ -18,13 +18,13 @@ from typing import Any
 
 from tvmconv.algorithms.table import MATHS
 from tvmconv.cli.output import print_table, progress_bar
-from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import default_choice
 from tvmconv.lowering.cpu.sharing import COUNTS, divide_tasks, find_tasks, speedup
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.signature import format_signature
 from tvmconv.targets.target import CpuTarget, Target
 
+from .commands import print_errors
 from .compare import FILTER_FORMATS, NETWORKS, read_suites
 
 POOR = 0.4  # efficiency that no layer is to have
@@ -59,6 +59,7 @@ def summary(layers: Sequence[Layer]) -> list[list[str]]:
     return rows
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the efficiency of the suites that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.many_cores", description=__doc__)
@@ -69,22 +70,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--math", choices=MATHS, default="default", help="default %(default)s")
     parser.add_argument("--list", type=int, metavar="N", help="also print the N layers that 16 threads share worst")
     arguments = parser.parse_args(argv)
-    try:
-        suites = read_suites(arguments.sources or NETWORKS, arguments.dtype, arguments.layout)
-        problems = list(dict.fromkeys(problem for suite in suites.values() for problem in suite))
-        for name in arguments.target or ("znver3", "znver5"):
-            target = Target.parse(name)
-            if not isinstance(target, CpuTarget):
-                parser.error(f"--target {name} is no CPU")
-            with progress_bar("planning") as progress:
-                layers = []
-                for done, problem in enumerate(problems):
-                    progress(done, len(problems), format_signature(problem))
-                    layers.append(layer(problem, target, arguments.math))
-            print_layers(name, [each for each in layers if each.loops], len(problems), arguments.list or 0)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    suites = read_suites(arguments.sources or NETWORKS, arguments.dtype, arguments.layout)
+    problems = list(dict.fromkeys(problem for suite in suites.values() for problem in suite))
+    for name in arguments.target or ("znver3", "znver5"):
+        target = Target.parse(name)
+        if not isinstance(target, CpuTarget):
+            parser.error(f"--target {name} is no CPU")
+        with progress_bar("planning") as progress:
+            layers = []
+            for done, problem in enumerate(problems):
+                progress(done, len(problems), format_signature(problem))
+                layers.append(layer(problem, target, arguments.math))
+        print_layers(name, [each for each in layers if each.loops], len(problems), arguments.list or 0)
     return 0
 
 

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tvmconv.errors import TvmconvError
-
+from .commands import print_errors
 from .network_results import PEERS, NetworkResult, NetworkRow, RatedRow, mean_ratio, read_result
-from .report import cpu_of, markers, table, update
+from .report import cpu_of, markers, show, table
 
 MARKERS = markers("benchmarks.network_report")
 SUMMARY = ("type, batch, CPU", "networks", "geometric mean", "worst", "below 1", "worst by parts")
@@ -31,6 +30,7 @@ CONDITIONS = (
 )
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Report what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.network_report", description=__doc__)
@@ -38,16 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the tables between the markers of this file")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the picture (PNG or SVG by its suffix)")
     arguments = parser.parse_args(argv)
-    try:
-        results = [read_result(path) for path in arguments.results]
-        text = report(results)
-        if arguments.update:
-            update(arguments.update, text, MARKERS)
-        else:
-            print(text)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    results = [read_result(path) for path in arguments.results]
+    text = report(results)
+    show(text, arguments.update, MARKERS)
     if arguments.plot:
         from .network_plot import plot_networks
 

@@ -18,10 +18,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from tvmconv.cli.output import print_json, print_table
-from tvmconv.errors import TvmconvError
 from tvmconv.measuring.timing import summarize
 from tvmconv.support.workers import Worker
 
+from .commands import print_errors
 from .compare import PACKAGES
 from .machine import CLOCKS, describe_machine, versions
 from .models import NETWORKS
@@ -32,6 +32,7 @@ from .network_results import PEERS, NetworkResult, NetworkRow, read_result
 from .network_runs import Report, measure_networks, print_end, take_turns
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Time networks; return 1 if one could not be."""
     arguments = _parse(argv)
@@ -40,13 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             return _row(network, Path(folder), arguments, report)
 
-    try:
-        result = measure_networks(
-            arguments.networks, NETWORKS, _conditions(arguments), arguments.output, read_result, measured
-        )
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    result = measure_networks(
+        arguments.networks, NETWORKS, _conditions(arguments), arguments.output, read_result, measured
+    )
     if arguments.json:
         print_json(asdict(result))
     else:

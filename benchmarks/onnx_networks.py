@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from tvmconv.cli.output import print_table
-from tvmconv.errors import SourceError, TvmconvError
+from tvmconv.errors import SourceError
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.isa.machine import model_name
 from tvmconv.support.workers import Worker
 
+from .commands import print_errors
 from .machine import CLOCKS
 from .models import NETWORKS
 from .onnx_network import CONTENDERS, ONNXRUNTIME, OPENVINO, OURS, Task, export_model, measure
@@ -36,6 +37,7 @@ SHIPPED = {
 ROUNDS = 7
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Time networks; return 1 if one could not be."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.onnx_networks", description=__doc__)
@@ -53,16 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--clock cpu adds up the time of all threads, waiting ones too: give --threads 1 with it")
     print(f"{model_name()}, {arguments.threads} threads", file=sys.stderr)
     rows = []
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            for name in arguments.networks or names:
-                folder = Path(arguments.libraries or temporary) / f"{name}-{arguments.layout or 'NXC'}"
-                folder.mkdir(parents=True, exist_ok=True)
-                make_ready(name, folder, arguments.layout)
-                rows.append((name, *_times(folder, arguments.seconds, arguments.threads, arguments.clock)))
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in arguments.networks or names:
+            folder = Path(arguments.libraries or temporary) / f"{name}-{arguments.layout or 'NXC'}"
+            folder.mkdir(parents=True, exist_ok=True)
+            make_ready(name, folder, arguments.layout)
+            rows.append((name, *_times(folder, arguments.seconds, arguments.threads, arguments.clock)))
     print_table(("network", *CONTENDERS, "ratio", "others %", "most", "%"), rows)
     return 0
 

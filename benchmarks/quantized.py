@@ -24,7 +24,7 @@ from tvmconv.support.workers import Worker
 from .machine import CLOCKS
 from .quantized_child import LIBRARIES, PEERS, Turn, measure
 from .quantized_files import NETWORKS, OURS, QuantizedModel, prepare, share_quantized
-from .report import markers, table, update
+from .report import markers, show, table
 
 COLUMNS = ("network", "in int8", "ours", "fastest", "ours f32", *(f"{name} {kind}" for name, kind in PEERS))
 RATIOS = ("ratio", "of all", "our f32", "fastest: ratio", "of all", "our f32")
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"error: {name}: {error}", file=sys.stderr)
     if rows:
         text = _report(rows, arguments)
-        update(arguments.update, text, MARKERS) if arguments.update else print(text)
+        show(text, arguments.update, MARKERS)
     return int(not arguments.prepare and len(rows) < len(arguments.networks or NETWORKS))
 
 

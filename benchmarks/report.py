@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tvmconv.cli.output import print_table
-from tvmconv.errors import SourceError, TvmconvError
+from tvmconv.errors import SourceError
 from tvmconv.isa.machine import model_name
 from tvmconv.support.files import write_whole
 
+from .commands import print_errors
 from .results import Result, Row, read_result, summarize_rows
 
 
@@ -35,7 +36,7 @@ def show_simulated(
         print_table(header, rows)
         return
     where = f"Microseconds, f32; tasks were timed on one core of {model_name()}:"
-    update(file, "\n".join([where, "", *table(header, rows)]), found)
+    show("\n".join([where, "", *table(header, rows)]), file, found)
 
 
 BEGIN, END = MARKERS = markers("benchmarks.report")
@@ -46,6 +47,7 @@ HEADER = (
 )
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Report what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
@@ -53,16 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between the markers of this file")
     parser.add_argument("--plots", action="store_true", help="draw the pictures, beside the results")
     arguments = parser.parse_args(argv)
-    try:
-        results = {path: read_result(path) for path in arguments.results}
-        text = report(results.values())
-        if arguments.update:
-            update(arguments.update, text)
-        else:
-            print(text)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    results = {path: read_result(path) for path in arguments.results}
+    text = report(results.values())
+    show(text, arguments.update)
     if arguments.plots:
         from .plots import plot_ratios, plot_roofline
 
@@ -103,15 +98,18 @@ def _tables(results: Sequence[Result]) -> str:
     )
 
 
-def update(path: Path, text: str, lines: tuple[str, str] = MARKERS) -> None:
-    """Write `text` between the markers of the file at `path`, whole or not at all.
+def show(text: str, path: Path | None, lines: tuple[str, str] = MARKERS) -> None:
+    """Write `text` between the markers of the file at `path`, whole or not at all; print it if there is none.
 
     Raises
     ------
     SourceError
         If it has not one pair of markers.
     """
-    write_whole(path, between(path.read_text(encoding="utf-8"), text, str(path), lines).encode())
+    if path is None:
+        print(text)
+    else:
+        write_whole(path, between(path.read_text(encoding="utf-8"), text, str(path), lines).encode())
 
 
 def between(document: str, text: str, name: str, lines: tuple[str, str] = MARKERS) -> str:

@@ -19,10 +19,10 @@ import numpy as np
 
 import tvmconv
 from tvmconv.cli.output import print_table
-from tvmconv.errors import TvmconvError
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature
 
+from .commands import print_errors
 from .compare import FILTER_FORMATS, NETWORKS, read_suites
 
 MATHS = ("default", "reproducible")
@@ -71,18 +71,15 @@ def rows_of(name: str, problems: Sequence[Problem]) -> list[list[str]]:
     return rows
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of the suites that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reproducible", description=__doc__)
     parser.add_argument("sources", nargs="*", metavar="SUITE", help="as of benchmarks.compare; default: all suites")
     parser.add_argument("--layout", choices=FILTER_FORMATS, default="nxc", help="NXC/XIO or NCX/OIX, default nxc")
     arguments = parser.parse_args(argv)
-    try:
-        suites = read_suites(arguments.sources or NETWORKS, "f32", arguments.layout)
-        print_table(COLUMNS, [row for name, problems in suites.items() for row in rows_of(name, problems)])
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    suites = read_suites(arguments.sources or NETWORKS, "f32", arguments.layout)
+    print_table(COLUMNS, [row for name, problems in suites.items() for row in rows_of(name, problems)])
     return 0
 
 

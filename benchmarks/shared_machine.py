@@ -18,20 +18,21 @@ from pathlib import Path
 from statistics import median
 
 from tvmconv.cli.output import print_table
-from tvmconv.errors import TvmconvError
 from tvmconv.isa.machine import model_name
 from tvmconv.runtime.processors import kernel_threads
 from tvmconv.support.workers import Worker
 
+from .commands import print_errors
 from .models import NETWORKS
 from .onnx_networks import make_ready
-from .report import markers, table, update
+from .report import markers, show, table
 from .sharing import CONTENDERS, ONNXRUNTIME, OPTIMIZED, TORCH, Task, measure
 
 MARKERS = markers("benchmarks.shared_machine")
 HEADER = ("contender", "alone, ms", "beside a busy process", "beside a second copy")
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure contenders; return 1 if one could not be."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shared_machine", description=__doc__)
@@ -46,19 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := sorted(set(arguments.contenders) - set(CONTENDERS)):
         parser.error(f"{', '.join(unknown)}: no contender; there are {', '.join(CONTENDERS)}")
     rows = []
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(arguments.folder or temporary) / arguments.network
-            _prepare(arguments.network, folder)
-            for name in arguments.contenders or CONTENDERS:
-                task = Task(name, arguments.network, str(folder), arguments.seconds, arguments.threads)
-                rows.append((name, *_compared(task, arguments.rounds)))
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(arguments.folder or temporary) / arguments.network
+        _prepare(arguments.network, folder)
+        for name in arguments.contenders or CONTENDERS:
+            task = Task(name, arguments.network, str(folder), arguments.seconds, arguments.threads)
+            rows.append((name, *_compared(task, arguments.rounds)))
     print_table(HEADER, rows)
     if arguments.update:
-        update(arguments.update, "\n".join(_page(arguments.network, arguments.threads, rows)), MARKERS)
+        show("\n".join(_page(arguments.network, arguments.threads, rows)), arguments.update, MARKERS)
     return 0
 
 

@@ -28,8 +28,9 @@ from unittest import mock
 import numpy as np
 
 import tvmconv
-from tvmconv.errors import SourceError, TvmconvError
+from tvmconv.errors import SourceError
 
+from .commands import print_errors
 from .report import markers, show_simulated
 from .simulated_cores import SerialPool
 from .step_orders import WAKE, Step, by_levels, cut_evenly, in_turn, longest_way, side_by_side
@@ -94,6 +95,7 @@ def rows_of(name: str, by_threads: Mapping[int, Sequence[Step]]) -> list[list[st
     return rows
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of the models that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.side_by_side", description=__doc__)
@@ -103,16 +105,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     counts = [int(each) for each in arguments.threads.split(",")]
     rows = []
-    try:
-        with tempfile.TemporaryDirectory() as folder, multiprocessing.get_context("spawn").Pool(1) as pool:
-            serial = SerialPool(Path(folder))
-            for model in arguments.models:
-                path = Path(folder) / f"{model.stem}.so"
-                needs = pool.apply(compile_model, (model, path))
-                rows += rows_of(model.stem, {each: steps_of(serial, path, needs, each) for each in counts})
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory() as folder, multiprocessing.get_context("spawn").Pool(1) as pool:
+        serial = SerialPool(Path(folder))
+        for model in arguments.models:
+            path = Path(folder) / f"{model.stem}.so"
+            needs = pool.apply(compile_model, (model, path))
+            rows += rows_of(model.stem, {each: steps_of(serial, path, needs, each) for each in counts})
     ways = ("one after another", "levels in one loop", "side by side", "cut evenly", "cut evenly, side by side")
     header = ["us", "threads", *ways, "longest way", "work shared evenly"]
     show_simulated(header, rows, arguments.update, MARKERS)

@@ -31,6 +31,7 @@ import tvmconv
 from tvmconv.errors import TvmconvError
 from tvmconv.support.toolchain import ffi_includes, run_compiler
 
+from .commands import print_errors
 from .report import markers, show_simulated
 
 ROUNDS = 9
@@ -199,6 +200,7 @@ def rows_of(name: str, calls: Sequence[Mapping[int, Simulated]], by_two: float) 
     return rows
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of the bundles and networks that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulated_cores", description=__doc__)
@@ -211,24 +213,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if min(counts) < 2:
         parser.error("--threads has a number below 2: one thread has no loop to share")
     rows = []
-    try:
-        with tempfile.TemporaryDirectory() as folder, multiprocessing.get_context("spawn").Pool(1) as pool:
-            serial = SerialPool(Path(folder))
-            for source in arguments.sources:
-                by_two = pool.apply(time_by_two, (source,))
-                found: dict[str, dict[int, Simulated]] = {}
-                for threads in counts:
-                    for name, call in calls_of(source, threads):
-                        found.setdefault(name, {})[threads] = serial.simulate(call)
-                if arguments.list and len(found) > 1:
-                    rows += [row for name, call in found.items() for row in rows_of(name, [call], by_two[name])]
-                name = source.stem if len(found) == 1 else f"{len(found)} kernels of {source.stem}"
-                rows += rows_of(name, list(found.values()), sum(by_two.values()))
-        header = ["us", "", *map(str, counts), "2, measured"]
-        show_simulated(header, rows, arguments.update, MARKERS)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory() as folder, multiprocessing.get_context("spawn").Pool(1) as pool:
+        serial = SerialPool(Path(folder))
+        for source in arguments.sources:
+            by_two = pool.apply(time_by_two, (source,))
+            found: dict[str, dict[int, Simulated]] = {}
+            for threads in counts:
+                for name, call in calls_of(source, threads):
+                    found.setdefault(name, {})[threads] = serial.simulate(call)
+            if arguments.list and len(found) > 1:
+                rows += [row for name, call in found.items() for row in rows_of(name, [call], by_two[name])]
+            name = source.stem if len(found) == 1 else f"{len(found)} kernels of {source.stem}"
+            rows += rows_of(name, list(found.values()), sum(by_two.values()))
+    header = ["us", "", *map(str, counts), "2, measured"]
+    show_simulated(header, rows, arguments.update, MARKERS)
     return 0
 
 

@@ -22,13 +22,14 @@ import numpy as np
 
 from tvmconv.accuracy import relative_error
 from tvmconv.cli.output import print_table
-from tvmconv.errors import BuildError, TvmconvError, VerificationError
+from tvmconv.errors import BuildError, VerificationError
 from tvmconv.isa.machine import model_name
 from tvmconv.runtime.processors import kernel_threads
 from tvmconv.support.workers import Worker
 from tvmconv.targets.target import Target
 
-from .report import markers, table, update
+from .commands import print_errors
+from .report import markers, show, table
 from .start_child import CONTENDERS, cache_of
 from .zoo_contenders import ALLOWED_ERROR, EXPECTED, INPUTS, MODELS, ONNXRUNTIME, read_arrays
 from .zoo_files import Preparation, prepare
@@ -83,6 +84,7 @@ class Process:
         self._process.wait()
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure networks; return 1 if one could not be."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.start", description=__doc__)
@@ -95,23 +97,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between its markers there")
     arguments = parser.parse_args(argv)
     rows = []
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            for network in arguments.networks or NETWORKS:
-                folder = Path(arguments.folder or temporary) / network
-                contenders = arguments.only or [*CONTENDERS]
-                make_ready(network, folder, contenders)
-                if not arguments.prepare:
-                    found = measured(folder, contenders, arguments.threads, arguments.rounds)
-                    rows += [(network, name, *_cells(start), _size(folder, name)) for name, start in found.items()]
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory() as temporary:
+        for network in arguments.networks or NETWORKS:
+            folder = Path(arguments.folder or temporary) / network
+            contenders = arguments.only or [*CONTENDERS]
+            make_ready(network, folder, contenders)
+            if not arguments.prepare:
+                found = measured(folder, contenders, arguments.threads, arguments.rounds)
+                rows += [(network, name, *_cells(start), _size(folder, name)) for name, start in found.items()]
     if arguments.prepare:
         return 0
     print_table(HEADER, rows)
     if arguments.update:
-        update(arguments.update, "\n".join(_page(arguments.threads, rows)), MARKERS)
+        show("\n".join(_page(arguments.threads, rows)), arguments.update, MARKERS)
     return 0
 
 

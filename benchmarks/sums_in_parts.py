@@ -21,9 +21,9 @@ from math import prod
 from pathlib import Path
 from statistics import geometric_mean
 
-from tvmconv.errors import TvmconvError
 from tvmconv.signature import parse_signature
 
+from .commands import print_errors
 from .report import markers, show_simulated
 from .simulated_cores import SerialPool, Simulated, calls_of
 from .step_orders import WAKE, cut_evenly
@@ -84,6 +84,7 @@ def rows_of(threads: int, kernels: Mapping[str, Simulated], listed: int) -> list
     return rows
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of the bundles that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sums_in_parts", description=__doc__)
@@ -93,16 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between its markers there")
     arguments = parser.parse_args(argv)
     rows = []
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            serial = SerialPool(Path(folder))
-            for bundle in arguments.bundles:
-                for threads in map(int, arguments.threads.split(",")):
-                    kernels = {name: serial.simulate(call) for name, call in calls_of(bundle, threads)}
-                    rows += rows_of(threads, kernels, arguments.list)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        serial = SerialPool(Path(folder))
+        for bundle in arguments.bundles:
+            for threads in map(int, arguments.threads.split(",")):
+                kernels = {name: serial.simulate(call) for name, call in calls_of(bundle, threads)}
+                rows += rows_of(threads, kernels, arguments.list)
     ways = ("as it is", "sums in parts", "cut evenly")
     header = ["threads", "us", *ways, *(f"efficiency {way}" for way in ways)]
     show_simulated(header, rows, arguments.update, MARKERS)

@@ -25,10 +25,11 @@ import onnx
 
 from tvmconv import cli
 from tvmconv.cli.output import print_table
-from tvmconv.errors import SourceError, TvmconvError, VerificationError
+from tvmconv.errors import SourceError, VerificationError
 from tvmconv.isa.machine import model_name
 
 from .browser import CHROMIUM, visit
+from .commands import print_errors
 from .models import NETWORKS
 from .onnx_networks import SHIPPED, write_model
 from .zoo_contenders import MODELS, ONNXRUNTIME
@@ -49,6 +50,7 @@ LIBRARIES = ("ours", "onnxruntime")
 _CODE = {"ours": "model-relaxed-threads.wasm", "onnxruntime": "ort-wasm-simd-threaded.wasm"}
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Time networks; return 1 if one could not be."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.web", description=__doc__)
@@ -70,23 +72,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--clock cpu does not say what threads wait for: give --threads 1 with it")
     rows: list[tuple[str, ...]] = []
     ratios: dict[int, list[float]] = {threads: [] for threads in arguments.threads}
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = arguments.folder or Path(temporary)
-            version = _add_peer(folder, arguments.peer)
-            browser = subprocess.run(
-                [str(CHROMIUM), "--version"], capture_output=True, text=True, check=True
-            ).stdout.strip()
-            print(f"{model_name()}, {browser}, {PACKAGE} {version}", file=sys.stderr)
-            for name in arguments.networks or DEFAULT:
-                _make_ready(name, folder / name)
-                for threads in arguments.threads:
-                    row, ratio = _race(folder, name, arguments.seconds, threads, arguments.clock)
-                    ratios[threads].append(ratio)
-                    rows.append((name, str(threads), *row, f"{ratio:.2f}"))
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        version = _add_peer(folder, arguments.peer)
+        browser = subprocess.run(
+            [str(CHROMIUM), "--version"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        print(f"{model_name()}, {browser}, {PACKAGE} {version}", file=sys.stderr)
+        for name in arguments.networks or DEFAULT:
+            _make_ready(name, folder / name)
+            for threads in arguments.threads:
+                row, ratio = _race(folder, name, arguments.seconds, threads, arguments.clock)
+                ratios[threads].append(ratio)
+                rows.append((name, str(threads), *row, f"{ratio:.2f}"))
     names = (
         "network",
         "threads",

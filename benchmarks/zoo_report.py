@@ -11,10 +11,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tvmconv.errors import TvmconvError
-
+from .commands import print_errors
 from .network_report import ratio_cells, span_cells
-from .report import cpu_of, markers, table, update
+from .report import cpu_of, markers, show, table
 from .zoo_contenders import PEERS, Operator
 from .zoo_results import ZooResult, ZooRow, losses_first, read_result
 
@@ -40,21 +39,15 @@ CLASSES = {
 MAPS = "maps"
 
 
+@print_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Report what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo_report", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT", help="files that benchmarks.zoo wrote")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the tables between the markers of this file")
     arguments = parser.parse_args(argv)
-    try:
-        text = report([read_result(path) for path in arguments.results])
-        if arguments.update:
-            update(arguments.update, text, MARKERS)
-        else:
-            print(text)
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    text = report([read_result(path) for path in arguments.results])
+    show(text, arguments.update, MARKERS)
     return 0
 
 

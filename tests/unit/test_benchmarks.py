@@ -173,11 +173,11 @@ def test_each_cpu_has_its_tables() -> None:
 def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
     path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.update(path, "new")
+    report.show("new", path)
     assert path.read_text() == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
     path.write_text("no markers")
     with pytest.raises(SourceError, match="once and in this order"):
-        report.update(path, "new")
+        report.show("new", path)
     assert path.read_text() == "no markers"
 
 
