@@ -176,18 +176,26 @@ def store_index(
     rank = len(axes)
     n, g, o = indices[0], indices[1], indices[-1]
     phases, ys = indices[2 : 2 + rank], indices[2 + rank : -1]
-    stored = [axis.store_index(phase, y) for axis, phase, y in zip(axes, phases, ys, strict=True)]
-    channel = g * outputs + o
+    places = [axis.store_index(phase, y) for axis, phase, y in zip(axes, phases, ys, strict=True)]
+    inside = [at < axis.store_extent for axis, at in zip(axes, places, strict=True) if not axis.always_inside]
+    extents = [axis.store_extent for axis in axes]
+    return output_offset(problem, n, g * outputs + o, places, extents), tirx.all(*inside) if inside else None
+
+
+def output_offset(problem: Problem, n: Expr, channel: Expr, places: Sequence[Expr], extents: Sequence[int]) -> Expr:
+    """Return the flat offset of an output in an array of these spatial extents."""
     spatial: Expr = 0
-    for axis, at in zip(axes, stored, strict=True):
-        spatial = spatial * axis.store_extent + at
-    area = prod(axis.store_extent for axis in axes)
+    for at, extent in zip(places, extents, strict=True):
+        spatial = spatial * extent + at
     if problem.data_format == "NXC":
-        offset = (n * area + spatial) * problem.out_channels + channel
-    else:
-        offset = (n * problem.out_channels + channel) * area + spatial
-    bounds = []
-    for axis, at in zip(axes, stored, strict=True):
-        if not axis.always_inside:
-            bounds.append(at < axis.store_extent)
-    return offset, tirx.all(*bounds) if bounds else None
+        return (n * prod(extents) + spatial) * problem.out_channels + channel
+    return (n * problem.out_channels + channel) * prod(extents) + spatial
+
+
+def choose_constant(values: Sequence[int], at: Expr) -> Expr:
+    """Return one of `values`, by constants: TVM 0.27 knows bounds of such, not of quotients that fall."""
+    value: Expr = tirx.const(values[-1], "int32")
+    for index, each in enumerate(values[:-1]):
+        if each != values[-1]:
+            value = tirx.Select(at == index, tirx.const(each, "int32"), value)
+    return value

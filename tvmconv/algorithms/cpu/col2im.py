@@ -28,7 +28,7 @@ from ..flatten import flatten
 from ..pairs import multiply_of
 from ..shapes import divisors, row_extent
 from ..stage_names import ACC, SUM, stage_name
-from ..subconvolution import Expr
+from ..subconvolution import Expr, choose_constant, output_offset
 from .direct import LEAST_CHANNELS_OF_PARTS, MOST_TASK_PIXELS, no_dot
 from .model.cost import Counts, lines, most_even, multiply_add, total
 from .model.counts import count_copies, stored_lines
@@ -113,14 +113,12 @@ class ColumnsWindow(Window):
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at (n, g, residues..., strides..., o), and where it is inside the output."""
         (n, g, *between, o), flat = indices, self.transposed
-        channel = (g * self.outputs_of_group + o, flat.out_channels)
         counts = [min(s, extent) for s, extent in zip(flat.strides, flat.out_spatial, strict=True)]
         axes = zip(between[flat.rank :], counts, between[: flat.rank], strict=True)
-        places = list(zip((q * count + r for q, count, r in axes), flat.out_spatial, strict=True))
-        inside = [at < extent for (at, extent), count in zip(places, counts, strict=True) if extent % count]
-        offset: Expr = n
-        for at, extent in [*places, channel] if flat.data_format == "NXC" else [channel, *places]:
-            offset = offset * extent + at
+        places = [q * count + r for q, count, r in axes]
+        bounds = zip(places, flat.out_spatial, counts, strict=True)
+        inside = [at < extent for at, extent, count in bounds if extent % count]
+        offset = output_offset(flat, n, g * self.outputs_of_group + o, places, flat.out_spatial)
         return offset, tirx.all(*inside) if inside else None
 
 
@@ -205,15 +203,6 @@ def _residues(flat: Problem, axis: int) -> list[_Residue]:
     return found
 
 
-def _choose(values: Sequence[int], at: Expr) -> Expr:
-    """Return one of `values`, by constants: TVM 0.27 knows bounds of such, not of quotients that fall."""
-    value: Expr = tirx.const(values[-1], "int32")
-    for index, each in enumerate(values[:-1]):
-        if each != values[-1]:
-            value = tirx.Select(at == index, tirx.const(each, "int32"), value)
-    return value
-
-
 def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     """Return the window's `out`: axes (n, g, residues..., strides..., o), both of the outputs of each axis.
 
@@ -246,10 +235,10 @@ def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, e
         tap: Expr = 0
         inside = []
         for axis, (of_axis, r, q) in enumerate(zip(residues, at, strides, strict=True)):
-            x = q + j[axis] * between[axis] + _choose([each.data for each in of_axis], r)
-            inside += [x >= 0, x < flat.in_spatial[axis], j[axis] < _choose([each.taps for each in of_axis], r)]
+            x = q + j[axis] * between[axis] + choose_constant([each.data for each in of_axis], r)
+            inside += [x >= 0, x < flat.in_spatial[axis], j[axis] < choose_constant([each.taps for each in of_axis], r)]
             pixel = pixel * flat.in_spatial[axis] + x
-            tap = tap * flat.kernel[axis] + _choose([each.tap for each in of_axis], r) - j[axis] * steps[axis]
+            tap = tap * flat.kernel[axis] + choose_constant([each.tap for each in of_axis], r) - j[axis] * steps[axis]
         product = acc(n, g, 0, pixel, o * window.taps + tap)
         return te.sum(tirx.if_then_else(tirx.all(*inside), product, tirx.const(0, "float32")), axis=j)
 

@@ -32,7 +32,7 @@ from ..flatten import flatten
 from ..pairs import multiply_of, reads_pairs
 from ..shapes import LEAST_SKIPPED, accumulators, divisors, tile_widths
 from ..stage_names import ACC, DATA_PAD, PARTIAL, SUM, stage_name
-from ..subconvolution import Axis, Expr
+from ..subconvolution import Axis, Expr, choose_constant
 from ..types import widen
 from . import direct
 from .model.cost import Counts, lines, multiply_add, tile_step, total, weigh
@@ -190,11 +190,7 @@ def reach_of(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
     """
     if isinstance(tap, int):
         return axis.meets(0, tap).start, len(axis.meets(0, tap))
-    counts = [len(axis.meets(0, k)) for k in range(axis.taps)]
-    count: Expr = tirx.const(counts[-1], "int32")
-    for k, each in enumerate(counts[:-1]):
-        if each != counts[-1]:
-            count = tirx.Select(tap == k, tirx.const(each, "int32"), count)
+    count = choose_constant([len(axis.meets(0, k)) for k in range(axis.taps)], tap)
     start = axis.offset(0) + tap * axis.dilation  # what it reads for output 0
     return tirx.max(0, -(start // axis.stride)), count
 

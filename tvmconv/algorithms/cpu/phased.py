@@ -23,7 +23,7 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble, requests_of
 from ..flatten import flatten
 from ..pairs import sum_requests
-from ..subconvolution import Expr
+from ..subconvolution import Expr, output_offset
 from . import direct
 from .direct_plan import plan_windows
 from .model.cost import Counts, total
@@ -222,9 +222,6 @@ class PhasedWindow(Window):
         ]
         phase, _ = self._parts(self.output(indices[-1]))
         stored.append(self.column(indices[-2]) * flat.strides[-1] + phase)
-        places = list(zip(stored, flat.out_spatial, strict=True))
-        channel = (self.stored_channel(indices[1], indices[-1]), flat.out_channels)
-        offset: Expr = indices[0]
-        for at, extent in [*places, channel] if flat.data_format == "NXC" else [channel, *places]:
-            offset = offset * extent + at
+        channel = self.stored_channel(indices[1], indices[-1])
+        offset = output_offset(flat, indices[0], channel, stored, flat.out_spatial)
         return offset, tirx.all(*inside) if inside else None

@@ -152,14 +152,8 @@ def transformed_filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
 
     def tap(ky: int, kx: Expr, *at: Expr) -> Expr:
         *phase, kz, g, block, c, lane = at
-        o = block * lanes + lane
-        kz, y, x = tiles.pieced(kz)
-        taps = (y + ky, x + kx)
-        bounds = [] if tiles.stored == tiles.padded_outputs else [o < tiles.outputs]
-        # The last piece may have fewer taps.
-        short = zip(taps, tiles.tilings, strict=True)
-        bounds += [tap < tiling.taps for tap, tiling in short if tiling.taps % tiling.axis.taps]
-        return zero_outside(bounds, read(*phase, kz, *taps, g, block, c, lane))
+        taps, bounds = tiles.tap_of(kz, ky, kx, block * lanes + lane)
+        return zero_outside(bounds, read(*phase, *taps, g, block, c, lane))
 
     def stored(*at: Expr) -> Expr:
         g, block, c, lane = at[6:]

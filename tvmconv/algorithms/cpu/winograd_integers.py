@@ -125,13 +125,9 @@ def _filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
 
     def tap(ky: int, kx: Expr, *at: Expr) -> Expr:
         *phase, kz, g, block, c, lane = at
-        kz, y, x = tiles.pieced(kz)
-        taps, o = (y + ky, x + kx), block * lanes + lane
-        bounds = [] if tiles.stored == tiles.padded_outputs else [o < tiles.outputs]
-        # The last piece may have fewer taps.
-        short = zip(taps, tiles.tilings, strict=True)
-        bounds += [tap < tiling.taps for tap, tiling in short if tiling.taps % tiling.axis.taps]
-        value = element(g, phase, (kz, *taps), c, tiles.output(o)).astype("int32")
+        o = block * lanes + lane
+        taps, bounds = tiles.tap_of(kz, ky, kx, o)
+        value = element(g, phase, taps, c, tiles.output(o)).astype("int32")
         return zero_outside(bounds, value, "int32")
 
     def by_row(a: Expr, kx: Expr, *at: Expr) -> Expr:

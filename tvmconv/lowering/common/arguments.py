@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 from tvm_ffi.structural import structural_map
 
-from ...algorithms.definition import Definition
+from ...algorithms.definition import Definition, StoreIndex
 from ...dtypes import DTYPE_BYTES
 from ...problem import Problem
 
@@ -40,17 +40,28 @@ def stored_in(
     """Return statements of a function whose stores to its output buffers go to the kernel's one `output`."""
     size = DTYPE_BYTES[definition.problem.types.output]
     flat = tirx.decl_buffer((prod(output.shape),), output.dtype, "output_flat", data_alignment=size)
+    return [view(flat, output), *move_stores(statements, func, definition, definition.outputs, flat)]
+
+
+def move_stores(
+    statements: Iterable[tirx.Stmt],
+    func: tirx.PrimFunc,
+    definition: Definition,
+    places: Sequence[StoreIndex],
+    output: Any,
+) -> list[tirx.Stmt]:
+    """Return statements of a function whose stores to its output buffers go to where `places` say, in one flat array."""
     outs = list(func.params)[len(definition.problem.operands) :]
 
     def store(node: tirx.BufferStore) -> tirx.Stmt:
-        for out, store_index in zip(outs, definition.outputs, strict=True):
+        for out, place in zip(outs, places, strict=True):
             if node.buffer.same_as(out):
-                offset, inside = store_index(list(node.indices))
-                stored = tirx.BufferStore(flat, node.value, [offset])
+                offset, inside = place(list(node.indices))
+                stored = tirx.BufferStore(output, node.value, [offset])
                 return stored if inside is None else tirx.IfThenElse(inside, stored, None)
         return node
 
-    return [view(flat, output), *(structural_map(each, (tirx.BufferStore, store)) for each in statements)]
+    return [structural_map(each, (tirx.BufferStore, store)) for each in statements]
 
 
 def view(old: Any, new: Any) -> tirx.Stmt:

@@ -24,7 +24,7 @@ from ...checks import LARGEST
 from ...dtypes import DTYPE_BYTES
 from ...errors import RewriteError
 from ...problem import Problem
-from ..common.arguments import kernel_arguments, view
+from ..common.arguments import kernel_arguments, move_stores, view
 from ..common.rewrites import substitute
 from .packing import Halves
 
@@ -57,19 +57,9 @@ def image_function(func: tirx.PrimFunc, definition: Definition, halves: Halves |
         if OUTPUT in images
         else definition.outputs
     )
-    outs = list(func.params)[len(problem.operands) :]
-
-    def store(node: tirx.BufferStore) -> tirx.Stmt:
-        for out, at in zip(outs, stores, strict=True):
-            if node.buffer.same_as(out):
-                offset, inside = at(list(node.indices))
-                stored = tirx.BufferStore(output, node.value, [offset])
-                return stored if inside is None else tirx.IfThenElse(inside, stored, None)
-        return node
-
     views = [view(data_, data), *(halves.views(packed) if halves else [view(own_filter, packed)])]
     views += [view(old, new) for old, new in zip(rest_, rest, strict=True)]
-    body = [*views, *(structural_map(each, (tirx.BufferStore, store)) for each in statements)]
+    body = [*views, *move_stores(statements, func, definition, stores, output)]
     parameters = [data, packed, *rest, output, *extents[DATA], *extents[OUTPUT]]
     return tirx.PrimFunc(parameters, tirx.SeqStmt(body), func.ret_type, func.attrs)
 

@@ -122,6 +122,16 @@ class WinogradWindow(Window):
         (y, x), piece = self.tilings, index % self.pieces
         return index // self.pieces, piece // x.pieces * y.axis.taps, piece % x.pieces * x.axis.taps
 
+    def tap_of(self, index: Expr, ky: Expr, kx: Expr, o: Expr) -> tuple[list[Expr], list[Expr]]:
+        """Return the taps that a piece's tap (ky, kx) is, of the `index`-th of all pieces', and where output `o` has a weight there."""
+        kz, y, x = self.pieced(index)
+        taps = [y + ky, x + kx]
+        bounds = [] if self.stored == self.padded_outputs else [o < self.outputs]
+        # The last piece may have fewer taps.
+        short = zip(taps, self.tilings, strict=True)
+        bounds += [tap < tiling.taps for tap, tiling in short if tiling.taps % tiling.axis.taps]
+        return [kz, *taps], bounds
+
     @cached_property
     def parts(self) -> int:
         """Parts of the channels whose sums are transformed back each by itself, as few as 32 bits allow; 0: even one channel's may pass them."""
