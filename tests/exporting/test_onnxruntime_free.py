@@ -238,4 +238,4 @@ def test_what_no_network_of_free_extents_has_is_said(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().err
     assert "no network: " in said
     assert "networks do not support NonZero" in said
-    assert "no network, so there is nothing to export" in said
+    assert "no network can be compiled" in said

@@ -246,7 +246,7 @@ def test_onnx_tests_of_nodes_pass(tmp_path: Path) -> None:
 def test_what_is_no_scale_or_not_fixed_is_named(tmp_path: Path) -> None:
     for scale, w_fixed, message in (
         (0.0, True, "has a scale of 0.0 in .*: scales are positive and finite"),
-        (0.1, False, "is read with one fixed zero point"),
+        (0.1, False, "needs one constant zero point"),
     ):
         chains = Chains()
         x, zero, one = (
@@ -295,7 +295,7 @@ def test_sums_that_may_pass_32_bits_are_refused_or_in_f32(tmp_path: Path) -> Non
     assert "matmul" in str(function) and "int32" not in str(function)
     made = chains.node("QLinearMatMul", x, *numbers[:2], w, *numbers[2:], *numbers[:2])
     source = chains.output(made, TensorProto.UINT8) and chains.save(tmp_path)
-    with pytest.raises(SourceError, match=f"the QLinearMatMul node .*{made}.*sums that do not pass 32 bits"):
+    with pytest.raises(SourceError, match=f"the QLinearMatMul node .*{made}.*sums that fit in 32 bits"):
         read_onnx(source)
 
 

@@ -124,7 +124,8 @@ def test_a_recogniser_of_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [({"clip": 1.0}, "clips"), ({"activations": ["Sigmoid", "Relu"]}, "other activations")]
+    ("given", "why"),
+    [({"clip": 1.0}, "clips"), ({"activations": ["Sigmoid", "Relu"]}, "has the activations Sigmoid, Relu")],
 )
 def test_what_layers_of_free_steps_lack(given: dict[str, object], why: str, tmp_path: Path) -> None:
     node = helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=4, **given)

@@ -145,7 +145,7 @@ def test_an_altered_filter_is_not_used(built: tuple[str, Path], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda nodes: {}, "nodes is no list"),
+        (lambda nodes: {}, "nodes must be a list"),
         (lambda nodes: [*nodes, nodes[0]], "twice"),
         (lambda nodes: [{**nodes[0], "name": 3}], r"nodes\[0\] must be a table whose name"),
         (lambda nodes: [{**nodes[0], "filters": {}}], r"nodes\[0\]\.filters"),
@@ -259,7 +259,7 @@ def test_strict_and_what_is_left_free(
         (["--inputs", "x"], "give a file from numpy.savez"),
         (["--inputs", "x=many"], "give a file from numpy.savez"),
         (["--inputs", "y=1"], "no input 'y'"),
-        (["--dim", "H=9", "--dim", "H=8", "--shape", "x=1x16x9x9", "--shape", "x=1x16x8x8", "--shape", "x=1x16x7x7"], "the same number of each"),
+        (["--dim", "H=9", "--dim", "H=8", "--shape", "x=1x16x9x9", "--shape", "x=1x16x8x8", "--shape", "x=1x16x7x7"], "equally often"),
     ],
 )  # fmt: skip
 def test_bad_options(

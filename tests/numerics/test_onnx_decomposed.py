@@ -108,7 +108,7 @@ def test_missing_bins_are_nought(tmp_path: Path) -> None:
     [
         (("STFT", array(1, 64, 2), [ints(8)[0], None, ints(16)[0]], 1, {}), "takes complex numbers"),
         (("RNN", array(5, 2, 4), [array(1, 3, 4), array(1, 3, 3)], 2, {"hidden_size": 3, "activations": ["Affine"]}),
-         "has other activations"),
+         "has the activations"),
     ],
 )  # fmt: skip
 def test_others_are_refused(

@@ -154,9 +154,9 @@ def _bits(made: Nodes) -> str:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (_blocked, "QuantizeLinear node 't3' has a scale per block, of data that are not constant"),
-        (_short, "QuantizeLinear node 't3' has numbers of INT4"),
-        (_softmax, "QLinearSoftmax node 't5' has an axis of another version of ONNX's operators than 21"),
+        (_blocked, "QuantizeLinear node 't3' has block-wise scales, which are supported for constant data only"),
+        (_short, "QuantizeLinear node 't3' has the type INT4"),
+        (_softmax, "QLinearSoftmax node 't5' follows another opset than 21"),
         (_bits, "networks do not support com.microsoft.MatMulNBits"),
     ],
 )

@@ -91,7 +91,7 @@ def test_what_needs_the_weights_says_so(bundle: Path) -> None:
 @torch.no_grad()
 def test_weights_that_the_models_code_reads_are_asked_for(bundle: Path) -> None:
     with pytest.raises(
-        InputError, match=r"reads weights that its networks have, too, .*keep them \(keep_weights=True\)"
+        InputError, match=r"reads weights that were moved into its networks .*keep them \(keep_weights=True\)"
     ):
         optimized(bundle, settled(Part(tied=True)))
 

@@ -115,5 +115,5 @@ class Slotted:
 
 @pytest.mark.parametrize("made", [Ring, Slotted, lambda data: {data}, lambda data: lambda: data])
 def test_answers_that_are_no_such_objects_are_refused(made: Any) -> None:
-    with pytest.raises(SourceError, match=r"takes or gives a .*; allowed: tensors, numbers, text and None"):
+    with pytest.raises(SourceError, match=r"takes or returns a .*; allowed: tensors, numbers, text and None"):
         export(Flat(Numbers(made).eval(), (torch.randn(2),), {}))

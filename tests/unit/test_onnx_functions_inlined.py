@@ -197,7 +197,7 @@ def test_functions_of_another_opset_between_operators() -> None:
 @pytest.mark.parametrize(("operator", "opset"), [("Hardmax", 11), ("Relu", 6)])
 def test_functions_that_cannot_be_converted_are_named(operator: str, opset: int) -> None:
     made = parsed("y = my.f (x)", f'<domain: "my", opset_import: ["": {opset}]> f (x) => (y) {{ y = {operator} (x) }}')
-    with pytest.raises(SourceError, match=rf"the function my.f is written in version {opset} of ONNX's operators"):
+    with pytest.raises(SourceError, match=rf"the function my.f uses opset {opset} of ONNX"):
         load(made.SerializeToString(), "model")
 
 

@@ -85,8 +85,8 @@ def _entry(bundle: Bundle, model: str, node: SourceNode) -> NodeEntry | None:
         return None
     if node.family and node.family.pads == "?":
         raise SourceError(
-            f"{model}: {node.name!r} has pads by no rule of its extents, so its data alone do not say what it computes; build"
-            " it for each size, or without --with-filters"
+            f"{model}: the pads of {node.name!r} vary with the size by no known rule, so calls cannot derive them from their data;"
+            " build it for each size, or without --with-filters"
         )
     constants = node.constants()
     filter_ = _filter_for(node.problem, constants)

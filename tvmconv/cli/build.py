@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         for option in ("trials", "seconds"):
             if getattr(arguments, option):
                 raise InvalidProblemError(
-                    f"--{option} is for kernels of fixed size, and some of any size are requested; build twice"
+                    f"--{option} applies to fixed sizes only, and some sources have free extents; build them separately"
                 )
     if arguments.sources:
         models += read_models(arguments, constants=arguments.with_filters)

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = place()
     if folder is None:
         raise TvmconvError(
-            f"the cache is disabled: {VARIABLE} is empty, or this user has no home;  set {VARIABLE} to a folder"
+            f"the cache is disabled: {VARIABLE} is empty, or this user has no home directory; set {VARIABLE} to a folder"
         )
     if arguments.path:
         print_json({"path": str(folder)}) if arguments.json else print(folder)

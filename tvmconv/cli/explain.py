@@ -90,7 +90,9 @@ def _family(arguments: argparse.Namespace) -> int:
 
     (target,) = parse_targets([arguments.target or "host"])
     if not isinstance(target, CpuTarget):
-        raise TvmconvError(f"families are for CPUs, not for {target.name}")
+        raise TvmconvError(
+            f"{target.name} is a GPU, and free extents are supported on CPUs only; give a CPU as --target, or fixed sizes"
+        )
     algorithm, chosen = next(iter(rank_family(family, target, arguments.math, joined=True).items()))
     blocks = blocks_of(family, target, chosen)
     if arguments.json:

@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         networks = networks_of(sources, arguments, folder, progress)
         if bundle is None and not networks:
             raise SourceError(
-                f"{', '.join(arguments.sources)}: {'' if free else 'no convolution, and '}no network, so there is nothing to export"
+                f"nothing to export from {', '.join(arguments.sources)}: {'' if free else 'no convolution and '}no network can be compiled"
             )
         library = export_provider(bundle, folder / "raced.so", networks=networks)
         claims = CLAIMS if bundle else ("nothing", NETWORK)

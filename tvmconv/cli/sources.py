@@ -237,7 +237,7 @@ def split_shapes(
     if len(counts) > 1:
         told = ", ".join(f"--shape {name or 'of the input'} {len(shapes)} times" for name, shapes in given.items())
         raise SourceError(
-            f"{told} were given; the first values of all belong together, then the second: give the same number of each"
+            f"{told} were given; shapes are paired in the order given: repeat --shape equally often for each input"
         )
     free: list[dict[str, tuple[Extent, ...]]] = []
     named: list[dict[str, tuple[int, ...]]] = []

@@ -83,9 +83,7 @@ def make_buckets(
     several |= {"--batch": len(batches)} if len(batches) > 1 else {}
     if len(set(several.values())) > 1:
         given = ", ".join(f"{what} {times} times" for what, times in several.items())
-        raise SourceError(
-            f"{given} were given; the first values belong together, then the second: give the same number of each"
-        )
+        raise SourceError(f"{given} were given; values are paired in the order given: repeat each option equally often")
     return [
         Bucket(
             {name: given[min(i, len(given) - 1)] for name, given in all_shapes.items()},

@@ -193,6 +193,6 @@ def _are_as_many(given: Any, made: Any) -> bool:
 
 def _lacking(what: str, variable: relax.Var, why: str) -> SourceError:
     return SourceError(
-        f"the network has {what} ({variable.name}: {variable.ty}), which networks of free extents lack{f': {why}' if why else ''}; give"
+        f"the network has {what} ({variable.name}: {variable.ty}), which networks with free extents do not support{f': {why}' if why else ''}; give"
         " the extents that it needs as numbers (--shape x=1x3x224x224), or cut the network before it (--cut TENSOR)"
     )

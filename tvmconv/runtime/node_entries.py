@@ -88,10 +88,10 @@ def parse_nodes(value: object) -> tuple[NodeEntry, ...]:
         Naming what is wrong with it.
     """
     if not isinstance(value, list):
-        raise ValueError("nodes is no list")
+        raise ValueError("nodes must be a list")
     nodes = tuple(_parse_node(f"nodes[{i}]", each) for i, each in enumerate(value))
     if len({node.key for node in nodes}) < len(nodes):
-        raise ValueError("nodes has a node twice for one signature")
+        raise ValueError("nodes lists a node twice for the same signature")
     return nodes
 
 

@@ -96,7 +96,7 @@ class Registry:
         )
         if wrong:
             raise InputError(
-                f"bundles are or hold {wrong[0]!r:.80}; tvmconv.load(path) makes a registry of a bundle's folder"
+                f"bundles must be a list of Bundle, and {wrong[0]!r:.80} was given; to load a bundle's folder: tvmconv.load(path)"
             )
         self.bundles = tuple(bundles)
         self.split_batch = split_batch

@@ -121,8 +121,8 @@ def _extents(
         symbol = getattr(getattr(inputs[at].meta.get("example_value"), "node", None), "expr", None)
         if symbol not in found:
             raise InputError(
-                f"Dynamo made a symbol of {inputs[at].name}, which is no tensor's extent; compile for fixed numbers: torch.compile(...,"
-                " dynamic=False)"
+                f"the number {inputs[at].name} varies by call, but is not the extent of a tensor; compile for each number:"
+                " torch.compile(..., dynamic=False)"
             )
         made[at] = found[symbol]
     return made

@@ -156,8 +156,8 @@ class Structure:
             specs = [pytree.treespec_dumps(each) for each in (self.in_spec, self.out_spec)]
         except NotImplementedError as error:  # of a class that PyTorch's trees cannot name
             raise SourceError(
-                f"the model's arguments or answers have a class that cannot be written: {last_line(error)}; let it take and give"
-                " tensors, tuples, lists and dicts (return_dict=False)"
+                f"an argument or result of the model has a class that cannot be saved: {last_line(error)}; use tensors, tuples, lists"
+                " and dicts (return_dict=False)"
             ) from error
         return {
             **{"in_spec": specs[0], "given": self.given, "in_orders": self.in_orders},
@@ -250,7 +250,9 @@ def _constant(leaf: Any) -> list[Any] | None:
     if isinstance(leaf, torch.Tensor):
         return None
     if not isinstance(leaf, KINDS):
-        raise SourceError(f"the model takes or gives a {type(leaf).__name__}; allowed: tensors, numbers, text and None")
+        raise SourceError(
+            f"the model takes or returns a {type(leaf).__name__}; allowed: tensors, numbers, text and None"
+        )
     return [leaf]
 
 

@@ -133,7 +133,7 @@ class Replacing:
                 run(self._model, example)
             except Exception as error:
                 raise InputError(
-                    f"the model reads weights that its networks have, too, {type(error).__name__}: {error}; keep them"
+                    f"the model itself reads weights that were moved into its networks ({type(error).__name__}: {error}); keep them"
                     " (keep_weights=True)"
                 ) from error
 
@@ -296,7 +296,7 @@ def _compute(module: nn.Module, example: Arguments, answer: Any, store: Store, h
         torch.manual_seed(0)
         found, coarse = made(leaves), is_coarse((*leaves, *module.parameters()))
         if not is_close(found, answer, coarse) and not (coarse and _is_no_worse(module, example, found, answer)):
-            raise SourceError("its networks give a different answer, as when answers vary from call to call")
+            raise SourceError("its networks and PyTorch differ, for example because the model draws random numbers")
     if not how.dynamic_shapes and _views(found) != _views(answer):
         raise SourceError(_SHARES)
     return made

@@ -64,8 +64,8 @@ class _Seen(TorchFunctionMode):  # type: ignore[misc]
             tensor, value = args
             if (tensor.shape, tensor.dtype) != (value.shape, value.dtype):
                 raise ValueError(
-                    f"it gives the numbers of a tensor of {list(value.shape)} {value.dtype} to one of {list(tensor.shape)}"
-                    f" {tensor.dtype}; call the model once before, or let it make a new one"
+                    f"it sets .data of a tensor of {list(tensor.shape)} {tensor.dtype} to one of {list(value.shape)} {value.dtype};"
+                    " call the model once before, or let it create a new tensor"
                 )
             tensor.detach().copy_(value)
             return None

@@ -110,7 +110,7 @@ def decide_families(
         return []
     if not (isinstance(target, CpuTarget) and target.isa.platform.has_parts):
         raise TargetError(
-            f"{format_family(given[0])} is a family, and families are for CPUs, not for {target.name}; give its problems one by one"
+            f"{format_family(given[0])} has free extents, which are supported on CPUs only, not on {target.name}; give each size by itself"
         )
     cold = is_cold(network, target, math)
     return [

@@ -128,7 +128,7 @@ def _join_versions(model: ModelProto, source: str) -> None:
         wrong = [node.op_type for node in made.node if least < _PASSED_OVER.get(node.op_type, 0) <= most]
         if domain or least < _OLDEST or wrong:
             raise SourceError(
-                f"{source}: the function {made.domain}.{made.name.rpartition('_')[0]} is written in version {version} of"
-                f" {domain or 'ONNX'}'s operators, the model in {versions[domain]}, and"
-                f" {wrong[0] if wrong else 'they'} cannot be converted; export the model in one version"
+                f"{source}: the function {made.domain}.{made.name.rpartition('_')[0]} uses opset {version} of"
+                f" {domain or 'ONNX'}, the model {versions[domain]}, and"
+                f" {wrong[0] if wrong else 'its operators'} cannot be converted; export the model with one opset"
             )

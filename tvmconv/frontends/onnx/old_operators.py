@@ -32,7 +32,7 @@ class OldNode:
         """Return how many axes an input has."""
         tensor = self._types[name].tensor_type if (name := self.inputs[index]) in self._types else None
         if tensor is None or not tensor.HasField("shape"):
-            raise ValueError(f"needs the rank of its input {name!r} has, which the model does not give")
+            raise ValueError(f"needs the rank of its input {name!r}, which the model does not say")
         return len(tensor.shape.dim)
 
     def number(self, index: int) -> list[int]:

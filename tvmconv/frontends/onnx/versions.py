@@ -93,7 +93,7 @@ def _convert_node(
     if old.since_version == new.since_version:
         return [node], []
     if node.op_type not in RULES:
-        raise ValueError("it has changed since in ways not known here; export the model in a later version")
+        raise ValueError("its meaning has changed since; export the model with a newer opset")
     its = OldNode(node, types, constants)
     its.given.pop("consumed_inputs", None)
     RULES[node.op_type](its)

@@ -86,7 +86,7 @@ def _hard_sigmoid(layer: IrLayer) -> str:
 def _one(layer: IrLayer, place: int) -> float:
     array = layer.fixed(place)
     if array is None or array.size != 1:
-        raise ValueError(f"is read with one number as its input {place}")
+        raise ValueError(f"needs a constant with one element as its input {place}")
     return float(array.reshape(())[()])
 
 

@@ -90,7 +90,7 @@ def _take_attributes(layer: IrLayer, kind: str) -> dict[str, Any]:
     if kind == "GRU":
         more["linear_before_reset"] = int(bool(given.get("linear_before_reset")))
     if given.get("activations_alpha") or given.get("activations_beta"):
-        raise ValueError("has activations with numbers")
+        raise ValueError("has activations with parameters (alpha, beta)")
     return more
 
 

@@ -44,7 +44,7 @@ def onnx_type(element: Any) -> int:
     """
     name = element.to_string()
     if name not in _TYPES:
-        raise ValueError(f"has elements of type {name}, which networks lack")
+        raise ValueError(f"has elements of type {name}, which networks do not support")
     return _TYPES[name]
 
 

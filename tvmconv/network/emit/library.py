@@ -372,6 +372,6 @@ def _argument(array: Array, shape: str, free: FreeTable | None) -> str:
     dtype = tvm.DataType(array.dtype)
     kind = next((name for name in _CODES if array.dtype.startswith(name)), None)
     if kind is None:
-        raise SourceError(f"the network has a tensor of {array.dtype}; allowed: {', '.join(_CODES)}, each of some bits")
+        raise SourceError(f"the network has a tensor of {array.dtype}; allowed: {', '.join(_CODES)} of any width")
     code = f"{{{_CODES[kind]}, {8 * item_bytes(array.dtype) if kind == 'bool' else int(dtype.bits)}, 1}}"
     return f"{{{int(storage.region)}, {number}, {offset}, {code}, {len(array.shape)}, {shape}, {at}}}"

@@ -80,7 +80,7 @@ def check_branches(name: str, types: Sequence[Any]) -> None:
     given = [[(static_shape(field), getattr(field, "dtype", None)) for field in fields_of(each)] for each in types]
     if given[0] != given[1] or any(shape is None for shape, _ in given[0]):
         raise SourceError(
-            f"{name} gives {types[0]} or {types[1]}; branches of a network must return tensors of the same fixed shapes and types"
+            f"{name} returns {types[0]} or {types[1]}; branches of a network must return tensors of the same fixed shapes and types"
         )
 
 

@@ -46,8 +46,8 @@ def _expand(node: NodeProto, kept: Collection[str], version: int) -> Iterator[No
         before = given.pop("opset", 1) < 13  # then it is of all axes from one on
         if given.get("axis", -1) != -1 and before != (version < 13):
             raise ValueError(
-                f"the QLinearSoftmax node {node.name or node.output[0]!r} has an axis of another version of ONNX's operators than"
-                f" {version}, the model's: write the model in one"
+                f"the QLinearSoftmax node {node.name or node.output[0]!r} follows another opset than"
+                f" {version}, the model's, for its axis; export the whole model with one opset"
             )
     made: list[NodeProto] = []
 

@@ -111,7 +111,7 @@ def check_nodes(model: ModelProto, source: str) -> None:
             continue
         if reason := _obstacle(node, attributes_of(node), model):
             raise SourceError(
-                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {reason}, which networks of free extents lack;"
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {reason}, which networks with free extents do not support;"
                 " give its extents as numbers (--shape NAME=1x3x224x224), or cut the network before it (--cut TENSOR)"
             )
 

@@ -34,7 +34,7 @@ def pad(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, 
     if mode == "constant":
         number = given.get("value", 0.0) if value is None else constant(value)
         if number is None:
-            raise ValueError("it pads free extents by a number that calls give")
+            raise ValueError("it pads a free extent by an amount that is known only at run time")
         width = [each for axis in range(len(dims)) for each in pairs.get(axis, (0, 0))]
         return relax.op.nn.pad(data, width, mode, float(number)) if pairs else data
     for axis, (begin, end) in pairs.items():

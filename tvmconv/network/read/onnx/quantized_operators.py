@@ -43,8 +43,8 @@ def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given
     made = CONVERTERS[kind](builder, taken, given)
     if made is None:
         raise ValueError(
-            f"{kind} is read with one fixed zero point of its data, a fixed filter, fixed scales and zero points of that, and sums that"
-            " do not pass 32 bits"
+            f"{kind} needs one constant zero point for its data, a constant filter with constant scales and zero points, and sums"
+            " that fit in 32 bits"
         )
     return made
 

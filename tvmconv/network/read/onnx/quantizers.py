@@ -48,16 +48,16 @@ def read_quantizer(node: NodeProto, types: Mapping[str, int], model: ModelProto)
     of = types.get(node.input[0] if dequantizes else node.output[0], 0)
     name = TensorProto.DataType.Name(of)
     if blocks:
-        raise ValueError("has a scale per block, of data that are not constant")
+        raise ValueError("has block-wise scales, which are supported for constant data only")
     if given.get("precision", 0) not in (0, TensorProto.FLOAT, types.get(node.input[1])):
-        raise ValueError(f"divides in {TensorProto.DataType.Name(given['precision'])}")
+        raise ValueError(f"has the precision {TensorProto.DataType.Name(given['precision'])}")
     if dequantizes and name in _SHORT and node.input[0] in constants:
         for at in (0, 2):
             if at < len(node.input) and node.input[at]:
                 wide = array_of(constants[node.input[at]]).astype(_SHORT[name])
                 node.input[at] = add_constant(model, f"{node.output[0]}.{at}", wide)
     elif of and name not in _READ:
-        raise ValueError(f"has numbers of {name}")
+        raise ValueError(f"has the type {name}")
     return [node]
 
 

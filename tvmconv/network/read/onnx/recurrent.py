@@ -80,7 +80,7 @@ def _kind_of(kind: str, given: Mapping[str, Any], number: int) -> str:
     if kind == "RNN" and (names or ["Tanh"])[0] in ("Tanh", "Relu"):
         return (names or ["Tanh"])[0].lower()
     if kind == "RNN" or (names and names != _ACTIVATIONS[kind]):
-        raise ValueError("it has other activations")
+        raise ValueError(f"it has the activations {', '.join(names)}, which loops over steps do not support")
     return "gru_linear" if kind == "GRU" and given.get("linear_before_reset") else kind.lower()
 
 

@@ -71,7 +71,7 @@ def repair(model: ModelProto, source: str) -> ModelProto:
             nodes += _nodes(node, shapes, types, model)
         except ValueError as error:
             raise SourceError(
-                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}, which networks lack;"
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}, which networks do not support;"
                 f" the convolutions alone can be built: tvmconv build {source}"
             ) from None
     del model.graph.node[:]

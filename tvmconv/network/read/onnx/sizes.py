@@ -128,7 +128,7 @@ class SizeTensors:
         start, limit, step = (_multiple(each.array.item()) for each in given)
         if not isinstance(step.expression, int) or not step.factor or step.factor.denominator > _DENOMINATORS:
             raise ValueError(
-                f"the Range node {node.name!r} counts by {given[2].array.item()}: free extents take exact steps"
+                f"the Range node {node.name!r} has the step {given[2].array.item()}; with free extents a step must be a whole number or a simple fraction"
             )
         zero = tirx.const(0, "int64")
         ends = [(limit, limit.factor / step.factor), (start, -start.factor / step.factor)]

@@ -89,7 +89,9 @@ def _check(
     """Return the activations of each direction."""
     names = [each.decode() for each in given.get("activations", [])] or _ACTIVATIONS[kind] * directions
     if not _OPERATORS.issuperset(names) or "activation_alpha" in given or "activation_beta" in given:
-        raise ValueError("has other activations or activation parameters")
+        raise ValueError(
+            f"has the activations {', '.join(names)}; supported are {', '.join(sorted(_OPERATORS))}, without parameters"
+        )
     if "clip" in given or given.get("layout") or given.get("input_forget"):
         raise ValueError("clips its sums, couples its gates, or is batch-first")
     if inputs[4] or inputs.get(7):
