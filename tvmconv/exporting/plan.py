@@ -167,7 +167,7 @@ def packaging_of(isa: Isa) -> Packaged:
     """
     found = isa.platform.packaged
     if found is None:
-        raise TargetError(f"there are no libraries for C for {isa.name}")
+        raise TargetError(f"libraries for C are not supported for {isa.name}")
     return found
 
 

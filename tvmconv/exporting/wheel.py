@@ -138,7 +138,7 @@ def _machine(path: Path, features: Iterable[Iterable[str]]) -> str:
     """Return what wheels call the machines that all variants are for."""
     isas = {isa for each in features if (isa := isa_of(each)) is not None}
     if ports := [isa.name for isa in isas if isa.port is not None]:
-        raise InputError(f"{path} is for {ports[0]}, and wheels are for Linux alone, where Python runs kernels")
+        raise InputError(f"{path} is for {ports[0]}, and wheels are supported for Linux only")
     found = {isa.machine for isa in isas}
     if len(found) > 1:
         raise InputError(f"{path} is for {' and '.join(sorted(found))}; a wheel is for one: build one bundle for each")

@@ -42,7 +42,9 @@ def read_families(source: str, shapes: Mapping[str, Sequence[Extent]], **options
     )
     others = {node.name: node.problem for node in second.nodes}
     if odd := sorted({node.name for node in first.nodes} ^ others.keys()):
-        raise SourceError(f"{source}: {odd[0]!r} is a convolution at some sizes only; give the sizes one by one")
+        raise SourceError(
+            f"{source}: {odd[0]!r} is a convolution at some sizes and none at others; give the sizes one by one"
+        )
     return replace(first, nodes=tuple(_unite(source, node, others[node.name]) for node in first.nodes))
 
 
@@ -124,7 +126,7 @@ def _unite(source: str, node: SourceNode, other: Problem) -> SourceNode:
     for each in (one, other):
         if reason := family.obstacle(each):
             raise SourceError(
-                f"{source}: {node.name!r} is a different convolution at another size: {reason}; give the sizes one by one"
+                f"{source}: {node.name!r} does not scale with the size as one family: {reason}; give the sizes one by one"
             )
     return replace(node, family=_of_node(node, family, (one, other)))
 

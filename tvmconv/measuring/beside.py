@@ -145,7 +145,9 @@ def _difference(ours: Any, theirs: Any, peer: str) -> tuple[float, float]:
     import numpy as np
 
     if ours.shape != theirs.shape:
-        raise InputError(f"an output has the shape {ours.shape}, and {peer}'s {theirs.shape}: is it the model?")
+        raise InputError(
+            f"an output has the shape {ours.shape}, and {peer}'s {theirs.shape}; give the model that the network was compiled from"
+        )
     size = float(np.linalg.norm(theirs.astype(np.float64)))
     apart = ours.astype(np.float64) - theirs.astype(np.float64)
     distance = float(np.linalg.norm(apart))

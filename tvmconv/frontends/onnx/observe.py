@@ -133,7 +133,9 @@ def _fill_input(value: Any, dims: Dims | None, given: Arrays) -> np.ndarray:
     dtype = helper.tensor_dtype_to_np_dtype(number)
     shape = tuple(dim for dim in dims or () if isinstance(dim, int))
     if dims is None or len(shape) != len(dims):
-        raise SourceError(f"The model cannot be run once while the shape of its input {value.name!r} is not known")
+        raise SourceError(
+            f"The model cannot be run once, because the shape of its input {value.name!r} is unknown; give it"
+        )
     if value.name in given:
         array = given[value.name]
         if not np.can_cast(array.dtype, dtype, "same_kind"):

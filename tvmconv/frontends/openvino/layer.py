@@ -139,9 +139,7 @@ class IrLayer(NodeWriter):
         moved = value.move(change) if isinstance(value, DequantizedWeights) else change(value)
         if isinstance(moved, DequantizedWeights):
             if not (known := np.isfinite(moved.scale)).all():
-                raise ValueError(
-                    f"has weights by a scale of {moved.scale[~known].flat[0]}: scales are positive and finite"
-                )
+                raise ValueError(f"has a weight scale of {moved.scale[~known].flat[0]}: scales are positive and finite")
             if (line := moved.find_line()) is not None:
                 axis, scale, zero = line
                 return self.op(

@@ -54,7 +54,7 @@ def _split_variously(layer: IrLayer) -> list[str]:
     if -1 in lengths:
         size = extent[axis]
         if size is None:
-            raise ValueError("takes part of an axis whose extent varies by call")
+            raise ValueError("slices an axis with a free extent")
         lengths[lengths.index(-1)] = size - sum(lengths) - 1
     return layer.split("Split", len(lengths), layer.input(0), shape_array(*lengths), axis=axis)
 

@@ -38,7 +38,7 @@ def _normalize(layer: IrLayer) -> str:
 
 def _normalize_locally(layer: IrLayer) -> str:
     if layer.axes(1) != [1]:
-        raise ValueError(f"normalizes along the axes {layer.axes(1)}; networks do along the channels, 1")
+        raise ValueError(f"normalizes along the axes {layer.axes(1)}; networks only along the channels, axis 1")
     given = layer.given
     numbers = {name: float(given[name]) for name in ("alpha", "beta", "bias")}
     return layer.op("LRN", layer.input(0), size=int(given["size"]), **numbers)

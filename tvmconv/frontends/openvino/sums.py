@@ -60,7 +60,7 @@ def _attend(layer: IrLayer) -> str:
     else:
         depth = layer.shape(0)[-1]
         if depth is None:
-            raise ValueError("has vectors whose extent varies by call")
+            raise ValueError("sums vectors of a free extent")
         scale = layer.number_of(depth**-0.5)
     order = [*range(layer.rank(1))]
     order[-2:] = order[:-3:-1]

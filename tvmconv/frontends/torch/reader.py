@@ -140,14 +140,16 @@ class ExportReader(Reader):
         data, taps, bias = (call.arguments[each] for each in ("input", "weight", "bias"))
         dtype = DTYPES.get(data.dtype, self._dtype)
         if dtype is None:
-            raise SourceError(f"it computes in {data.dtype}; choose a type that kernels have with --dtype")
+            raise SourceError(
+                f"it computes in {data.dtype}, for which there are no kernels; choose a type with --dtype"
+            )
         batch = (1,) * (taps.ndim - data.ndim)  # of an image alone
         shape, output = (*batch, *data.shape), (*batch, *call.output)
         problem = node_problem(call.target, call.arguments, shape, tuple(taps.shape), dtype)
         problem = problem.with_(bias=bias is not None)
         if problem.output_shape != output:
             raise SourceError(
-                f"it computes the shape {list(call.output)}, its attributes give {list(problem.output_shape)}"
+                f"it returned the shape {list(call.output)}, and its attributes give {list(problem.output_shape)}; please report it"
             )
         sources = [argument for argument in node.args[1:3] if argument is not None]
         fixed = all(getattr(argument, "op", "") == "get_attr" for argument in sources)

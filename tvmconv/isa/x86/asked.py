@@ -58,7 +58,7 @@ def _function(code: bytes) -> object:
         _KEPT.append(pages)
         place = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     if not place:
-        raise OSError("the system gives no memory for machine code, which detects the CPU's features")
+        raise OSError("the system refuses executable memory, which detecting the CPU's features needs")
     ctypes.memmove(place, content, len(content))
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(place)
 

@@ -80,7 +80,9 @@ class _Planner:
         for block in function.body.blocks:
             for binding in block.bindings:
                 if not isinstance(binding, relax.VarBinding):
-                    raise SourceError(f"the network matches shapes at run time ({binding.var.name}); give fixed ones")
+                    raise SourceError(
+                        f"the shape of {binding.var.name} is known only at run time; give fixed shapes of the inputs"
+                    )
                 self._values[binding.var] = self._bound(binding.value, of_variable(self._nodes, binding.var.name))
         return self._array(function.body.body)
 

@@ -70,7 +70,7 @@ def is_below_zero(number: Any) -> bool:
     for symbol in symbols_in(number):
         analyzer.bind(symbol, Range(1, LARGEST))
     if not analyzer.can_prove(number >= 0) and not analyzer.can_prove(number < 0):
-        raise ValueError(f"{number} is negative for some extents only")
+        raise ValueError(f"{number} is negative at some extents and not at others")
     return bool(analyzer.can_prove(number < 0))
 
 
