@@ -29,7 +29,7 @@ def test_what_is_no_problem(given: Any) -> None:
 
 def test_a_registry(tmp_path: Path) -> None:
     for bundles in (None, "b.bundle", [tmp_path]):
-        with pytest.raises(InputError, match=r"bundles .*; tvmconv.load\(path\) makes a registry of a bundle's folder"):
+        with pytest.raises(InputError, match=r"bundles must be .*to load a bundle's folder: tvmconv.load\(path\)"):
             tvmconv.Registry(bundles)  # type: ignore[arg-type]
     write_bundle(tmp_path, [])
     registry = tvmconv.load(tmp_path)
