@@ -14,6 +14,8 @@ from tvmconv.network.read.onnx.reader import MICROSOFT
 from tvmconv.network.read.onnx.repair import COUNTING
 from tvmconv.network.read.onnx.unroll_recurrent import GATES
 from tvmconv.network.read.torch.reader import CONVERTERS
+from tvmconv.network.read.torch.recurrent import RECURRENT
+from tvmconv.network.read.torch.whole_layers import LAYERS
 
 HEAD = """# Operators
 
@@ -35,7 +37,9 @@ def onnx_operators() -> list[str]:
 
 def torch_operators() -> list[str]:
     """Return ATen's operators that are read, without the names of overloads."""
-    names = {*CONVERTERS, *ExportedProgramImporter().convert_map}
+    names = {*CONVERTERS, *LAYERS, *ExportedProgramImporter().convert_map} - {
+        *RECURRENT
+    }  # one of ours stands for the layers
     return sorted({name.partition(".")[0] for name in names if re.match(r"[a-z]", name)})
 
 

@@ -109,10 +109,13 @@ def test_graphs_of_dynamo() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv = nn.Conv2d(3, 8, 3, 1, 1)
+            self.conv, self.norm = (
+                nn.Conv2d(3, 8, 3, 1, 1),
+                nn.BatchNorm2d(8),
+            )  # whose epsilon is an input of Dynamo's graph
 
         def forward(self, x: Any) -> Any:
-            data = self.conv(x).relu()
+            data = self.norm(self.conv(x)).relu()
             return data.view(data.shape[0], 8, -1).mean(-1) * x.shape[2], data
 
     network = Scaled().eval()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,21 +24,31 @@ from .store import Store, temporary
 
 
 class _Bound(nn.Module):  # type: ignore[misc]
-    """A graph with those of its inputs that are a model's weights, or extents of other inputs."""
+    """A graph with those of its inputs that are a model's weights or numbers, or extents of other inputs."""
 
     def __init__(
-        self, graph: torch.fx.GraphModule, fixed: dict[int, Any], extents: dict[int, tuple[int, int]], count: int
+        self,
+        graph: torch.fx.GraphModule,
+        fixed: dict[int, Any],
+        numbers: dict[int, float],
+        extents: dict[int, tuple[int, int]],
+        count: int,
     ) -> None:
         super().__init__()
-        self._graph, self._fixed, self._extents, self._count = graph, fixed, extents, count
+        self._graph, self._fixed, self._numbers, self._extents, self._count = graph, fixed, numbers, extents, count
         self.weights = nn.ParameterList(nn.Parameter(each.detach(), requires_grad=False) for each in fixed.values())
         # Dynamo's graphs write their code when it is first asked for, which would count as a model's change of itself.
         _ = graph.code
 
     def forward(self, *args: Any) -> Any:
         """Return what the graph does of its other inputs."""
-        others = [at for at in range(self._count) if at not in self._fixed and at not in self._extents]
-        known = dict(zip((*self._fixed, *others), (*self.weights, *args), strict=True))
+        known: dict[int, Any] = {
+            at: SimpleNamespace(item=lambda value=value: value) for at, value in self._numbers.items()
+        }
+        others = [
+            at for at in range(self._count) if not any(at in each for each in (self._fixed, known, self._extents))
+        ]
+        known |= dict(zip((*self._fixed, *others), (*self.weights, *args), strict=True))
         known |= {at: known[tensor].shape[axis] for at, (tensor, axis) in self._extents.items()}
         return self._graph(*(known[at] for at in range(self._count)))
 
@@ -54,10 +65,12 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         for at, (node, example) in enumerate(zip(inputs, examples, strict=True))
         if "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
     }
-    others = [at for at, each in enumerate(examples) if at not in fixed and isinstance(each, torch.Tensor)]
+    numbers = {at: examples[at].item() for at, node in enumerate(inputs) if _is_number(node)}
+    known = fixed.keys() | numbers.keys()
+    others = [at for at, each in enumerate(examples) if at not in known and isinstance(each, torch.Tensor)]
     free = {at: _free_axes(inputs[at]) for at in others}
     try:
-        extents = _extents(inputs, [at for at in range(len(examples)) if at not in fixed and at not in others], free)
+        extents = _extents(inputs, [at for at in range(len(examples)) if at not in known and at not in others], free)
         if _needs_gradients(examples):
             raise InputError("gradients are needed; call it under torch.no_grad() to use networks")
         outputs = _outputs(graph, inputs)
@@ -66,7 +79,8 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
             store = Store(temporary() / "networks")
             axes = [dict.fromkeys(free[at], Dim.DYNAMIC) for at in others]
             how = How(dynamic_shapes=(axes,) if any(axes) else None)
-            compiled = compute_model(_Bound(graph, fixed, extents, len(examples)).eval(), given, {}, store, how)
+            bound = _Bound(graph, fixed, numbers, extents, len(examples)).eval()
+            compiled = compute_model(bound, given, {}, store, how)
     except MissingExtraError:
         raise
     except TvmconvError as error:
@@ -87,6 +101,7 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         if _needs_gradients(args):
             return graph(*args)
         same = all(args[at] is each for at, each in fixed.items()) and [*map(_state, weights)] == states
+        same = same and all(args[at].item() == each for at, each in numbers.items())
         tensors = [args[at].detach() for at in others]
         if not same or (extents and not compiled.takes(*flatten_arguments(tuple(tensors), {}))):
             return graph(*args)
@@ -94,6 +109,12 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         return type(answers)(_lay_out(each, like) for each, like in zip(answers, outputs, strict=True))
 
     return compute
+
+
+def _is_number(node: torch.fx.Node) -> bool:
+    """Return whether Dynamo made a tensor of a number of the model's, as of a normalization's epsilon where sizes are free."""
+    is_wrapped = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+    return bool(is_wrapped) and all(user.op == "call_method" and user.target == "item" for user in node.users)
 
 
 def _free_axes(node: torch.fx.Node) -> dict[int, Any]:
@@ -106,7 +127,7 @@ def _free_axes(node: torch.fx.Node) -> dict[int, Any]:
 
 
 def _extents(
-    inputs: Sequence[torch.fx.Node], numbers: Sequence[int], free: Mapping[int, Mapping[int, Any]]
+    inputs: Sequence[torch.fx.Node], symbols: Sequence[int], free: Mapping[int, Mapping[int, Any]]
 ) -> dict[int, tuple[int, int]]:
     """Return of inputs that are symbols the tensor and the axis whose extents they are.
 
@@ -117,7 +138,7 @@ def _extents(
     """
     found = {symbol: (at, axis) for at, axes in free.items() for axis, symbol in axes.items()}
     made = {}
-    for at in numbers:
+    for at in symbols:
         symbol = getattr(getattr(inputs[at].meta.get("example_value"), "node", None), "expr", None)
         if symbol not in found:
             raise InputError(

@@ -9,8 +9,8 @@
 extern void* (*__TVMBackendAllocWorkspace)(int device_type, int device_id, uint64_t bytes, int code, int bits);
 extern int (*__TVMBackendFreeWorkspace)(int device_type, int device_id, void* block);
 
-enum { TANH, RELU, GRU, GRU_LINEAR, LSTM }; /* as in tvmconv/network/operators/recurrent.py */
-static const int gates[] = {1, 1, 3, 3, 4};
+enum { TANH, RELU, GRU, GRU_LINEAR, LSTM, LSTM_PROJECTED }; /* as in tvmconv/network/operators/recurrent.py */
+static const int gates[] = {1, 1, 3, 3, 4, 4};
 /* Products below which, in about 5 us, the caller's thread computes alone. */
 #define FEW_PRODUCTS 200000
 
@@ -50,9 +50,10 @@ static void add_product(const float* state, const float* matrix, int64_t size, i
 
 typedef struct {
   int kind, backward;
-  const float *rows, *matrix, *bias, *first, *first_cell;
+  const float *rows, *matrix, *more, *first, *first_cell;
   float *output, *last_cell;
-  int64_t steps, batch, size, room; /* floats from gate to gate: whole parts, zeros in the matrix beyond the size */
+  int64_t steps, batch, size, width; /* numbers of a cell, and of a state */
+  int64_t room, state_room; /* floats from gate to gate: whole parts, zeros in the matrix beyond the size; of states the same */
 } Layer;
 
 INLINE F32 at(const float* from, int64_t place) { return *(const F32*)(from + place); }
@@ -70,7 +71,7 @@ static void mix(const Layer* l, const float* sums, const float* added, float* st
       const F32 fresh = hyperbolic(of_last);
       made = fresh + update * (at(state, i) - fresh);
     }
-    if (l->kind == LSTM) {
+    if (l->kind >= LSTM) {
       const F32 kept = logistic(at(sums, 2 * l->room + i)) * at(cell, i);
       const F32 now = kept + logistic(made) * hyperbolic(at(sums, 3 * l->room + i));
       *(F32*)(cell + i) = now;
@@ -84,40 +85,51 @@ static void mix(const Layer* l, const float* sums, const float* added, float* st
 static int walk(void* context, int64_t of_batch) {
   const Layer* l = context;
   const int64_t size = l->size, room = l->room, bytes = size * (int64_t)sizeof(float);
-  const int parts = gates[l->kind];
-  const int64_t width = parts * size;
-  float* sums = __TVMBackendAllocWorkspace(1, 0, (uint64_t)(8 * room) * sizeof(float), 2, 32);
+  const int64_t of_state = l->width * (int64_t)sizeof(float);
+  const int parts = gates[l->kind], has_cell = l->kind >= LSTM, is_projected = l->kind == LSTM_PROJECTED;
+  const int64_t row = parts * size;
+  const uint64_t all = (uint64_t)(7 * room + l->state_room) * sizeof(float);
+  float* sums = __TVMBackendAllocWorkspace(1, 0, all, 2, 32);
   if (sums == NULL) return -1;
-  float *state = sums + 4 * room, *cell = sums + 5 * room, *added = sums + 6 * room, *reset = sums + 7 * room;
-  memset(sums, 0, (size_t)(8 * room) * sizeof(float));
-  memcpy(state, l->first + of_batch * size, (size_t)bytes);
-  if (l->kind == LSTM) memcpy(cell, l->first_cell + of_batch * size, (size_t)bytes);
+  float *cell = sums + 4 * room, *added = sums + 5 * room, *other = sums + 6 * room, *state = sums + 7 * room;
+  memset(sums, 0, all);
+  memcpy(state, l->first + of_batch * l->width, (size_t)of_state);
+  if (has_cell) memcpy(cell, l->first_cell + of_batch * size, (size_t)bytes);
   for (int64_t step = 0; step < l->steps; step++) {
     const int64_t place = (l->backward ? l->steps - 1 - step : step) * l->batch + of_batch;
     for (int gate = 0; gate < parts; gate++) {
       const int apart = l->kind == GRU_LINEAR && gate == 2, after = l->kind == GRU && gate == 2;
-      memcpy(sums + gate * room, l->rows + place * width + gate * size, (size_t)bytes);
-      if (apart) memcpy(added, l->bias, (size_t)bytes);
+      memcpy(sums + gate * room, l->rows + place * row + gate * size, (size_t)bytes);
+      if (apart) memcpy(added, l->more, (size_t)bytes);
       if (after)
-        for (int64_t i = 0; i < size; i += LANES) *(F32*)(reset + i) = logistic(at(sums, room + i)) * at(state, i);
-      add_product(after ? reset : state, l->matrix + gate * room * size, size, room, apart ? added : sums + gate * room);
+        for (int64_t i = 0; i < size; i += LANES) *(F32*)(other + i) = logistic(at(sums, room + i)) * at(state, i);
+      const float* matrix = l->matrix + gate * room * l->width;
+      add_product(after ? other : state, matrix, l->width, room, apart ? added : sums + gate * room);
     }
-    mix(l, sums, added, state, cell);
-    memcpy(l->output + place * size, state, (size_t)bytes);
+    mix(l, sums, added, is_projected ? other : state, cell);
+    if (is_projected) {
+      memset(state, 0, (size_t)l->state_room * sizeof(float));
+      add_product(other, l->more, size, l->state_room, state);
+    }
+    memcpy(l->output + place * l->width, state, (size_t)of_state);
   }
-  if (l->kind == LSTM) memcpy(l->last_cell + of_batch * size, cell, (size_t)bytes);
+  if (has_cell) memcpy(l->last_cell + of_batch * size, cell, (size_t)bytes);
   __TVMBackendFreeWorkspace(1, 0, sums);
   return 0;
 }
 
+/* Whole parts of some numbers. */
+INLINE int64_t room_of(int64_t numbers) { return (numbers + PART - 1) / PART * PART; }
+
 /* Returns 0, or -1 with an error raised. `rows` are the sums of the inputs of each step, of each of the batch, gate by gate; `matrix` has
- * panels of columns of each gate; `bias` is what GRU_LINEAR adds to the product of its last gate. Arrays that a kind lacks are not read. */
-int tvmconv_network_recurrent(const void* rows, const void* matrix, const void* bias, const void* first, const void* first_cell,
+ * panels of columns of each gate; `more` is what GRU_LINEAR adds to the product of its last gate, or the matrix of LSTM_PROJECTED, as panels.
+ * A cell has `size` numbers, a state `width`. Arrays that a kind lacks are not read. */
+int tvmconv_network_recurrent(const void* rows, const void* matrix, const void* more, const void* first, const void* first_cell,
                               void* output, void* last_cell, int64_t kind, int64_t backward, int64_t steps, int64_t batch,
-                              int64_t size) {
-  Layer layer = {(int)kind, (int)backward, rows, matrix, bias, first, first_cell, output, last_cell,
-                 steps, batch, size, (size + PART - 1) / PART * PART};
-  if (batch > 1 && steps * batch * gates[kind] * size * size >= FEW_PRODUCTS) return tvmconv_share(batch, walk, &layer);
+                              int64_t size, int64_t width) {
+  Layer layer = {(int)kind, (int)backward, rows, matrix, more, first, first_cell, output, last_cell,
+                 steps, batch, size, width, room_of(size), room_of(width)};
+  if (batch > 1 && steps * batch * gates[kind] * size * width >= FEW_PRODUCTS) return tvmconv_share(batch, walk, &layer);
   int failed = 0;
   for (int64_t each = 0; each < batch && !failed; each++) failed = walk(&layer, each);
   return failed;

@@ -13,15 +13,14 @@ FUNCTION = "tvmconv_network_recurrent"
 # Columns that are computed together, 8 vectors of AVX2, so that the sums' latency is hidden; those of the last are a multiple of a part.
 _PANEL, _PART = 64, 16
 # Kinds, as the function numbers them.
-KINDS = ("tanh", "relu", "gru", "gru_linear", "lstm")
+KINDS = ("tanh", "relu", "gru", "gru_linear", "lstm", "lstm_projected")
 
 
 def pack(matrix: npt.NDArray[Any], gates: int) -> npt.NDArray[Any]:
-    """Return a matrix ``[gates * size, size]`` by gates, and of each by panels of columns, of which each row lies together."""
-    size = matrix.shape[1]
+    """Return a matrix ``[gates * size, state]`` by gates, and of each by panels of columns, of which each row lies together."""
     packed = []
     for each in np.split(matrix, gates):
-        wide = np.pad(each.T, ((0, 0), (0, -size % _PART)))
+        wide = np.pad(each.T, ((0, 0), (0, -len(each) % _PART)))
         packed += [wide[:, begin : begin + _PANEL].reshape(-1) for begin in range(0, wide.shape[1], _PANEL)]
     return np.concatenate(packed)
 
@@ -38,25 +37,26 @@ def recur(
     ----------
     arrays
         What the inputs give each step, ``[steps, batch, gates * size]``; the state's matrix, as :func:`pack` gives it; what a linear GRU
-        adds to the last gate's product, ``[size]``; the first state and the first cell, ``[batch, size]``.
+        adds to the last gate's product, ``[size]``, or the packed matrix that makes a state of what a projected LSTM gives; the first
+        state, ``[batch, state]``, and the first cell, ``[batch, size]``.
     backward
         Whether the last step is the first.
     """
 
     def called(*given: te.Tensor) -> Any:
         steps, batch, _ = given[0].shape
-        (size,) = given[2].shape
+        state, size = (each.shape[1] for each in given[3:])
 
         def body(read: Any, written: Any) -> Any:
             places = [each.data for each in (*read, *written)]
-            numbers = [KINDS.index(kind), int(backward), steps, batch, size]
+            numbers = [KINDS.index(kind), int(backward), steps, batch, size, state]
             integers = [
                 tirx.Cast("int64", each) if not isinstance(each, int) else tirx.const(each, "int64") for each in numbers
             ]
             failed = tirx.call_extern("int32", FUNCTION, *places, *integers) != 0
             return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
 
-        shapes = [(steps, batch, size), (batch, size)]
+        shapes = [(steps, batch, state), (batch, size)]
         return te.extern(shapes, list(given), body, dtype=["float32", "float32"], name="steps")
 
     return builder.call_te(called, *arrays, primfunc_name_hint="recurrent")

@@ -10,7 +10,7 @@ from tvm import relax
 
 from ...ir.constants import constant
 from ...ir.free import dims_of
-from ...operators.recurrent import pack, recur
+from ..recurrent import walk_steps
 from .unroll_recurrent import GATES
 
 _ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
@@ -49,21 +49,11 @@ def convert_recurrent(
         raise ValueError("it has sequence lengths, peepholes, clips or coupled gates, or is batch-first")
     found = []
     for number, name in enumerate(kinds):
-        before, after = np.split(bias[number], 2)
-        of_state = np.zeros(size, np.float32)
-        if name == "gru_linear":
-            of_state = after[2 * size :]
-            after = np.concatenate([after[: 2 * size], np.zeros(size, np.float32)])
-        product = emit(relax.op.matmul(data, relax.const(np.ascontiguousarray(weights[number].T))))
-        rows = emit(relax.op.add(product, relax.const(before + after)))
         states = [_initial(emit, each, number, (dims[1], size)) for each in others[4:6]]
         backward = number == 1 or _text(given.get("direction", "forward")) == "reverse"
-        matrix = pack(recurrent[number], GATES[kind])
-        made = emit(recur(builder, name, [rows, relax.const(matrix), relax.const(of_state), *states], backward))
-        steps, cell = (emit(relax.TupleGetItem(made, part)) for part in range(2))
-        end = [0, 1] if backward else [dims[0] - 1, dims[0]]
-        last = emit(relax.op.strided_slice(steps, [0], [end[0]], [end[1]], assume_inbound=True))
-        found.append((emit(relax.op.expand_dims(steps, 1)), last, emit(relax.op.expand_dims(cell, 0))))
+        matrices, biases = (weights[number], recurrent[number]), np.split(bias[number], 2)
+        steps, last, cell = walk_steps(builder, name, data, matrices, biases, states, backward)
+        found.append((emit(relax.op.expand_dims(steps, 1)), last, cell))
     joined = [
         emit(relax.op.concat(list(parts), axis))
         for axis, parts in zip((1, 0, 0), zip(*found, strict=True), strict=True)

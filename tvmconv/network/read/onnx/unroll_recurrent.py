@@ -16,6 +16,7 @@ from onnx import helper
 from ....frontends.onnx.graph import attributes_of
 from ....frontends.onnx.weights import array_of
 from ....frontends.onnx.writer import NodeWriter
+from ..steps import MOST_STEPS
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -27,13 +28,11 @@ _ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"],
 _INPUTS = {"GRU": 6, "LSTM": 8, "RNN": 6}
 # Activations that are operators, too, whose parameters have the same defaults.
 _OPERATORS = {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"}
-# A network holds the operators of every step: more take minutes to compile.
-_MOST_STEPS = 256
 
 
 def is_written(data: tuple[int, ...]) -> bool:
     """Return whether the steps of such data are written one after the other: few of them, and their number is known."""
-    return len(data) != 3 or (all(data) and data[0] <= _MOST_STEPS)
+    return len(data) != 3 or (all(data) and data[0] <= MOST_STEPS)
 
 
 def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[NodeProto]:

@@ -36,7 +36,7 @@ class Given:
     def __init__(
         self, node: Node, importer: BaseFXGraphImporter, dims: Callable[[Any], Dims], fixed: Mapping[Node, Any]
     ) -> None:
-        self._builder, self.node, self._dims, self.fixed = importer.block_builder, node, dims, fixed
+        self.builder, self.node, self._dims, self.fixed = importer.block_builder, node, dims, fixed
         self.nodes = arguments(node)
         self._values = {name: importer._retrieve_args(value) for name, value in self.nodes.items()}
 
@@ -55,15 +55,15 @@ class Given:
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
         """Return an expression bound to a variable."""
-        return self._builder.emit(expr)
+        return self.builder.emit(expr)
 
     def binding(self, expr: Any) -> Any:
         """Return what a variable is bound to."""
-        return self._builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+        return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
 
     def dequantized(self, name: str) -> Quantized | None:
         """Return the integers that a tensor is dequantized of; None: it is no such."""
-        return find_dequantized(self._builder, self[name])
+        return find_dequantized(self.builder, self[name])
 
     def of_type(self, value: Any, dtype: str) -> relax.Expr:
         """Return a tensor or a number in a type."""
@@ -108,7 +108,7 @@ class Given:
         """Return a number of the program, which may be an expression of extents, as a tensor of no axes."""
         if isinstance(value, (bool, int, float)):
             return relax.const(value, dtype)
-        return self._builder.emit_te(
+        return self.builder.emit_te(
             lambda each: te.compute((), lambda: each.astype(dtype)), value, primfunc_name_hint="number"
         )
 
@@ -119,7 +119,7 @@ class Given:
         def counted() -> te.Tensor:
             return te.compute(shape, lambda *at: element(*at).astype(dtype))
 
-        return self._builder.emit_te(counted, primfunc_name_hint="counted")
+        return self.builder.emit_te(counted, primfunc_name_hint="counted")
 
     @staticmethod
     def shape_of(value: relax.Expr, name: str = "a tensor") -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from .matmul import PRODUCTS
 from .normalization import NORMALIZATIONS
 from .pool_resize import WINDOWS
 from .quantized import QUANTIZERS, check_weights
+from .recurrent import RECURRENT
 from .reductions import REDUCTIONS
 from .scatter import WRITES
 
@@ -46,7 +47,9 @@ NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _FLOAT8 = {
     each for each in vars(torch).values() if isinstance(each, torch.dtype) and str(each).startswith("torch.float8")
 }
-CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **QUANTIZERS, **REDUCTIONS, **WINDOWS, **WRITES}
+CONVERTERS = {
+    **ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **QUANTIZERS, **RECURRENT, **REDUCTIONS, **WINDOWS, **WRITES,
+}  # fmt: skip
 
 
 class UnreadError(SourceError):

@@ -1,0 +1,63 @@
+"""One direction of a recurrent layer, as a product of all steps with its weights and a loop over the steps (`operators/recurrent.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ..ir.free import dims_of
+from ..operators.recurrent import pack, recur
+
+Array = npt.NDArray[Any]
+# The gates of each kind that `recur` has.
+GATES = {"tanh": 1, "relu": 1, "gru": 3, "gru_linear": 3, "lstm": 4, "lstm_projected": 4}
+
+
+def walk_steps(
+    builder: relax.BlockBuilder,
+    kind: str,
+    data: relax.Expr,
+    matrices: Sequence[Array],
+    biases: Sequence[Array],
+    states: Sequence[relax.Expr],
+    backward: bool,
+) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """Return all steps ``[steps, batch, state]``, the last state and, of an LSTM, the last cell, ``[1, batch, size]``.
+
+    Parameters
+    ----------
+    kind
+        Of `KINDS`; gates come in ONNX's order.
+    data
+        ``[steps, batch, inputs]`` in f32.
+    matrices
+        Of what comes, ``[gates * size, inputs]``, of the state, ``[gates * size, state]``, and of a projection, ``[state, size]``.
+    biases
+        What is added to the product of each of the first two, ``[gates * size]``.
+    states
+        The first state and, of an LSTM, the first cell.
+    backward
+        Whether the last step is the first.
+    """
+    emit: Callable[[relax.Expr], relax.Expr] = builder.emit
+    before, after = biases
+    size = len(before) // GATES[kind]
+    more = np.zeros(size, np.float32)
+    if kind == "gru_linear":
+        more = after[2 * size :]
+        after = np.concatenate([after[: 2 * size], np.zeros(size, np.float32)])
+    if kind == "lstm_projected":
+        more = pack(matrices[2], 1)
+    product = emit(relax.op.matmul(data, relax.const(np.ascontiguousarray(matrices[0].T))))
+    rows = emit(relax.op.add(product, relax.const(before + after)))
+    matrix = pack(matrices[1], GATES[kind])
+    made = emit(recur(builder, kind, [rows, relax.const(matrix), relax.const(more), *states, states[-1]][:5], backward))
+    steps, cell = (emit(relax.TupleGetItem(made, part)) for part in range(2))
+    extent = (dims_of(data.ty) or ())[0]
+    begin, end = (0, 1) if backward else (extent - 1, extent)
+    last = emit(relax.op.strided_slice(steps, [0], [begin], [end], assume_inbound=True))
+    return steps, last, emit(relax.op.expand_dims(cell, 0))
