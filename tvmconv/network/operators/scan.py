@@ -1,4 +1,4 @@
-"""Cumulative sums and products as tensor expressions, for TVM's own calls its runtime.
+"""Cumulative sums, products, extremes and logarithms of sums as tensor expressions: TVM's own call its runtime, or are lacking.
 
 Each round adds to every element that which lies 1, 2, 4 ... before it (Hillis and Steele), so rounds are loops like any other. Rows
 are scanned by blocks first, which are vectors. Along an axis whose extent a call gives, and so the rounds, it is one after the other.
@@ -33,17 +33,15 @@ def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legali
         return builder.call_te(made, data, at, dtype, bool(call.attrs.exclusive), primfunc_name_hint=name)
 
     def one_by_one(data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
-        rows, extent, inner = prod(data.shape[:axis]), data.shape[axis], prod(data.shape[axis + 1 :])
-
         def written(inputs: Any, outputs: Any) -> Any:
             given, out = T.buffer_proxy(inputs[0]), T.buffer_proxy(outputs[0])
-            with IRBuilder() as ir:
-                with T.parallel(0, rows) as row, T.serial(0, extent) as step, T.serial(0, inner) as column:
-                    at = (row * extent + step) * inner + column
-                    added = given[at - inner if exclusive else at].astype(dtype)
-                    first = tirx.const(neutral, dtype) if exclusive else added
-                    out[at] = tirx.if_then_else(step > 0, combine(out[at - inner], added), first)
-                return ir.get()
+
+            def body(at: Any, before: Any, step: Any) -> None:
+                added = given[before if exclusive else at].astype(dtype)
+                first = tirx.const(neutral, dtype) if exclusive else added
+                out[at] = tirx.if_then_else(step > 0, combine(out[before], added), first)
+
+            return _one_by_one(data.shape, axis, body)
 
         return te.extern([data.shape], [data], written, dtype=dtype, name="scan")
 
@@ -105,6 +103,61 @@ def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legali
         )
 
     return legalize
+
+
+def scan_extreme(builder: relax.BlockBuilder, data: relax.Expr, axis: int, above: bool) -> relax.Expr:
+    """Return the greatest or least number up to each along an axis, and its last place; once one is no number, all that follow."""
+
+    def scan(given: te.Tensor) -> Any:
+        def written(inputs: Any, outputs: Any) -> Any:
+            numbers, best, place = (T.buffer_proxy(each) for each in (*inputs, *outputs))
+
+            def body(at: Any, before: Any, step: Any) -> None:
+                now = numbers[at]
+                taken = tirx.any(step == 0, now >= best[before] if above else now <= best[before])
+                if "float" in str(given.dtype):
+                    taken = tirx.any(taken, tirx.isnan(now))
+                place[at] = tirx.if_then_else(taken, tirx.Cast("int64", step), place[before])
+                best[at] = tirx.if_then_else(taken, now, best[before])
+
+            return _one_by_one(given.shape, axis, body)
+
+        return te.extern([given.shape] * 2, [given], written, dtype=[given.dtype, "int64"], name="scan")
+
+    return builder.call_te(scan, data, primfunc_name_hint="cummax" if above else "cummin")
+
+
+def scan_logarithm(builder: relax.BlockBuilder, data: relax.Expr, axis: int) -> relax.Expr:
+    """Return the logarithm of the sum of the powers of all numbers up to each along an axis, in f32."""
+
+    def scan(given: te.Tensor) -> te.Tensor:
+        def written(inputs: Any, outputs: Any) -> Any:
+            numbers, total = (T.buffer_proxy(each) for each in (*inputs, *outputs))
+
+            def body(at: Any, before: Any, step: Any) -> None:
+                most, least = tirx.max(total[before], numbers[at]), tirx.min(total[before], numbers[at])
+                # Where both are the same infinity, their difference is no number.
+                more = tirx.if_then_else(least == most, tirx.const(0, "float32"), least - most)
+                both = most + tirx.log(1 + tirx.exp(more))
+                unknown = tirx.any(tirx.isnan(total[before]), tirx.isnan(numbers[at]))
+                both = tirx.if_then_else(unknown, total[before] + numbers[at], both)
+                total[at] = tirx.if_then_else(step == 0, numbers[at], both)
+
+            return _one_by_one(given.shape, axis, body)
+
+        return te.extern([given.shape], [given], written, dtype="float32", name="scan")
+
+    return builder.call_te(scan, data, primfunc_name_hint="logcumsumexp")
+
+
+def _one_by_one(shape: Any, axis: int, body: Callable[[Any, Any, Any], None]) -> Any:
+    """Return loops over the steps of an axis, of rows in parallel; a body is given an element's place, that before it, and the step."""
+    rows, extent, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    with IRBuilder() as ir:
+        with T.parallel(0, rows) as row, T.serial(0, extent) as step, T.serial(0, inner) as column:
+            at = (row * extent + step) * inner + column
+            body(at, tirx.if_then_else(step > 0, at - inner, at), step)
+        return ir.get()
 
 
 # Functions by the operators' names.

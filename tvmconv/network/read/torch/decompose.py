@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ....errors import missing_extra
+from ....errors import SourceError, missing_extra
 
 try:
     import torch
@@ -57,7 +57,15 @@ def _normalize_instances(
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
-    """Return what ``torch.export.export`` gave in fewer kinds of operators, none of which works in place."""
+    """Return what ``torch.export.export`` gave in fewer kinds of operators, none of which works in place.
+
+    Raises
+    ------
+    SourceError
+        If PyTorch writes an operator for some of the extents that calls give.
+    """
+    decided = _decisions(program)
+    known = len(decided)
     table = default_decompositions()
     for operator in [each for each in table if each.namespace == "aten" and each.__name__ in WHOLE]:
         table.pop(operator)
@@ -69,9 +77,19 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
         program = program.run_decompositions(table)
+    if len(decided) > known:
+        conditions = ", ".join(str(each.expr) for each in decided[known:])
+        raise SourceError(f"an operator of the program depends on extents that vary by call: {conditions}")
     # Random numbers that nothing reads, as those that weights begin with.
     program.graph.eliminate_dead_code(_is_kept)
     return without_complex(without_masks(program))
+
+
+def _decisions(program: ExportedProgram) -> list[Any]:
+    """Return the list to which PyTorch adds what is decided by extents that are free; of none, an empty one."""
+    values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
+    sizes = (size for value in values for size in getattr(value, "shape", ()))
+    return next((size.node.shape_env.guards for size in sizes if isinstance(size, torch.SymInt)), [])
 
 
 def _is_kept(node: Node) -> bool:

@@ -161,10 +161,12 @@ def _running(combine: Callable[[Any, Any], Any], data: Any, dim: int) -> Any:
     return data
 
 
-def _running_extreme(extreme: Callable[[Any, Any], Any], self: Any, dim: int) -> tuple[Any, Any]:
+def _running_extreme(extreme: Callable[[Any, Any], Any], self: Any, dim: int) -> Any:
     """Return ``cummax`` or ``cummin``, and the last place of each that is up to there; once one is no number, all that follow."""
     if not self.ndim:
         return self, torch.zeros_like(self, dtype=torch.int64)
+    if isinstance(self.shape[dim], torch.SymInt):
+        return NotImplemented
     best = _running(extreme, self, dim)
     found = (self == best) | (self != self)
     form = [1] * self.ndim
@@ -175,6 +177,8 @@ def _running_extreme(extreme: Callable[[Any, Any], Any], self: Any, dim: int) ->
 
 def _running_logarithm(self: Any, dim: int) -> Any:
     """Return ``logcumsumexp``: the logarithm of the sum of all powers up to each."""
+    if self.ndim and isinstance(self.shape[dim], torch.SymInt):
+        return NotImplemented
     return _running(torch.logaddexp, self, dim) if self.ndim else self
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax, tirx
 
 from ...ir.free import product
+from ...operators.scan import scan_extreme, scan_logarithm
 from .arguments import Converter, Converters, Given
 
 Reduce = Callable[..., relax.Expr]
@@ -72,6 +73,17 @@ def _scan(operator: Reduce) -> Converter:
     return convert
 
 
+def _scan_extreme(above: bool) -> Converter:
+    """Return how to convert ``cummax`` or ``cummin`` along an axis that is free: others PyTorch writes as rounds."""
+    return lambda given: given.emit(scan_extreme(given.builder, given["self"], *given.axes(), above))
+
+
+def _scan_logarithm(given: Given) -> relax.Expr:
+    """Return ``logcumsumexp`` along an axis that is free."""
+    data = given.of_type(given["self"], "float32")
+    return given.of_type(given.emit(scan_logarithm(given.builder, data, *given.axes())), given.dtype)
+
+
 def _variance(given: Given) -> relax.Expr:
     """Return ``var.correction``: squared deviations by their number less the correction, which is 1 unless given."""
     axes, correction = given.axes(), given["correction"]
@@ -120,6 +132,9 @@ REDUCTIONS: Converters = {
     **{f"any.{of}": _any for of in ("dim", "dims", "default")},
     "cumsum.default": _scan(relax.op.cumsum),
     "cumprod.default": _scan(relax.op.cumprod),
+    "cummax.default": _scan_extreme(True),
+    "cummin.default": _scan_extreme(False),
+    "logcumsumexp.default": _scan_logarithm,
     "var.correction": _variance,
     "var_mean.correction": _variance_and_mean,
     "linalg_vector_norm.default": _vector_norm,

@@ -39,7 +39,7 @@ def _like(input: Any, hx: Any, params: Any, layer: str, has_biases: bool, num_la
 
 @contextmanager
 def whole_layers() -> Iterator[None]:
-    """Within it PyTorch's modules of such steps call one operator each."""
+    """Let PyTorch's modules of such steps call one operator each, while it lasts."""
     own = {name: vars(torch._VF).get(name) for name in LAYERS}
     for name in LAYERS:
         setattr(torch._VF, name, _whole(name))
