@@ -40,6 +40,9 @@ _SUMS = {
     "ReduceSum",
     "Softmax",
     "LayerNormalization",
+    "CumSum",
+    "LSTM",
+    "GRU",
 }
 
 
@@ -70,6 +73,7 @@ class FreeDraw:
         steps: list[Callable[[str], None]] = [
             self._convolution, self._convolution, self._convolution, self._transposed, self._pool, self._unary, self._normal,
             self._enlarged, self._joined, self._added, self._gated, self._padded, self._rows, self._part, self._head,
+            self._chosen, self._written, self._scanned, self._sampled, self._recurrent,
         ]  # fmt: skip
         for _ in range(self.random.randint(2, 7)):
             recent = self.random.random() < 0.7
@@ -213,6 +217,51 @@ class FreeDraw:
         begin, end, step = self.random.choice(((0, 2**62, 2), (1, 2**62, 1), (0, -1, 1)))
         numbers = [self._constant(np.array([each], np.int64)) for each in (begin, end, self.rank + 1, step)]
         self.values[self._node("Slice", name, *numbers)] = channels, f"{key}[{begin}:{end}:{step}]"
+
+    def _chosen(self, name: str) -> None:
+        """Add elements at places that numbers decide, some counted from the end."""
+        axis = self.random.choice((1, self.rank + 1))
+        place = self._node("ArgMax", name, axis=axis, keepdims=1)
+        if self.random.random() < 0.5:
+            place = self._node("Neg", place)
+        picked = self._node("GatherElements", name, place, axis=axis)
+        self.values[self._node("Sub", name, picked)] = self.values[name]
+
+    def _written(self, name: str) -> None:
+        axis = self.random.choice((1, self.rank + 1))
+        place = self._node("ArgMax", name, axis=axis, keepdims=1)
+        new = self._node("ReduceMin", name, self._constant(np.array([axis])), keepdims=1)
+        reduction = self.random.choice(("none", "add"))
+        made = self._node("ScatterElements", name, place, new, axis=axis, reduction=reduction)
+        self.values[made] = self.values[name]
+
+    def _scanned(self, name: str) -> None:
+        axis = self._constant(np.array(self.random.choice((1, self.rank + 1))))
+        made = self._node("CumSum", name, axis, exclusive=self.random.choice((0, 1)))
+        self.values[self._node("Tanh", made)] = self.values[name]
+
+    def _sampled(self, name: str) -> None:
+        """Add what lies between pixels, at places that numbers of other pixels say."""
+        if self.rank != 2:
+            return self._chosen(name)
+        channels, key = self.values[name]
+        other = self.random.choice([*self.values])
+        bounds = [self._constant(np.array([each])) for each in (0, 2, 1)]
+        grid = self._node("Transpose", self._node("Slice", other, *bounds), perm=[0, 2, 3, 1])
+        outside, align = self.random.choice(("zeros", "border")), self.random.choice((0, 1))
+        made = self._node("GridSample", name, grid, mode="bilinear", padding_mode=outside, align_corners=align)
+        self.values[made] = channels, self.values[other][1]
+        return None
+
+    def _recurrent(self, name: str) -> None:
+        """Add a layer whose steps are the pixels."""
+        channels, _ = self.values[name]
+        flat = self._node("Reshape", name, self._constant(np.array([0, channels, -1], np.int64)))
+        rows = self._node("Transpose", flat, perm=[2, 0, 1])
+        kind, gates = self.random.choice((("LSTM", 4), ("GRU", 3)))
+        direction, count = self.random.choice((("forward", 1), ("reverse", 1), ("bidirectional", 2)))
+        weights = self._weight(count, gates * 5, channels), self._weight(count, gates * 5, 5)
+        self._outputs.append(self._node(kind, rows, *weights, hidden_size=5, direction=direction))
 
     def _head(self, name: str) -> None:
         channels, _ = self.values[name]

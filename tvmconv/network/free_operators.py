@@ -109,6 +109,7 @@ _OTHERS = (
     "full",
     "full_like",
     "gather_elements",
+    "image.grid_sample",
     "image.resize2d",
     "matmul",
     "mod",

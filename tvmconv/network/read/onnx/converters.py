@@ -31,7 +31,7 @@ from ...ir.extents import formula
 from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ...ir.nodes import with_nodes
 from ..quantized import find_dequantized
-from .free import gather, resize, take_slices
+from .free import gather, gather_elements, resize, take_slices
 from .free_pads import pad
 from .free_windows import average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
@@ -159,8 +159,8 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
             give_free_pads(self.bb.emit, op_name, inputs, attrs)
             if op_name in GATES:
                 made = convert_recurrent(self.bb, op_name, inputs, attrs)
-            elif op_name == "Pad":
-                made = pad(self.bb, inputs, attrs)
+            elif op_name in _WRITERS:
+                made = _WRITERS[op_name](self.bb, inputs, attrs)
             elif convert is None:
                 made = convert_quantized(self.bb, op_name, inputs, attrs)
             else:
@@ -331,11 +331,16 @@ def _combine(operator: Callable[..., relax.Expr], is_mean: bool = False) -> Call
     return convert
 
 
+# Those that write several operators.
+_WRITERS: dict[str, Callable[[relax.BlockBuilder, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "Pad": pad,
+}
 # None of these: the frontend's own.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
     "AveragePool": average,
     "Dropout": _alone,
-    "Gather": gather,
     "IsInf": _infinite,
     "Max": _combine(relax.op.maximum),
     "Mean": _combine(relax.op.add, is_mean=True),

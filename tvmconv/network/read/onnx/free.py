@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvm import relax, sym, tirx
+from tvm import relax, sym, te, tirx
 from tvm.ir import Range, is_prim_expr
 
 from ....checks import LARGEST
@@ -210,13 +210,15 @@ def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> r
     return relax.op.strided_slice(data, axes, *sides, steps, assume_inbound=True)
 
 
-def gather(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a Gather by fixed indices, negative ones among them, of extents that calls give; None: it is another."""
+def gather(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a Gather, of indices below 0 too, of extents that calls give; None: it is another."""
     data, indices = inputs[0], constant(inputs[1])
     dims = dims_of(data.ty)
-    if dims is None or indices is None or not is_free(data.ty):
+    if dims is None or not is_free(data.ty) or not isinstance(inputs[1].ty, relax.TensorType):
         return None
     axis = int(given.get("axis", 0)) % len(dims)
+    if indices is None:
+        return relax.op.take(data, _from_start(builder, inputs[1], dims[axis]), axis)
     if isinstance(dims[axis], int):
         return relax.op.take(data, relax.const(indices % dims[axis], "int64"), axis)
     if (indices >= 0).all():
@@ -224,8 +226,32 @@ def gather(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.
     if indices.size > 1:
         raise ValueError("a Gather of several indices from the end needs fixed extents")
     begin = _side(int(indices.item()), dims[axis])
-    one = emit(relax.op.strided_slice(data, [axis], [begin], [begin + 1], assume_inbound=True))
+    one = builder.emit(relax.op.strided_slice(data, [axis], [begin], [begin + 1], assume_inbound=True))
     return relax.op.reshape(one, [*dims[:axis], *indices.shape, *dims[axis + 1 :]])
+
+
+def gather_elements(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a GatherElements, of indices below 0 too, of extents that calls give; None: it is another."""
+    data, indices = inputs
+    dims = dims_of(data.ty)
+    if dims is None or not is_free(data.ty):
+        return None
+    axis = int(given.get("axis", 0)) % len(dims)
+    return relax.op.gather_elements(data, _from_start(builder, indices, dims[axis]), axis)
+
+
+def _from_start(builder: relax.BlockBuilder, indices: Any, extent: Any) -> Any:
+    """Return indices that may count from the end of an axis as those from its start."""
+    dtype = str(indices.ty.dtype)
+    if isinstance(extent, int):
+        number = relax.const(extent, dtype)
+    else:
+        number = builder.emit_te(
+            lambda each: te.compute((), lambda: each.astype(dtype)), extent, primfunc_name_hint="number"
+        )
+    counted = builder.emit(relax.op.add(indices, number))
+    is_below = builder.emit(relax.op.less(indices, relax.const(0, dtype)))
+    return builder.emit(relax.op.where(is_below, counted, indices))
 
 
 def numbers_in(given: Any) -> list[Any] | None:

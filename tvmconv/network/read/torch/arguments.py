@@ -95,7 +95,12 @@ class Given:
         ValueError
             If they are not known.
         """
-        found = dims_of(self[name].ty)
+        return self.dims_of(self[name], name)
+
+    @staticmethod
+    def dims_of(value: relax.Expr, name: str = "a tensor") -> Dims:
+        """Return the extents of a value; errors are those of :meth:`dims`."""
+        found = dims_of(value.ty)
         if found is None:
             raise ValueError(f"the shape of {name} is not known")
         return found

@@ -47,6 +47,12 @@ def _pad(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant
     return data
 
 
+def _fold(default: Callable[..., Any], data: Any, size: Any, *windows: Any) -> Any:
+    """Return ``col2im``; of free extents whole, for where each element goes is not known."""
+    is_fixed = all(isinstance(each, int) for each in (*data.shape, *size))
+    return default(data, size, *windows) if is_fixed else NotImplemented
+
+
 def _normalize_instances(
     default: Callable[..., Any], data: Any, weight: Any, bias: Any, mean: Any, var: Any, uses_input: bool, *more: Any
 ) -> Any:
@@ -71,6 +77,8 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
         table.pop(operator)
     pad = torch.ops.aten.pad.default
     table[pad] = partial(_pad, table[pad])
+    fold = torch.ops.aten.col2im.default
+    table[fold] = partial(_fold, table[fold])
     normalization = torch.ops.aten.instance_norm.default
     table[normalization] = partial(_normalize_instances, table[normalization])
     table.update({**RARER, **QUANTIZED})

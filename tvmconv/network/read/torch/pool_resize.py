@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tvm import relax, sym, tirx
+from tvm import relax, sym, te, tirx
 
 from ...ir.free import equal, is_one
 from ...ir.operators import AVERAGE_POOLS, MAX_POOLS, Operators
@@ -134,8 +134,14 @@ def _maxima(rank: int) -> Converter:
 
 def _sample(given: Given) -> relax.Expr:
     """Return ``grid_sampler_2d``, whose coordinates lie last; those of TVM's operator lie first (0.27's reader does not know)."""
-    if given["padding_mode"] == _OUTSIDE.index("reflection") and 1 in given.fixed_shape("input")[2:]:
-        raise ValueError("TVM divides by the distance between the edges of planes, which is 0 of one pixel")
+    planes = given.dims("input")[2:]
+    if given["padding_mode"] == _OUTSIDE.index("reflection") and not all(
+        isinstance(each, int) and each > 1 for each in planes
+    ):
+        raise ValueError(
+            "TVM divides by the distance between the edges of planes, which is 0 of one pixel: planes that are reflected must have"
+            " fixed extents above 1"
+        )
     grid = given.emit(relax.op.permute_dims(given["grid"], [0, 3, 1, 2]))
     method, outside = (
         names[given[name]] for names, name in ((_METHODS, "interpolation_mode"), (_OUTSIDE, "padding_mode"))
@@ -247,7 +253,17 @@ def _weigh(given: Given, data: Any, axis: int, rows: Any) -> Any:
 def _windows(given: Given) -> relax.Expr:
     """Return ``unfold.default``: all windows along an axis, their elements along a last one."""
     (axis,), rank = given.axes("dimension"), given["self"].ty.ndim
-    shape, size, step = given.fixed_shape("self"), given["size"], given["step"]
+    shape, size, step = given.dims("self"), given["size"], given["step"]
+    if not isinstance(shape[axis], int):
+        made, data = given.made_dims(), given["self"]
+
+        def windows(tensor: te.Tensor) -> te.Tensor:
+            def element(*at: Any) -> Any:
+                return tensor(*at[:axis], at[axis] * step + at[rank], *at[axis + 1 : rank])
+
+            return te.compute(made, element, "windows")
+
+        return given.builder.emit_te(windows, data, primfunc_name_hint="windows")
     begins = np.arange(0, shape[axis] - size + 1, step)
     at = relax.const(begins[:, None] + np.arange(size), "int64")
     taken = given.emit(relax.op.take(given["self"], at, axis, mode="clip"))

@@ -25,6 +25,7 @@ from .complex import is_complex
 from .constants import constants, fixed_of
 from .decompose import decompose
 from .elementwise import ARITHMETIC
+from .folding import FOLDING
 from .free import ProgramExtents
 from .indexing import MOVES
 from .matmul import PRODUCTS
@@ -48,7 +49,7 @@ _FLOAT8 = {
     each for each in vars(torch).values() if isinstance(each, torch.dtype) and str(each).startswith("torch.float8")
 }
 CONVERTERS = {
-    **ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **QUANTIZERS, **RECURRENT, **REDUCTIONS, **WINDOWS, **WRITES,
+    **ARITHMETIC, **FOLDING, **MOVES, **NORMALIZATIONS, **PRODUCTS, **QUANTIZERS, **RECURRENT, **REDUCTIONS, **WINDOWS, **WRITES,
 }  # fmt: skip
 
 

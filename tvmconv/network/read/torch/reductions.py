@@ -75,7 +75,7 @@ def _scan(operator: Reduce) -> Converter:
 
 def _scan_extreme(above: bool) -> Converter:
     """Return how to convert ``cummax`` or ``cummin`` along an axis that is free: others PyTorch writes as rounds."""
-    return lambda given: given.emit(scan_extreme(given.builder, given["self"], *given.axes(), above))
+    return lambda given: given.emit(scan_extreme(given.builder, given["self"], given.axes()[0], above))
 
 
 def _scan_logarithm(given: Given) -> relax.Expr:

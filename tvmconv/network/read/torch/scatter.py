@@ -6,14 +6,13 @@ Where positions are known, what is written is a gather of what was there and wha
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from ...ir.constants import constant
-from ...ir.free import equal, number_of
+from ...ir.free import equal, number_of, product
 from .arguments import Converter, Converters, Given
 from .indexing import linear
 
@@ -52,7 +51,7 @@ def _put_where(given: Given, axis: int) -> relax.Expr:
         at = len(shape) - last - 1
         shape[at : at + 1] = [1] * mask.ty.ndim
         values = given.emit(relax.op.reshape(values, shape))
-    mask = given.emit(relax.op.reshape(mask, [*[1] * axis, *given.shape_of(mask), *[1] * (rank - axis - mask.ty.ndim)]))
+    mask = given.emit(relax.op.reshape(mask, [*[1] * axis, *given.dims_of(mask), *[1] * (rank - axis - mask.ty.ndim)]))
     if given["accumulate"]:
         values = given.emit(relax.op.add(data, values))
     return given.emit(relax.op.where(mask, values, data))
@@ -60,12 +59,12 @@ def _put_where(given: Given, axis: int) -> relax.Expr:
 
 def _put_at(given: Given, axes: list[int]) -> relax.Expr:
     """Return what is written at positions: rows of the axes that these name."""
-    data, shape = given["self"], given.fixed_shape("self")
+    data, shape = given["self"], given.dims("self")
     others = [axis for axis in range(len(shape)) if axis not in axes]
     order = [*axes, *others]
     place = linear(given, [given["indices"][axis] for axis in axes], [shape[axis] for axis in axes])
-    placed = given.shape_of(place)
-    count, rest = prod(placed), [shape[axis] for axis in others]
+    placed = given.dims_of(place)
+    count, rest = product(placed), [shape[axis] for axis in others]
     # As PyTorch has it, the axes of positions stand for theirs if these are neighbours, else they come first.
     begin = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     values = given.of_type(given["values"], given.dtype)
@@ -73,7 +72,7 @@ def _put_at(given: Given, axes: list[int]) -> relax.Expr:
     first = [*range(begin, begin + len(placed))]
     values = _permute(given, values, [*first, *(axis for axis in range(values.ty.ndim) if axis not in first)])
     values = given.emit(relax.op.reshape(values, [count, *rest]))
-    rows = [prod(shape[axis] for axis in axes), *rest]
+    rows = [product([shape[axis] for axis in axes]), *rest]
     data = given.emit(relax.op.reshape(_permute(given, data, order), rows))
     written = _write(given, data, given.emit(relax.op.reshape(place, [count])), values)
     written = given.emit(relax.op.reshape(written, [shape[axis] for axis in order]))
@@ -82,7 +81,13 @@ def _put_at(given: Given, axes: list[int]) -> relax.Expr:
 
 def _write(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
     """Return data whose rows at places are values, or have them added."""
-    fixed, count = constant(place), given.shape_of(data)[0]
+    fixed, dims = constant(place), given.dims_of(data)
+    count = dims[0]
+    if not all(isinstance(extent, int) for extent in dims):
+        wide = given.emit(relax.op.reshape(place, [-1, *[1] * (len(dims) - 1)]))
+        places = given.emit(relax.op.broadcast_to(wide, given.dims_of(values)))
+        how = "add" if given["accumulate"] else "update"
+        return given.emit(relax.op.scatter_elements(data, places, values, axis=0, reduction=how))
     if fixed is not None and given["accumulate"]:
         return _add(given, data, fixed, values)
     if fixed is None:
