@@ -244,7 +244,7 @@ class FreeDraw:
         """Add what lies between pixels, at places that numbers of other pixels say."""
         if self.rank != 2:
             return self._chosen(name)
-        channels, key = self.values[name]
+        channels, _ = self.values[name]
         other = self.random.choice([*self.values])
         bounds = [self._constant(np.array([each])) for each in (0, 2, 1)]
         grid = self._node("Transpose", self._node("Slice", other, *bounds), perm=[0, 2, 3, 1])
