@@ -331,7 +331,7 @@ def _combine(operator: Callable[..., relax.Expr], is_mean: bool = False) -> Call
     return convert
 
 
-# Those that write several operators.
+# Conversions to several operators.
 _WRITERS: dict[str, Callable[[relax.BlockBuilder, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
     "Gather": gather,
     "GatherElements": gather_elements,

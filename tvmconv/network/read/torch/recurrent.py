@@ -12,7 +12,7 @@ from ..recurrent import GATES, walk_steps
 from .arguments import Converters, Given
 
 _KINDS = {"lstm": "lstm", "gru": "gru_linear", "rnn_tanh": "tanh", "rnn_relu": "relu"}
-# Of PyTorch's gates those of ONNX, in its order.
+# Places of ONNX's gates among PyTorch's.
 _ORDERS = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
 
 
