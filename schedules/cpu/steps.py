@@ -351,11 +351,11 @@ def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
         sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
         _by_vectors(sch, window, out, vectors)
         return
-    # Left-over lanes or strided channels: the accumulators leave the registers by vectors, the rest is scalar.
+    # Left-over lanes or strided channels: the accumulators leave the registers by vectors.
     copy = sch.get_sblock(stage_name(TILE, window.index))
     # Element by element from an array of its own: TVM would give a local one the place of the sums, and LLVM keeps no sums in
     # registers that are read at places known only when it runs.
-    if window.stores_rows:
+    if window.stores_planes:
         sch.set_scope(copy, 0, "local")
     sch.reverse_compute_at(copy, tile, preserve_unit_loops=True)
     _by_vectors(sch, window, copy, vectors)
@@ -363,7 +363,7 @@ def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
     if window.problem.data_format == "NCX":
         *_, x, o = sch.get_loops(out)
         sch.reorder(o, x)
-        if window.stores_rows:
+        if window.stores_planes:
             sch.annotate(o, TRANSPOSE, TO_PLANES_IF_WIDE)
 
 

@@ -59,8 +59,9 @@ PROBLEMS = [
     "conv2d-n1-i16x12x12-o16x12x12-k9x9-s1x1-d1x1-p4x4_4x4-g16-NXC-XIO-u8s8s32-zx3",
     "conv1d-n2-i48x30-o48x30-k5-s1-d1-p2_2-g48-NXC-XIO-u8s8f32-zx4-bias_f32-scale",
     f"backprop2d-n1-i17x5x6-o17x9x11-k3x3-s2x2-d1x1-p1x1_1x1-g17-NXC-OIX-u8s8u8-zx128-{Q}",
-    # Planes to quads and back: padding that is not 0, whole rows and parts of them; a row's columns a stride apart.
+    # Planes to quads and back: padding that is not 0, whole rows and parts of them; a row's columns a stride apart, and outputs.
     f"conv2d-n1-i32x9x18-o32x9x18-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-s8s8u8-zx-7-{Q}",
+    f"backprop2d-n1-i32x5x9-o32x10x18-k4x4-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-u8s8s8-zx7-{Q}",
     f"conv2d-n1-i16x13x13-o16x7x7-k3x3-s2x2-d1x1-p1x1_1x1-g16-NCX-OIX-u8s8s8-zx9-{Q}",
     # Data without zero points.
     "conv2d-n1-i64x9x9-o40x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-u8s8u8-bias-scale-relu-q_0.1_3",

@@ -1,8 +1,11 @@
 """Copies by vectors on both sides (tvmconv/lowering/cpu/rewrites/transposing.py, tvmconv/lowering/cpu/rewrites/striding.py), before and after."""
 
 from common import check, check_refused
+from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.lowering.cpu.rewrites.striding import deinterleave
 from tvmconv.lowering.cpu.rewrites.transposing import transpose
 
@@ -199,6 +202,24 @@ def test_narrow_rows_are_stored_one_by_one_where_the_request_allows_it() -> None
                 output[c, x] = tile[x, c]
 
     check(transpose, before, after)
+
+
+def test_rows_whose_elements_lie_apart_are_computed_by_vectors() -> None:
+    """Two phases of a transposed convolution: one of each pair of outputs."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(bias: T.Buffer((4,), "float32"), output: T.Buffer((4, 8), "uint8")) -> None:
+        tile = T.alloc_buffer((4, 4), scope="local")
+        for c in T.serial(4, annotations={"tvmconv.transpose": "to_planes"}):
+            for x in range(4):
+                output[c, x * 2] = T.Cast("uint8", tile[x, c] + bias[c])
+
+    transposed = transpose(before.body)
+    row, element = find_all(transposed, tirx.BufferStore)[-2:]
+    assert isinstance(row.value, tirx.Cast) and element.buffer.name == "output"
+    assert isinstance(element.value, TensorLoad) and element.value.source.same_as(row.buffer)
+    vectorized = [each for each in find_all(transposed, tirx.For) if each.kind == tirx.ForKind.VECTORIZED]
+    assert vectorized[-1].body.same_as(row)
 
 
 def test_phases_of_a_row_interleaved() -> None:

@@ -167,8 +167,8 @@ class PhasedWindow(Window):
         return self.outputs == len(self.phases)
 
     @property
-    def stores_rows(self) -> bool:
-        """Return False: neighbouring outputs of a row are those of other phases."""
+    def stores_planes(self) -> bool:
+        """Return False: the lanes of a vector are phases, too."""
         return False
 
     @property

@@ -304,10 +304,13 @@ class Window(SubConvolution):
     @property
     def stores_rows(self) -> bool:
         """Return whether neighbouring outputs of a row, all of them stored, are neighbours in a planar output."""
-        axis = self.axes[-1]
-        whole = axis.always_inside and not self.excess and self.stored == self.padded_outputs
         last = not self.order or prod(self.problem.out_spatial[self.order[-1] + 1 :]) == 1
-        return whole and last and axis.phases == 1 and axis.store_index(0, 1) == axis.store_index(0, 0) + 1
+        return self.stores_planes and last and not self.stores_apart
+
+    @property
+    def stores_planes(self) -> bool:
+        """Return whether all outputs of a row are stored, so that vectors of channels can be stored as rows, together or apart."""
+        return self.axes[-1].always_inside and not self.excess and self.stored == self.padded_outputs
 
     @property
     def stages_filter(self) -> bool:

@@ -174,3 +174,24 @@ def _in_some(condition: Any, loop: Any) -> Any:
     if isinstance(condition, tirx.EQ):
         return tirx.all(substitute(slack, {variable: least}) <= 0, substitute(slack, {variable: most}) >= 0)
     return substitute(condition, {variable: most})
+
+
+def split_guard(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
+    """Return what is read inside of some bounds; the bounds without `variables`, and those with, None where there are none."""
+    if not isinstance(value, Call) or not value.op.same_as(IF_THEN_ELSE):
+        return value, None, None
+    bounds = conjuncts(value.args[0])
+    without, with_ = ([each for each in bounds if uses(each, *variables) == used] for used in (False, True))
+    return value.args[1], *(tirx.all(*each) if each else None for each in (without, with_))
+
+
+def inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
+    """Return the first column where the condition holds and the one after the last; (0, 0) if other things decide."""
+    if condition is None:
+        return 0, extent
+    analyzer = sym.Analyzer()
+    columns = [analyzer.simplify(substitute(condition, {column: x})) for x in range(extent)]
+    if not all(hasattr(each, "value") for each in columns):
+        return 0, 0
+    held = [x for x, each in enumerate(columns) if each.value]
+    return (held[0], held[-1] + 1) if held else (0, 0)

@@ -12,8 +12,8 @@ from tvm import sym, tirx
 
 from ....algorithms.annotations import STRIDED, TRANSPOSED_LANES
 from ...common.rewrites import refuse, rewrite_loops, sequence, settle, substitute
-from .padding import uses
-from .transposing import inside, loads_of, split_guard
+from .padding import inside, split_guard, uses
+from .transposing import loads_of
 
 
 def deinterleave(body: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from tvm import sym, tirx
-from tvm.ir import Call, Range, TensorLoad
+from tvm.ir import Range, TensorLoad
 from tvm_ffi.structural import structural_equal
 
 from ....algorithms.annotations import (
@@ -28,8 +28,8 @@ from ....algorithms.annotations import (
 )
 from ....algorithms.cpu.model.counts import lines_evict
 from ....algorithms.pairs import ROUND, calls
-from ...common.rewrites import IF_THEN_ELSE, find_all, map_nodes, refuse, rewrite_loops, sequence, settle, substitute
-from .padding import conjuncts, uses
+from ...common.rewrites import find_all, map_nodes, refuse, rewrite_loops, sequence, settle, substitute
+from .padding import inside, split_guard, uses
 from .rounding import rounding
 
 # Squares whose columns are of several axes: which element of each, is then known before. 25 taps of 16 channels are 25.
@@ -135,7 +135,7 @@ def _to_pixels(loop: Any) -> Any:
 
 
 def _to_planes(loop: Any) -> Any:
-    """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``."""
+    """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``, or elements of rows that lie apart."""
     columns = loop.body
     if not isinstance(columns, tirx.For):
         return _keep(loop, TO_PLANES_IF_WIDE, f"rows have a single column, of at least {PART}")
@@ -160,8 +160,7 @@ def _to_planes(loop: Any) -> Any:
     tile = _only(sums)
     if tile is None or not runs(tile, channel, int(loop.extent)):
         refuse(loop, TRANSPOSE, f"it reads something else than the channels of a tile: {store.value}")
-    if not runs(store, x, width):
-        refuse(loop, TRANSPOSE, f"columns do not lie together: {store}")
+    together = runs(store, x, width)
     side = count if width >= count else PART
     block = tirx.Var("block", "int32")
     starts = [*range(0, width - side, side), width - side]
@@ -186,7 +185,8 @@ def _to_planes(loop: Any) -> Any:
         value = map_nodes(store.value, TensorLoad, lambda load: element if load.source.same_as(tile.source) else load)
         variables = {channel: block * count + lane, x: start + each}
         at = [substitute(index, variables) for index in store.indices]
-        return _write(store.buffer, substitute(value, variables), at, each, side)
+        write_row = _write if together else _write_apart
+        return write_row(store.buffer, substitute(value, variables), at, each, side)
 
     steps: list[Any] = [tirx.AllocBuffer(rows) for rows in squares]
     for group in groups:
@@ -219,6 +219,15 @@ def _write(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> An
     first = [substitute(index, {x: 0}) for index in at]
     stored = tirx.BufferStore(buffer, rounded, [*first[:-1], tirx.Ramp(first[-1], 1, count)])
     return tirx.SeqStmt([tirx.AllocBuffer(values), keep, stored])
+
+
+def _write_apart(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> Any:
+    """Return what stores values of so many `x` one by one at `at`, computed by vectors."""
+    row = tirx.decl_buffer((count,), buffer.dtype, "row", scope="local")
+    each = tirx.Var("x", "int32")
+    store = tirx.BufferStore(buffer, tirx.BufferLoad(row, [each]), [substitute(index, {x: each}) for index in at])
+    elements = _loop(each, count, tirx.ForKind.UNROLLED, store)
+    return tirx.SeqStmt([tirx.AllocBuffer(row), _write(row, value, [x], x, count), elements])
 
 
 def _interleave(loop: Any) -> Any:
@@ -376,24 +385,3 @@ def _runs_in_memory(access: Any, variable: Any, extent: int) -> bool:
     analyzer = sym.Analyzer()
     analyzer.bind(variable, Range(0, extent))
     return bool(analyzer.can_prove_equal(offset, substitute(offset, {variable: 0}) + variable))
-
-
-def split_guard(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
-    """Return what is read inside of some bounds; the bounds without `variables`, and those with, None where there are none."""
-    if not isinstance(value, Call) or not value.op.same_as(IF_THEN_ELSE):
-        return value, None, None
-    bounds = conjuncts(value.args[0])
-    without, with_ = ([each for each in bounds if uses(each, *variables) == used] for used in (False, True))
-    return value.args[1], *(tirx.all(*each) if each else None for each in (without, with_))
-
-
-def inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
-    """Return the first column where the condition holds and the one after the last; (0, 0) if other things decide."""
-    if condition is None:
-        return 0, extent
-    analyzer = sym.Analyzer()
-    columns = [analyzer.simplify(substitute(condition, {column: x})) for x in range(extent)]
-    if not all(hasattr(each, "value") for each in columns):
-        return 0, 0
-    held = [x for x, each in enumerate(columns) if each.value]
-    return (held[0], held[-1] + 1) if held else (0, 0)
