@@ -134,6 +134,31 @@ def test_scales_that_are_computed(dtype: Any, symmetric: bool, tmp_path: Path) -
                 assert_near(answer, right.numpy(), summed=18, magnitude=float(right.abs().max()))
 
 
+class WholeProducts(nn.Module):
+    """As torchao's `Int8DynamicActivationInt8WeightConfig` writes rows, of which each has its own scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.randint(-127, 128, (5, 12), dtype=torch.int8))
+
+    def forward(self, x: Any) -> Any:
+        scale = x.abs().amax(1, keepdim=True) / 127
+        whole = torch.round(x / scale).to(torch.int8)
+        return torch._int_mm(whole, self.rows.t()) * scale, torch._int_mm(whole, whole.t())
+
+
+def test_products_of_whole_numbers_are_exact_sums(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = WholeProducts().eval(), torch.randn(7, 12)
+    build(read_torch(torch.export.export(model, (x,), strict=False)), tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
+    rows = network.description["report"]
+    assert any(parse_signature(row["signature"]).is_quantized for row in rows if row["signature"])
+    scaled, whole = network(x=x.numpy()).values()
+    assert_near(scaled, model(x)[0].numpy())
+    assert np.array_equal(whole, model(x)[1].numpy())
+
+
 def test_models_and_files_have_kernels_of_integers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from tvm import relax
 from ...ir.constants import constant
 from ...ir.operators import CONVOLUTIONS, TRANSPOSED
 from .arguments import Converters, Given
-from .quantized import convolve_integers, multiply_integers
+from .quantized import convolve_integers, multiply_integers, multiply_whole
 
 
 def _convolution(given: Given) -> relax.Expr:
@@ -107,6 +107,7 @@ PRODUCTS: Converters = {
     "convolution.default": _convolution,
     "linear.default": _linear,
     **{f"{name}.default": _product for name in ("mm", "bmm", "matmul")},
+    "_int_mm.default": multiply_whole,
     "addmm.default": _sum_of_product,
     "scaled_dot_product_attention.default": _attention,
 }

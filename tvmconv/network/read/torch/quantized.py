@@ -21,7 +21,16 @@ from ....frontends.torch.reader import node_problem
 from ...ir import moves
 from ...ir.constants import static_shape
 from ...ir.quantizers import BY_RECIPROCAL, EIGHT_BITS, quantize
-from ..quantized import Quantized, convolve, in_f32, multiply, read_quantized, take_zero, with_bias
+from ..quantized import (
+    Quantized,
+    convolve,
+    in_f32,
+    multiply,
+    multiply_data,
+    read_quantized,
+    take_zero,
+    with_bias,
+)
 from .arguments import Converters, Given
 
 if TYPE_CHECKING:
@@ -56,6 +65,23 @@ def multiply_integers(
         return multiply(given.emit, left, _transpose(right) if transposed else right)
 
     return _with_scales(given, sums, data, matrix, bias, given[data].ty.ndim - 1)
+
+
+def multiply_whole(given: Given) -> relax.Expr:
+    """Return ``_int_mm.default``, as torchao multiplies rows of integers: exact sums.
+
+    Raises
+    ------
+    ValueError
+        If they may exceed 32 bits.
+    """
+    left, right = given["self"], given["mat2"]
+    one, none = np.ones(1, np.float32), np.zeros(1, np.int64)
+    made = multiply(given.emit, Quantized(left, one, none, 0), Quantized(right, one, none, 0))
+    made = multiply_data(given.emit, (left, None), (right, None)) if made is None else made
+    if made is None:
+        raise ValueError("its sums may exceed 32 bits")
+    return made
 
 
 def _with_scales(given: Given, sums: Sums, left: str, right: str, bias: str, axis: int) -> relax.Expr | None:
