@@ -264,7 +264,8 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     is copied for one tile, which uses it once. What a tile reads of the whole filter lies a row of it apart, which neither a TLB nor the
     CPU's own prefetching likes; copied as one, it goes to memory and back.
     """
-    if window.one_sum or window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
+    partial = not (window.ordered or window.sums_filter)  # a sum begins with 0, and has no order
+    if not partial or window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
         return window
     in_place = replace(window, packs_parts=False, rows_in_place=whole_rows(window, target))
     copied, rows = in_place.stages_filter, in_place.rows_in_place is not None and not in_place.stages_filter

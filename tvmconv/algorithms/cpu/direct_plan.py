@@ -81,7 +81,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
     """Return the plan of a window, of tiles of so many `vectors` of channels."""
     tiles = widths(window, vectors, target)[:4]
     rank, block = len(window.axes), vectors * window.lanes
-    tap_by_tap = _is_deep(window, vectors, target) and not (window.whole_image or window.one_sum)
+    tap_by_tap = _is_deep(window, vectors, target) and not (window.whole_image or window.ordered or window.sums_filter)
     chunks = part_counts(window.padded_outputs // block, MOST_CHUNKS, TASKS)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     if window.whole_image:

@@ -291,11 +291,6 @@ class Window(SubConvolution):
         return self.quads is not None and self.quads.zero_point != 0
 
     @property
-    def one_sum(self) -> bool:
-        """Return whether a sum is no sum of partial ones: it has an order, or begins with another value than 0."""
-        return self.ordered or self.sums_filter
-
-    @property
     def stores_apart(self) -> bool:
         """Return whether neighbouring outputs of a row are not neighbours in a plane of the output."""
         axis = self.axes[-1]
