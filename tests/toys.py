@@ -63,7 +63,7 @@ def compile_families(
     from tvmconv.algorithms.table import get
     from tvmconv.building.decision.decide import Decision, Way
     from tvmconv.building.fallbacks import Attempt, Job, attempt
-    from tvmconv.lowering.cpu.blocks import candidates, choose_blocks, typical_outputs
+    from tvmconv.lowering.cpu.blocks import candidates, choose_blocks, reach_of, typical_outputs
     from tvmconv.targets.target import CpuTarget, Target
 
     compile_bundle(path, problems, target, quick=True)
@@ -74,7 +74,7 @@ def compile_families(
         for number, (text, algorithm) in enumerate(families.items()):
             family = parse_family(text)
             able = [each for name in algorithm.split("+") for each in candidates(family, parsed, get(name))]
-            blocks = choose_blocks(able, typical_outputs(family))
+            blocks = choose_blocks(able, typical_outputs(family), reach_of(family))
             way = Way(
                 "default", algorithm.split("+")[0], blocks=tuple((each.algorithm, each.outputs) for each in blocks)
             )

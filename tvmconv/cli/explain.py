@@ -99,7 +99,7 @@ def _family(arguments: argparse.Namespace) -> int:
         print_json(
             {
                 "algorithm": algorithm,
-                "blocks": [[each.algorithm, each.problem.out_spatial, each.cycles] for each in blocks],
+                "blocks": [[each.algorithm, each.problem.out_spatial, each.cost.cycles] for each in blocks],
             }
         )
         return 0
@@ -107,13 +107,15 @@ def _family(arguments: argparse.Namespace) -> int:
         (
             each.algorithm,
             join(each.problem.out_spatial),
-            f"{each.cycles:.0f}",
-            f"{each.cycles / prod(each.problem.out_spatial):.1f}",
+            f"{each.cost.cycles:.0f}",
+            f"{each.cost.cycles / prod(each.problem.out_spatial):.1f}",
             ", ".join(sorted(each.images)) or "-",
         )
         for each in blocks
     ]
-    print(f"{algorithm}, by blocks that cover any output; those at edges, and of images that are smaller, are copied")
+    print(
+        f"{algorithm}, by blocks that cover any output; those at edges, and of images that are smaller, are copied or leave out taps"
+    )
     print_table(("algorithm", "outputs", "cycles", "cycles an output", "in place"), table)
     return 0
 

@@ -22,9 +22,10 @@ from ...lowering.cpu.blocks import (
     images_of,
     largest_block,
     outputs_between,
+    reach_of,
     typical_outputs,
 )
-from ...lowering.cpu.cover import Shape
+from ...lowering.cpu.cover import Reach, Shape
 from ...problem import Problem
 from ...targets.target import CpuTarget
 
@@ -59,27 +60,30 @@ def rank_family(
     best = [min(_alone(each, size, target, cold) for each in applicable(size, target, math)) for size in listed]
     images = [images_of(family, each) for each in listed]
     outputs = outputs_between([each for each, _ in images]) if sizes else typical_outputs(family)
+    reach = reach_of(family)
     able = {each.name: candidates(family, target, each) for each in applicable(largest, target, math)}
-    blocks = {name: choose_blocks(each, outputs) for name, each in able.items() if each}
+    blocks = {name: choose_blocks(each, outputs, reach) for name, each in able.items() if each}
 
     def ratio(algorithm: Algorithm) -> float:
         size = algorithm.filter_bytes(largest, target)
         once = from_memory(largest, size, target) if cold and target.keeps(size) else 0
-        covers = cover_by(blocks[algorithm.name], [each for each, _ in images])
+        covers = cover_by(blocks[algorithm.name], [each for each, _ in images], reach)
         return sum((count * each + once) / least for (_, count), each, least in zip(images, covers, best, strict=True))
 
     ranked = [each.name for each in sorted(map(get, blocks), key=lambda each: (not each.is_default, ratio(each)))]
     # Filters of other types are packed to several.
     if joined and family.dtype == "f32" and ranked:
-        blocks[ranked[0]] = _join(blocks[ranked[0]], [able[name] for name in ranked], outputs)
+        blocks[ranked[0]] = _join(blocks[ranked[0]], [able[name] for name in ranked], outputs, reach)
     return {name: tuple((each.algorithm, each.outputs) for each in blocks[name]) for name in ranked}
 
 
-def _join(own: list[BlockCost], able: Sequence[list[BlockCost]], outputs: Sequence[Shape]) -> list[BlockCost]:
+def _join(
+    own: list[BlockCost], able: Sequence[list[BlockCost]], outputs: Sequence[Shape], reach: Reach | None
+) -> list[BlockCost]:
     """Return a family's blocks by the first of some algorithms, or by it and another one."""
-    alone = cover_by(own, outputs)
-    pairs = [choose_blocks([*able[0], *other], outputs) for other in islice(able, 1, 1 + _BESIDE)]
-    means = [float((cover_by(each, outputs) / alone).mean()) for each in pairs]
+    alone = cover_by(own, outputs, reach)
+    pairs = [choose_blocks([*able[0], *other], outputs, reach) for other in islice(able, 1, 1 + _BESIDE)]
+    means = [float((cover_by(each, outputs, reach) / alone).mean()) for each in pairs]
     found = min(zip(means, pairs, strict=True), key=lambda each: each[0], default=(1.0, own))
     return found[1] if found[0] < 1 - _GAIN else own
 

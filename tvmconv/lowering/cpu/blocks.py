@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -19,8 +20,9 @@ from ...dtypes import DTYPE_BYTES
 from ...errors import InvalidProblemError
 from ...family import ProblemFamily
 from ...problem import Problem
+from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
-from .cover import Covers, Shape, choose
+from .cover import Cost, Covers, Reach, Shape, choose
 from .images import DATA, OUTPUT
 
 # Outputs along each axis of blocks to choose from: rows, columns and squares of a few pixels, which read a filter once, to blocks that
@@ -57,21 +59,20 @@ _MOST, _GAIN = 8, 0.01
 _EXTENTS = {1: (1, 2500), 2: (1, 160), 3: (1, 21)}
 # Sizes along each axis for which blocks are chosen, each in proportion to the one before; by number of axes that vary.
 _SIZES = {0: 1, 1: 27, 2: 12, 3: 6}
-# Cycles of a block beside its kernel's.
-_BLOCK_CYCLES = 800.0
+# Cycles of a block beside its kernel's, and of a line of its arrays that is copied.
+_BLOCK_CYCLES, LINE_CYCLES = 800.0, 8.0
 
 
 class BlockCost(NamedTuple):
-    """A block that a family may have: the algorithm's name, its outputs along each axis, and an estimate of its cycles."""
+    """A block that a family may have: the algorithm's name, and what it costs."""
 
     algorithm: str
-    outputs: Shape
-    cycles: float
+    cost: Cost
 
     @property
-    def cost(self) -> tuple[Shape, float]:
-        """Outputs and cycles, by which covers are counted."""
-        return self.outputs, self.cycles
+    def outputs(self) -> Shape:
+        """Outputs along each axis."""
+        return self.cost.outputs
 
 
 def is_flat(family: ProblemFamily) -> bool:
@@ -98,17 +99,30 @@ def images_of(family: ProblemFamily, problem: Problem) -> tuple[Shape, int]:
     return outputs, count
 
 
-def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape]) -> list[BlockCost]:
+def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach | None = None) -> list[BlockCost]:
     """Return the blocks that a family has, of some that it may have, for outputs along each axis; the largest first."""
     if not blocks:
         return []
-    chosen = choose([each.cost for each in blocks], list(dict.fromkeys(outputs)), _MOST, _GAIN)
+    chosen = choose([each.cost for each in blocks], list(dict.fromkeys(outputs)), _MOST, _GAIN, reach)
     return sorted((blocks[number] for number in chosen), key=lambda each: -prod(each.outputs))
 
 
-def cover_by(blocks: Sequence[BlockCost], outputs: Sequence[Shape]) -> npt.NDArray[np.float64]:
+def cover_by(
+    blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach | None = None
+) -> npt.NDArray[np.float64]:
     """Return the cycles of outputs along each axis by some blocks."""
-    return Covers([each.cost for each in blocks], outputs).cycles(range(len(blocks)))
+    return Covers([each.cost for each in blocks], outputs, reach).cycles(range(len(blocks)))
+
+
+def reach_of(family: ProblemFamily) -> Reach | None:
+    """Return what a family's outputs read; None of a transposed one, whose phases differ."""
+    f, spans = family, [d * (k - 1) + 1 for k, d in zip(family.kernel, family.dilations, strict=True)]
+    if f.op != "convolution":
+        return None
+    before, behind = ((tuple((span - 1) // 2 for span in spans),) * 2) if isinstance(f.pads, str) else f.pads
+    if is_flat(f):
+        before = behind = (0,) * f.rank
+    return Reach(f.strides, f.kernel, f.dilations, before, behind)
 
 
 def block_problem(family: ProblemFamily, outputs: Shape) -> Problem:
@@ -153,11 +167,32 @@ def from_memory(problem: Problem, size: int, target: CpuTarget) -> float:
     return cycles(cold_lines(problem, size), target)
 
 
-def cycles_of(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> float:
-    """Return the cycles of a block, which reads its filter from memory again where no cache keeps it."""
+def cost_of(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm: Algorithm, by_taps: bool) -> Cost:
+    """Return what a block costs, which reads its filter from memory again where no cache keeps it.
+
+    Of one that sums ranges of taps (`tap_ranges.py`), the sums are what a tap less saves, for all taps along that axis.
+    """
+    problem = block_problem(family, outputs)
     size = algorithm.filter_bytes(problem, target)
     again = 0.0 if target.keeps(size) else from_memory(problem, size, target)
-    return algorithm.cycles(problem, target) + _BLOCK_CYCLES + again
+    own, sums = algorithm.cycles(problem, target), 0.0
+    if by_taps:
+        most = max(range(family.rank), key=family.kernel.__getitem__)
+        kernel = tuple(k - (axis == most) for axis, k in enumerate(family.kernel))
+        fewer = algorithm.cycles(block_problem(replace(family, kernel=kernel), outputs), target)
+        sums = min(max((own - fewer) * family.kernel[most], own / 2), own)
+    copy = LINE_CYCLES * bytes_by_name(problem)[DATA] / LINE_BYTES
+    return Cost(outputs, own - sums + _BLOCK_CYCLES + (0 if by_taps else again), sums + (again if by_taps else 0), copy)
+
+
+def may_range(family: ProblemFamily, algorithm: Algorithm) -> bool:
+    """Return whether an algorithm's blocks most likely sum ranges of taps: it reads data where it lies, and has loops over taps."""
+    depthwise = family.in_channels == family.out_channels == family.groups
+    return (
+        algorithm.name.removesuffix("_ordered") == ("grouped" if depthwise else "direct")
+        and (family.op, family.data_format, family.dtype) == ("convolution", "NXC", "f32")
+        and max(family.kernel) > 1
+    )
 
 
 def _rank(family: ProblemFamily) -> int:
@@ -169,11 +204,12 @@ def candidates(family: ProblemFamily, target: CpuTarget, algorithm: Algorithm) -
     shapes = (_WHOLE_TILES if "points" in algorithm.options else _SHAPES)[_rank(family)]
     most = prod(largest_block(family, target).out_spatial)
     found = dict.fromkeys(_whole(family, each) for each in shapes)
-    problems = [block_problem(family, each) for each in found if prod(each) <= most]
+    fitting = [each for each in found if prod(each) <= most]
+    by_taps = may_range(family, algorithm)
     return [
-        BlockCost(algorithm.name, each.out_spatial, cycles_of(each, target, algorithm))
-        for each in problems
-        if algorithm.covers(each, target) is None
+        BlockCost(algorithm.name, cost_of(family, each, target, algorithm, by_taps))
+        for each in fitting
+        if algorithm.covers(block_problem(family, each), target) is None
     ]
 
 

@@ -3,9 +3,10 @@
 Why blocks, and not extents as variables of one function: definitions, plans and schedules of all algorithms are of static extents, and
 stay as they are; so every algorithm serves families, with the code, the checks and the bits of its static kernels, Winograd's by blocks of
 whole tiles. A block is the problem of so many outputs on data that has its padding already. Within an image, its kernel reads data and writes
-outputs where they lie, by distances of rows that the call gives (`images.py`). At an edge they are copied, with zeros for padding: most
-algorithms copy rows of data anyway, and those that do not (depthwise, planes) take longer for small images. Outputs beyond the end are few,
-because smaller blocks cover what whole ones leave. Pixels that are only carried along are one row.
+outputs where they lie, by distances of rows that the call gives (`images.py`). At an edge, a kernel whose taps are loops over data in place
+leaves out those that meet padding alone (`tap_ranges.py`), of regions that are cut where padding begins and ends; others' data is copied,
+with zeros for padding, as most algorithms copy rows of data anyway. Outputs beyond the end are few, because smaller blocks cover what whole
+ones leave. Pixels that are only carried along are one row.
 
 Blocks are of one algorithm and one layout of the packed filter, which most of them have: a block for which the algorithm has no schedule
 of that layout is left out. Where blocks of another algorithm bring much, as where Winograd's filters are too large for few pixels, the
@@ -38,33 +39,33 @@ from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
 from ..common.entry_points import SYMBOL, EntryPoints
 from ..compiler import Choice, CompiledKernel, schedule, sketches_of
-from .blocks import block_problem, bytes_by_name, cycles_of, is_flat
-from .cover import Shape
+from .blocks import LINE_CYCLES, block_problem, bytes_by_name, cost_of, is_flat
+from .cover import Cost, Shape
 from .functions import functions_of
 from .images import DATA, OUTPUT
 from .linker import link_family
 from .lowering import Lowered, lower, workspace_bytes
 from .packing import LINE, Layout
 from .passes import ALLOCATED
+from .tap_ranges import by_tap_ranges
 from .workspaces import allocate, block_bytes, workspace_of
 
 # Arrays of a block that may be parts of images, if lowering can do that.
 _IMAGES = tuple(map(frozenset, ((DATA, OUTPUT), (DATA,), (OUTPUT,), ())))
-# Cycles of a line of a block's arrays that is copied.
-_LINE_CYCLES = 8.0
 
 
 @dataclass(frozen=True)
 class Block:
-    """A kernel of a block: its algorithm's name, problem and functions, which of its arrays may be parts of images, and an estimate of its
-    cycles.
+    """A kernel of a block: its algorithm's name, problem and functions, which of its arrays may be parts of images, whether it sums ranges
+    of taps, and what it costs.
     """
 
     algorithm: str
     problem: Problem
     lowered: Lowered
     images: frozenset[str]
-    cycles: float
+    by_taps: bool
+    cost: Cost
 
     @property
     def array_bytes(self) -> int:
@@ -158,7 +159,7 @@ def _workspaces(
 
 def blocks_of(family: ProblemFamily, target: CpuTarget, chosen: Sequence[tuple[str, Shape]]) -> list[Block]:
     """Return the blocks of some algorithms and outputs, of each algorithm those of the layout that most of its blocks have."""
-    ways = [_lower(block_problem(family, outputs), target, get(name)) for name, outputs in chosen]
+    ways = [_lower(family, outputs, target, get(name)) for name, outputs in chosen]
     first = [next(each) for each in ways]
     common = {
         name: Counter(each.lowered.layout for each in first if each.algorithm == name).most_common(1)[0][0]
@@ -171,8 +172,9 @@ def blocks_of(family: ProblemFamily, target: CpuTarget, chosen: Sequence[tuple[s
     return [each for each in alike if each is not None]
 
 
-def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> Iterator[Block]:
+def _lower(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm: Algorithm) -> Iterator[Block]:
     """Yield a block by each of the algorithm's schedules, with as many of its arrays in place as lowering allows."""
+    problem = block_problem(family, outputs)
     _, sketches = sketches_of(algorithm.name, problem, target, EntryPoints.PACKED)
     for sketch in range(len(sketches)):
         definition, scheduled = schedule(problem, target, Choice(algorithm.name, sketch), EntryPoints.PACKED)
@@ -183,11 +185,21 @@ def _lower(problem: Problem, target: CpuTarget, algorithm: Algorithm) -> Iterato
                 if not images:
                     raise
                 continue
+            lowered, by_taps = _by_tap_ranges(lowered, problem)
+            cost = cost_of(family, outputs, target, algorithm, by_taps)
             lines = sum(size for name, size in bytes_by_name(problem).items() if name not in images) / LINE_BYTES
-            yield Block(
-                algorithm.name, problem, lowered, images, cycles_of(problem, target, algorithm) + _LINE_CYCLES * lines
-            )
+            copy = cost.copy if DATA in images else 0.0
+            cost = cost._replace(call=cost.call + LINE_CYCLES * lines, copy=copy)
+            yield Block(algorithm.name, problem, lowered, images, by_taps, cost)
             break
+
+
+def _by_tap_ranges(lowered: Lowered, problem: Problem) -> tuple[Lowered, bool]:
+    """Return a block's functions, of which its kernel takes a range of taps, and whether it goes by that."""
+    functions = functions_of(lowered.module)
+    symbol = PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL
+    functions[symbol], by_taps = by_tap_ranges(functions[symbol], problem)
+    return replace(lowered, module=tvm.IRModule(functions)), by_taps
 
 
 def table_of(family: ProblemFamily, blocks: list[Block], packing: PackedLayouts) -> str:
@@ -196,7 +208,7 @@ def table_of(family: ProblemFamily, blocks: list[Block], packing: PackedLayouts)
     spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
     rows = [
         f"{{__tvm_ffi_block{number}, {_row(each.problem.out_spatial)}, {_row(each.problem.in_spatial)}, {int(DATA in each.images)}, "
-        f"{int(OUTPUT in each.images)}, {each.cycles:.0f}, {packing.number(each)}}}"
+        f"{int(OUTPUT in each.images)}, {int(each.by_taps)}, {each.cost.call:.0f}, {each.cost.sums:.0f}, {each.cost.copy:.0f}, {packing.number(each)}}}"
         for number, each in enumerate(blocks)
     ]
     offsets = packing.offsets(prod(filter_shape))
@@ -221,6 +233,7 @@ static const Layout layouts[] = {{
     {between.join(layouts or ["{0, 0, 0, {0}}"])}}};
 static const Family family = {{
     {f.rank}, {int(f.data_format == "NXC")}, {int(f.op != "convolution")}, {int(is_flat(f))}, {f.zero_point & 255}, {_row(f.strides)}, {_row(spans)},
+    {_row(f.kernel)}, {_row(f.dilations)},
     {len(operands)}, {operands.index("residual") if "residual" in operands else 0}, {len(blocks)}, blocks, {len(layouts)}, layouts, {offsets[-1]}, {dtype}}};
 const Family* tvmconv_family(void) {{ return &family; }}
 """

@@ -29,6 +29,7 @@ from ..common.rewrites import substitute
 from .packing import Halves
 
 DATA, OUTPUT = "data", "output"
+PLACED = "data_placed"  # data as it lies in an image
 
 
 def image_function(func: tirx.PrimFunc, definition: Definition, halves: Halves | None) -> tirx.PrimFunc:
@@ -104,9 +105,7 @@ def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
                 raise RewriteError("an axis of data is several of the image's")
         elements, by = longer[-1][1] if longer else (1, range(0))
         strides.append(prod((extents[axis] for axis in by), start=tirx.const(elements, "int32")))
-    return tirx.decl_buffer(
-        wanted, old.dtype, "data_placed", strides=strides, data_alignment=DTYPE_BYTES[problem.types.data]
-    )
+    return tirx.decl_buffer(wanted, old.dtype, PLACED, strides=strides, data_alignment=DTYPE_BYTES[problem.types.data])
 
 
 def _from(load: TensorLoad, old: Any, new: Any) -> Any:

@@ -1,14 +1,13 @@
 /* A convolution of any batch and spatial extents, by static kernels of blocks.
  *
  * Outputs are cut into regions, each covered by blocks of one kind, those that cost least. A block's inputs, with zeros for padding,
- * are copied to where its kernel reads them, and its outputs to where they belong, if these do not lie together already. Blocks begin
- * at places that depend on the extents alone, and each output is of one block: answers have the same bits for any number of threads.
+ * are copied to where its kernel reads them, and its outputs to where they belong, if these do not lie together already. Where only some
+ * taps meet data, a kernel that can sums those alone, and reads data in place. Blocks begin at places that depend on the extents
+ * alone, and each output is of one block: answers have the same bits for any number of threads.
  *
  * Of each kind of block a multiple of the number of threads is shared; of each of the rest, the kernel's own tasks are.
  */
 #include "cover.h"
-
-#include <string.h>
 
 #if defined(__GNUC__) && !defined(__clang__) /* loops over a few bytes stay loops */
 #pragma GCC optimize("no-tree-loop-distribute-patterns")
@@ -44,6 +43,7 @@ typedef struct {
   const Family* family;
   const TVMFFIAny* args;
   Array data, residual, output;
+  int64_t from[MOST_AXES]; /* the first outputs */
   int64_t first_input[MOST_AXES]; /* that the output 0 reads, of a transposed convolution the one at the first block's begin */
   Cover cover;
   int64_t threads; /* that share blocks */
@@ -80,7 +80,7 @@ static char* image_of(const Family* f, const Array* array, int64_t image) {
   return array->data + image * bytes_of(f, array, array->extents);
 }
 
-/* Place of a part in its image, if it lies together there, or need not; else NULL. */
+/* Place of a part in its image, if it lies together there, or need not; else NULL. Of what it has before the image nothing is read. */
 static char* place_of(const Family* f, const Array* array, const Part* part, int64_t image, int in_image) {
   if (!part->inside) return NULL;
   int64_t offset = 0;
@@ -160,20 +160,54 @@ static DLTensor part_of_filter(const Family* f, const Layout* layout, const DLTe
   return (DLTensor){place, packed->device, layout->axes, f->packed_type, (int64_t*)layout->shape, NULL, 0};
 }
 
+/* Whether all inputs are in the image that some taps of a block read. */
+static int is_read_inside(const Family* f, const Array* data, const Block* block, const int64_t* inputs, const Taps* taps) {
+  int inside = 1;
+  for (int axis = 0; axis < f->rank; axis++) {
+    const int64_t left_out = f->taps[axis] - taps[axis].end;
+    inside &= inputs[axis] + taps[axis].first * f->dilations[axis] >= 0;
+    inside &= inputs[axis] + block->inputs[axis] - left_out * f->dilations[axis] <= data->extents[axis];
+  }
+  return inside;
+}
+
+/* Moves a block that goes beyond its region back to the region's end, if all that it reads is in the image there: `shift` says how far. */
+static void shift_inwards(const Run* run, const Region* region, const Taps* taps, int64_t* outputs, int64_t* inputs, int64_t* shift) {
+  const Family* f = run->family;
+  int64_t moved[MOST_AXES];
+  for (int axis = 0; axis < f->rank; axis++) {
+    shift[axis] = most(outputs[axis] + region->block->outputs[axis] - region->to[axis], 0);
+    moved[axis] = inputs[axis] - shift[axis] * f->strides[axis];
+  }
+  const int inside = is_read_inside(f, &run->data, region->block, moved, taps);
+  for (int axis = 0; axis < f->rank; axis++) {
+    if (!inside) shift[axis] = 0;
+    outputs[axis] -= shift[axis], inputs[axis] -= shift[axis] * f->strides[axis];
+  }
+}
+
 static int compute_block(const Run* run, const Region* region, int64_t image, int64_t number) {
   const Family* f = run->family;
   const Block* block = region->block;
   int64_t outputs[MOST_AXES], inputs[MOST_AXES];
+  const Image covered = {region->from, region->to, run->data.extents, run->first_input};
+  Taps taps[MOST_AXES];
   for (int axis = f->rank - 1; axis >= 0; axis--) {
     outputs[axis] = region->from[axis] + number % region->counts[axis] * block->outputs[axis];
     number /= region->counts[axis];
-    inputs[axis] = f->transposed ? (outputs[axis] - run->cover.regions[0].from[axis]) / f->strides[axis] : outputs[axis] * f->strides[axis];
+    inputs[axis] = f->transposed ? (outputs[axis] - run->from[axis]) / f->strides[axis] : outputs[axis] * f->strides[axis];
     inputs[axis] += run->first_input[axis];
+    taps[axis] = taps_met(f, &covered, axis, outputs[axis], least(outputs[axis] + block->outputs[axis], region->to[axis]));
   }
+  int64_t shift[MOST_AXES] = {0};
+  if (block->by_taps) shift_inwards(run, region, taps, outputs, inputs, shift);
   Part data = part_of(f, &run->data, inputs, block->inputs), output = part_of(f, &run->output, outputs, block->outputs);
+  if (block->by_taps) data.inside = is_read_inside(f, &run->data, block, inputs, taps);
   /* Regions overlap where one has blocks that go beyond it. */
-  for (int axis = 0; axis < f->rank; axis++)
+  for (int axis = 0; axis < f->rank; axis++) {
     if (region->to[axis] - outputs[axis] < output.end[axis]) output.end[axis] = region->to[axis] - outputs[axis], output.inside = 0;
+    if (shift[axis] > output.begin[axis]) output.begin[axis] = shift[axis], output.inside = 0;
+  }
   char* places[3] = {place_of(f, &run->data, &data, image, block->data_in_image),
                      place_of(f, &run->output, &output, image, block->output_in_image), NULL};
   if (f->residual) places[2] = place_of(f, &run->residual, &output, image, 0);
@@ -187,7 +221,7 @@ static int compute_block(const Run* run, const Region* region, int64_t image, in
   if (sizes[1]) places[1] = copies + sizes[0];
   if (sizes[2]) copy(f, &run->residual, &output, image, places[2] = copies + sizes[0] + sizes[1], 0);
 
-  TVMFFIAny args[MOST_OPERANDS + 2 * MOST_AXES], result = {.type_index = kTVMFFINone};
+  TVMFFIAny args[MOST_OPERANDS + 4 * MOST_AXES], result = {.type_index = kTVMFFINone};
   DLTensor tensors[2], filter, residual;
   int64_t unknown = INT32_MAX /* LARGEST in tvmconv/checks.py */, shape[MOST_RANK];
   memcpy(args, run->args, (f->operands + 1) * sizeof(TVMFFIAny));
@@ -211,6 +245,8 @@ static int compute_block(const Run* run, const Region* region, int64_t image, in
     args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = sizes[0] ? block->inputs[axis] : run->data.extents[axis]};
   for (int axis = 0; axis < f->rank; axis++)
     args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = sizes[1] ? block->outputs[axis] : run->output.extents[axis]};
+  for (int axis = 0; axis < f->rank; axis++) args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = taps[axis].first};
+  for (int axis = 0; axis < f->rank; axis++) args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = taps[axis].end};
   int status = block->function(NULL, args, count, &result);
   if (status == 0 && sizes[1]) copy(f, &run->output, &output, image, places[1], 1);
   if (copies != NULL) __TVMBackendFreeWorkspace(kDLCPU, 0, copies);
@@ -269,7 +305,6 @@ static int run_family(const Family* f, const TVMFFIAny* args, int32_t num_args) 
   const int pads = right ? tensor_of(&args[0])->ndim - 2 : 0;
   if (!right || num_args != arrays + pads || run.data.batch != run.output.batch)
     return failed("ValueError", "arrays and pads are not those of a call of this family");
-  int64_t from[MOST_AXES] = {0};
   for (int axis = 0; axis < f->rank; axis++) {
     const TVMFFIAny* pad = &args[arrays + axis];
     if (pad->type_index != kTVMFFIInt || pad->v_int64 < 0) return failed("ValueError", "a pad is no number of at least 0");
@@ -277,10 +312,10 @@ static int run_family(const Family* f, const TVMFFIAny* args, int32_t num_args) 
     if (!f->transposed) continue;
     /* Blocks begin where their first output has its first tap on an input. */
     const int64_t reach = pad->v_int64 - (f->spans[axis] - 1), stride = f->strides[axis];
-    from[axis] = -((reach % stride + stride) % stride);
-    run.first_input[axis] = (reach + from[axis]) / stride;
+    run.from[axis] = -((reach % stride + stride) % stride);
+    run.first_input[axis] = (reach + run.from[axis]) / stride;
   }
-  run.cover = cover_of(f, from, run.output.extents);
+  find_cover(f, &(Image){run.from, run.output.extents, run.data.extents, run.first_input}, &run.cover);
   int64_t most_blocks = 0;
   for (int at = 0; at < run.cover.count; at++) most_blocks = most(most_blocks, run.cover.regions[at].count * run.data.batch);
   if (most_blocks > 1 && __TVMBackendParallelLaunch(compute_share, &run, 0) != 0) return -1;

@@ -15,22 +15,24 @@ typedef struct {
 } Layout;
 
 /* A kernel of one block: so many outputs along each axis, of so many inputs, without padding; whether these and those may be parts of
- * larger images. `cost` is in any unit. Beside arrays it takes the extents of the images that data and output are parts of. */
+ * larger images, and whether it sums the taps of each axis that it is told to. Costs are in any unit: `cost` of a call, `sum_cost` of
+ * its sums by all taps, `copy_cost` of a copy of its inputs. Beside arrays it takes the extents of the images that data and output are
+ * parts of, the first tap along each axis, and the one after the last. */
 typedef struct {
   Function function;
   int64_t outputs[MOST_AXES], inputs[MOST_AXES];
-  int data_in_image, output_in_image;
-  double cost;
+  int data_in_image, output_in_image, by_taps;
+  double cost, sum_cost, copy_cost;
   int layout; /* which of the family's it reads */
 } Block;
 
 /* Static facts of a family. Along an axis, block outputs begin `step` apart where inputs begin 1 apart (a transposed convolution's
- * stride), or the reverse; `span` is from an output's first input to its last. */
+ * stride), or the reverse; `span` is from an output's first input to its last, of so many taps, `dilation` apart. */
 typedef struct {
   int rank, channels_last, transposed;
   int flat; /* whether all pixels are one row of the last axis: taps, strides and pads are 1, 1 and 0 */
   int zero; /* byte of padding: integers' zero point */
-  int64_t strides[MOST_AXES], spans[MOST_AXES];
+  int64_t strides[MOST_AXES], spans[MOST_AXES], taps[MOST_AXES], dilations[MOST_AXES];
   int operands, residual; /* number of inputs; which of them is the residual, 0: none */
   int blocks;
   const Block* block;
