@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """What outputs read, by axis: strides, taps and their dilations, and pads at both ends."""
+    """Reach of outputs in data, by axis: strides, taps and their dilations, and pads at both ends."""
 
     strides: Shape
     taps: Shape

@@ -11,7 +11,7 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Extents fit 32 bits, whose quotients take half as long. */
 static int64_t parts(int64_t extent, int64_t part) { return ((uint32_t)extent + (uint32_t)part - 1) / (uint32_t)part; }
 
-/* What is covered: outputs from..to, of data of some extents; the input that output 0 reads first, before data where there is padding. */
+/* Outputs from..to, of data of some extents; the input that output 0 reads first, before data where there is padding. */
 typedef struct {
   const int64_t *from, *to, *extents, *first_input;
 } Image;

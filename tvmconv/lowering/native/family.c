@@ -160,7 +160,7 @@ static DLTensor part_of_filter(const Family* f, const Layout* layout, const DLTe
   return (DLTensor){place, packed->device, layout->axes, f->packed_type, (int64_t*)layout->shape, NULL, 0};
 }
 
-/* Whether all inputs are in the image that some taps of a block read. */
+/* Tells if all inputs are in the image that some taps of a block read. */
 static int is_read_inside(const Family* f, const Array* data, const Block* block, const int64_t* inputs, const Taps* taps) {
   int inside = 1;
   for (int axis = 0; axis < f->rank; axis++) {
