@@ -14,13 +14,12 @@ import numpy.typing as npt
 
 from ...algorithms.algorithm import Algorithm
 from ...algorithms.cpu.model.cold import cold_lines
-from ...algorithms.cpu.model.cost import cycles
+from ...algorithms.cpu.model.cost import cycles, lines
 from ...checks import LARGEST
 from ...dtypes import DTYPE_BYTES
 from ...errors import InvalidProblemError
 from ...family import ProblemFamily
 from ...problem import Problem
-from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
 from .cover import Cost, Covers, Reach, Shape, choose
 from .images import DATA, OUTPUT
@@ -59,8 +58,8 @@ _MOST, _GAIN = 8, 0.01
 _EXTENTS = {1: (1, 2500), 2: (1, 160), 3: (1, 21)}
 # Sizes along each axis for which blocks are chosen, each in proportion to the one before; by number of axes that vary.
 _SIZES = {0: 1, 1: 27, 2: 12, 3: 6}
-# Cycles of a block beside its kernel's, and of a line of its arrays that is copied.
-_BLOCK_CYCLES, LINE_CYCLES = 800.0, 8.0
+# Cycles of a block beside its kernel's.
+_BLOCK_CYCLES = 800.0
 
 
 class BlockCost(NamedTuple):
@@ -162,6 +161,11 @@ def bytes_by_name(problem: Problem) -> dict[str, int]:
     }
 
 
+def copy_cycles(size: int, target: CpuTarget) -> float:
+    """Return the cycles of so many bytes that are copied."""
+    return cycles({"lines.copy": lines(size)}, target)
+
+
 def from_memory(problem: Problem, size: int, target: CpuTarget) -> float:
     """Return the cycles of a filter of so many bytes that comes from memory."""
     return cycles(cold_lines(problem, size), target)
@@ -181,7 +185,7 @@ def cost_of(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm:
         kernel = tuple(k - (axis == most) for axis, k in enumerate(family.kernel))
         fewer = algorithm.cycles(block_problem(replace(family, kernel=kernel), outputs), target)
         sums = min(max((own - fewer) * family.kernel[most], own / 2), own)
-    copy = LINE_CYCLES * bytes_by_name(problem)[DATA] / LINE_BYTES
+    copy = copy_cycles(bytes_by_name(problem)[DATA], target)
     return Cost(outputs, own - sums + _BLOCK_CYCLES + (0 if by_taps else again), sums + (again if by_taps else 0), copy)
 
 

@@ -39,7 +39,7 @@ from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget
 from ..common.entry_points import SYMBOL, EntryPoints
 from ..compiler import Choice, CompiledKernel, schedule, sketches_of
-from .blocks import LINE_CYCLES, block_problem, bytes_by_name, cost_of, is_flat
+from .blocks import block_problem, bytes_by_name, copy_cycles, cost_of, is_flat
 from .cover import Cost, Shape
 from .functions import functions_of
 from .images import DATA, OUTPUT
@@ -187,9 +187,9 @@ def _lower(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm: 
                 continue
             lowered, by_taps = _by_tap_ranges(lowered, problem)
             cost = cost_of(family, outputs, target, algorithm, by_taps)
-            lines = sum(size for name, size in bytes_by_name(problem).items() if name not in images) / LINE_BYTES
+            copied = sum(size for name, size in bytes_by_name(problem).items() if name not in images)
             copy = cost.copy if DATA in images else 0.0
-            cost = cost._replace(call=cost.call + LINE_CYCLES * lines, copy=copy)
+            cost = cost._replace(call=cost.call + copy_cycles(copied, target), copy=copy)
             yield Block(algorithm.name, problem, lowered, images, by_taps, cost)
             break
 
