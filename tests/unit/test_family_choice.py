@@ -47,7 +47,7 @@ def test_few_pixels_have_blocks_of_another_algorithm_where_filters_are_large() -
 
     assert algorithms(512, joined=False) == {"winograd4"}
     assert algorithms(512, joined=True) == {"winograd4", "direct"}
-    assert len(algorithms(16, joined=True)) == 1
+    assert len(algorithms(8, joined=True)) == 1
 
 
 def test_sizes_of_a_family_are_of_its_ranges() -> None:
