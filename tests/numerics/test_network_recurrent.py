@@ -1,4 +1,4 @@
-"""Recurrent nodes of ONNX models are written as their steps, and answers are compared with onnxruntime's."""
+"""Recurrent nodes of ONNX models are loops over their steps, or written step by step; answers are compared with onnxruntime's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def weight(name: str, *shape: int) -> onnx.TensorProto:
     ("kind", "direction"),
     [("LSTM", "bidirectional"), ("LSTM", "forward"), ("GRU", "reverse"), ("GRU linear", "bidirectional")],
 )
-def test_recurrent_nodes_are_written_step_by_step(kind: str, direction: str, tmp_path: Path) -> None:
+def test_recurrent_nodes(kind: str, direction: str, tmp_path: Path) -> None:
     name, gates = kind.split()[0], 4 if kind == "LSTM" else 3
     count, size, steps = 1 + (direction == "bidirectional"), 16, 5
     given = {"direction": direction, "hidden_size": size} | ({"linear_before_reset": 1} if "linear" in kind else {})

@@ -156,7 +156,7 @@ def test_resizes_by_scales_that_are_no_quotients() -> None:
     same(answer.reshape(-1), np.minimum(np.arange(10) / 1.5, 6))
 
 
-@mends("network/read/onnx/unroll_recurrent.py")
+@mends("network/read/onnx/recurrent.py")
 def test_recurrent_layers() -> None:
     given = np.zeros((2, 1, 3), np.float32), np.zeros((1, 12, 3), np.float32), np.zeros((1, 12, 4), np.float32)
     takes("not supported", lambda: read("GRU", *given, fixed=2, hidden_size=4))
@@ -372,7 +372,7 @@ def test_quotients_of_what_falls() -> None:
 # What no test of TVM alone shows: it takes a kernel, or a network of free extents, whose build fails without.
 WITHIN_BUILDS = {
     "algorithms/backprop.py",
-    "algorithms/cpu/col2im.py",
+    "algorithms/subconvolution.py",
     "algorithms/cpu/kn2row.py",
     "algorithms/terms.py",
     "lowering/cpu/rewrites/bf16_bits.py",

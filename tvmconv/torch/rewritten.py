@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -152,7 +153,9 @@ def copied_model(model: nn.Module) -> nn.Module:
     """
     held = (each for module in model.modules() for each in pytree.tree_leaves(vars(module)))
     made = {id(each): each.detach() for each in held if isinstance(each, torch.Tensor) and not each.is_leaf}
-    return copy.deepcopy(model, {**sharing((*model.parameters(), *model.buffers())), **made})
+    with warnings.catch_warnings():  # of PyTorch's about its own trees
+        warnings.simplefilter("ignore", FutureWarning)
+        return copy.deepcopy(model, {**sharing((*model.parameters(), *model.buffers())), **made})
 
 
 def is_same_again(flat: Flat) -> bool:

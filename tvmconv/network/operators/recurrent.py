@@ -1,4 +1,4 @@
-"""Recurrent layers of so many steps as calls give, or too many to write them one after the other, by a C function (`lowering/native/recurrent.c`)."""
+"""Recurrent layers by a C function (`lowering/native/recurrent.c`)."""
 
 from __future__ import annotations
 

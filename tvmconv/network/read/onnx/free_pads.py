@@ -1,4 +1,4 @@
-"""ONNX's Pad of extents that calls give: the frontend (0.27) pads what a negative pad crops off, and knows other modes of fixed extents."""
+"""ONNX's Pad of extents that calls give, by every mode, and crops by pads below 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX's GRU, LSTM and RNN whose steps are not written one after the other (`unroll_recurrent.py`): of as many as calls give, or of very many."""
+"""ONNX's GRU, LSTM and RNN, which TVM's ONNX frontend (0.27) lacks, as loops over their steps, of which calls may give the number."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from tvm import relax
 from ...ir.constants import constant
 from ...ir.free import dims_of
 from ..recurrent import walk_steps
-from .unroll_recurrent import GATES
-
-_ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+from .unroll_recurrent import ACTIVATIONS, GATES
 
 
 def convert_recurrent(
@@ -32,15 +30,21 @@ def convert_recurrent(
     dims = dims_of(data.ty)
     if dims is None or weights is None or recurrent is None or (others[2] is not None and bias is None):
         raise ValueError("its weights are not fixed, or the shape of its data is unknown")
-    if str(data.ty.dtype) != "float32":
-        raise ValueError(f"it is of {data.ty.dtype}; loops over steps compute in float32 only")
+    dtype = str(data.ty.dtype)
+    if dtype == "float64":
+        raise ValueError("it is of float64; loops over steps compute in float32 only")
     directions, _, size = recurrent.shape
-    kinds = [_kind_of(kind, given, number) for number in range(directions)]
+    kinds = [name for number in range(directions) if (name := kind_of(kind, given, number))]
+    if len(kinds) < directions:
+        names = ", ".join(map(_text, given["activations"]))
+        raise ValueError(f"it has the activations {names}, which loops over steps do not support")
     if bias is None:
         bias = np.zeros((directions, 2 * GATES[kind] * size), np.float32)
-    lengths = others[3]
+    weights, recurrent, bias = (each.astype(np.float32) for each in (weights, recurrent, bias))
+    data, *others[4:6] = (each if each is None else _cast(emit, each, "float32") for each in (data, *others[4:6]))
+    lengths = None if others[3] is None else constant(others[3])
     if (
-        lengths is not None
+        (others[3] is not None and (lengths is None or (lengths != dims[0]).any()))
         or others[6] is not None
         or given.get("clip")
         or given.get("layout")
@@ -58,20 +62,24 @@ def convert_recurrent(
         emit(relax.op.concat(list(parts), axis))
         for axis, parts in zip((1, 0, 0), zip(*found, strict=True), strict=True)
     ]
-    outputs = joined[: given["tvm_custom"]["num_outputs"]]
+    outputs = [_cast(emit, each, dtype) for each in joined[: given["tvm_custom"]["num_outputs"]]]
     return outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
 
 
-def _kind_of(kind: str, given: Mapping[str, Any], number: int) -> str:
-    """Return the kind of a direction, as the function has it."""
+def kind_of(kind: str, given: Mapping[str, Any], number: int) -> str | None:
+    """Return the kind of a direction, as the loop has it; None: it lacks its activations."""
     names = [_text(each) for each in given.get("activations", [])]
-    count = len(_ACTIVATIONS.get(kind, [""]))
-    names = names[number * count : (number + 1) * count]
-    if kind == "RNN" and (names or ["Tanh"])[0] in ("Tanh", "Relu"):
-        return (names or ["Tanh"])[0].lower()
-    if kind == "RNN" or (names and names != _ACTIVATIONS[kind]):
-        raise ValueError(f"it has the activations {', '.join(names)}, which loops over steps do not support")
+    count = len(ACTIVATIONS[kind])
+    names = names[number * count : (number + 1) * count] or ACTIVATIONS[kind]
+    if kind == "RNN":
+        return names[0].lower() if names[0] in ("Tanh", "Relu") else None
+    if names != ACTIVATIONS[kind]:
+        return None
     return "gru_linear" if kind == "GRU" and given.get("linear_before_reset") else kind.lower()
+
+
+def _cast(emit: Callable[[relax.Expr], relax.Expr], value: relax.Expr, dtype: str) -> relax.Expr:
+    return value if str(value.ty.dtype) == dtype else emit(relax.op.astype(value, dtype))
 
 
 def _initial(emit: Callable[[relax.Expr], relax.Expr], given: Any, number: int, shape: Sequence[Any]) -> relax.Expr:

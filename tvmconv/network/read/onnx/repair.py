@@ -16,8 +16,9 @@ from .decompose import DECOMPOSED, decompose
 from .expand_functions import drop_unread, types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
 from .quantizers import read_quantizer
+from .recurrent import kind_of
 from .resize import resize
-from .unroll_recurrent import GATES, is_written, unroll
+from .unroll_recurrent import GATES, unroll
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -102,8 +103,10 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     if node.op_type in DECOMPOSED and (node.op_type != "MaxPool" or len(node.output) > 1):
         return decompose(node, shapes, types, model)
     if node.op_type in GATES:
-        data = shapes.get(node.input[0], ())
-        return unroll(node, data, model) if is_written(data) else [node]
+        data, double = shapes.get(node.input[0], ()), types.get(node.input[0]) == onnx.TensorProto.DOUBLE
+        directions = 1 + (given.get("direction") == "bidirectional")
+        is_loop = not double and all(kind_of(node.op_type, given, number) for number in range(directions))
+        return [node] if is_loop or not all(data) else unroll(node, data, model)
     if node.op_type == "Pad":
         return pad_nodes(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "RoiAlign":

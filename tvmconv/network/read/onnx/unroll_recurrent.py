@@ -1,4 +1,4 @@
-"""ONNX's GRU, LSTM and RNN, which TVM's ONNX frontend (0.27) lacks, written step by step.
+"""ONNX's GRU, LSTM and RNN of activations or types that loops lack (`recurrent.py`), written step by step.
 
 The products with the inputs are one of all steps; each step then has one with its state. Their matrices are fixed, so kernels
 compute them.
@@ -16,7 +16,6 @@ from onnx import helper
 from ....frontends.onnx.graph import attributes_of
 from ....frontends.onnx.weights import array_of
 from ....frontends.onnx.writer import NodeWriter
-from ..steps import MOST_STEPS
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -24,15 +23,10 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 # The gates of each, and its activations if it names none.
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
-_ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
+ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
 _INPUTS = {"GRU": 6, "LSTM": 8, "RNN": 6}
 # Activations that are operators, too, whose parameters have the same defaults.
 _OPERATORS = {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"}
-
-
-def is_written(data: tuple[int, ...]) -> bool:
-    """Return whether the steps of such data are written one after the other: few of them, and their number is known."""
-    return len(data) != 3 or (all(data) and data[0] <= MOST_STEPS)
 
 
 def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[NodeProto]:
@@ -86,7 +80,7 @@ def _check(
     kind: str, given: dict[str, Any], inputs: dict[int, str], data: tuple[int, ...], directions: int
 ) -> list[list[str]]:
     """Return the activations of each direction."""
-    names = [each.decode() for each in given.get("activations", [])] or _ACTIVATIONS[kind] * directions
+    names = [each.decode() for each in given.get("activations", [])] or ACTIVATIONS[kind] * directions
     if not _OPERATORS.issuperset(names) or "activation_alpha" in given or "activation_beta" in given:
         raise ValueError(
             f"has the activations {', '.join(names)}; supported are {', '.join(sorted(_OPERATORS))}, without parameters"
@@ -97,7 +91,7 @@ def _check(
         raise ValueError("has sequence lengths or peepholes")
     if len(data) != 3 or not all(data):
         raise ValueError("takes data of unknown shape")
-    count = len(_ACTIVATIONS[kind])
+    count = len(ACTIVATIONS[kind])
     return [names[begin : begin + count] for begin in range(0, count * directions, count)]
 
 
@@ -107,7 +101,7 @@ class _Writer(NodeWriter):
     def __init__(self, node: NodeProto, model: ModelProto, steps: int, batch: int, size: int) -> None:
         super().__init__(node, model)
         self._kind, self._data = node.op_type, node.input[0]
-        self.activations = _ACTIVATIONS[node.op_type]
+        self.activations = ACTIVATIONS[node.op_type]
         self._steps, self._batch, self._size = steps, batch, size
 
     def initial(self, name: str, number: int, dtype: Any) -> str:

@@ -1,4 +1,4 @@
-"""PyTorch's LSTM, GRU and RNN of as many steps as calls give, or of very many (`whole_layers.py`), by loops over their steps."""
+"""PyTorch's LSTM, GRU and RNN (`whole_layers.py`) as loops over their steps."""
 
 from __future__ import annotations
 
