@@ -12,11 +12,13 @@ import onnx
 import pytest
 from models import model, save, value
 from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
 
 from tvmconv import cli
 from tvmconv.errors import SourceError
 from tvmconv.frontends.onnx.session import open_session
 from tvmconv.network.compile import build
+from tvmconv.network.ir.constants import constant
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import fix_shapes, read_onnx
 from tvmconv.network.report import report
@@ -372,3 +374,23 @@ def test_zero_points_may_be_computed(tmp_path: Path) -> None:
     assert len(signatures) == 3 and all(parse_signature(each).is_quantized for each in signatures)
     for answer, right in zip(got.values(), expected, strict=True):
         np.testing.assert_array_equal(answer, right)
+
+
+def test_padding_by_a_computed_zero_point_is_no_image(tmp_path: Path) -> None:
+    """Sums at the edges lack some taps, as a few kinds of rows and columns do, whatever the image's size."""
+    chains = Chains()
+    x, w = chains.input([1, 2, 40, 50]), chains.const(np.random.default_rng(5).integers(-9, 9, (3, 2, 3, 3), np.int8))
+    chains.nodes.append(helper.make_node("DynamicQuantizeLinear", [x], [f"{x}.{part}" for part in "yzs"]))
+    chains.output(chains.node("ConvInteger", f"{x}.y", w, f"{x}.s", pads=[2] * 4, dilations=[2, 2]), TensorProto.INT32)
+    source = chains.save(tmp_path)
+    sizes = []
+
+    def count(expr: relax.Expr) -> None:
+        array = constant(expr)
+        if array is not None:
+            sizes.append(array.size)
+
+    relax.analysis.post_order_visit(read_onnx(source)["main"], count)
+    assert max(sizes) == 3 * 5 * 5
+    got, expected, _ = answers(source, tmp_path)
+    np.testing.assert_array_equal(*got.values(), *expected)

@@ -144,7 +144,7 @@ def take_zero(emit: Emit, sums: relax.Expr, call: relax.Call, zero: relax.Expr) 
     """Return the sums that a call gives of data as they are, less those of a zero point that is not fixed by its filter."""
     filter_ = constant(call.args[1])
     assert filter_ is not None
-    taps = filter_.astype(np.int64).sum(0 if filter_.ndim == 2 else 1)
+    taps, places = filter_.astype(np.int64).sum(0 if filter_.ndim == 2 else 1), {}
     if filter_.ndim > 2:  # padding is the zero point, so that taps there count for none
         given, made, rank = static_shape(call.args[0].ty), static_shape(call.ty), filter_.ndim - 2
         assert given is not None and made is not None
@@ -153,12 +153,16 @@ def take_zero(emit: Emit, sums: relax.Expr, call: relax.Call, zero: relax.Expr) 
                 int(each[axis]) for each in (call.attrs.strides, call.attrs.padding, call.attrs.dilation)
             )
             at = np.arange(made[2 + axis])[:, None] * stride - pad + dilation * np.arange(filter_.shape[2 + axis])
-            taps = np.tensordot(taps, (at >= 0) & (at < given[2 + axis]), ([1], [1]))
-        alone = taps[tuple([slice(None)] + [slice(1)] * rank)]
-        taps = alone if (taps == alone).all() else taps
+            # Of an axis, all but some at its ends are alike.
+            inside, places[2 + axis] = np.unique((at >= 0) & (at < given[2 + axis]), axis=0, return_inverse=True)
+            taps = np.tensordot(taps, inside, ([1], [1]))
         taps = taps[None]
     whole = emit(relax.op.astype(emit(relax.op.reshape(zero, [1] * taps.ndim)), "int32"))
-    return relax.op.subtract(sums, emit(relax.op.multiply(whole, relax.const(taps.astype(np.int32)))))
+    left = emit(relax.op.multiply(whole, relax.const(taps.astype(np.int32))))
+    for axis, kinds in places.items():
+        if taps.shape[axis] > 1:
+            left = emit(relax.op.take(left, relax.const(kinds.reshape(-1).astype(np.int64)), axis, mode="clip"))
+    return relax.op.subtract(sums, left)
 
 
 def _may_pass(data: Quantized, filter_: relax.Expr, outputs: int) -> bool:
