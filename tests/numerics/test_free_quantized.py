@@ -11,6 +11,7 @@ from models import model, save, value
 from numerics.test_network_free import RNG, SIZES, node
 from onnx import numpy_helper
 
+from tvmconv.errors import SourceError
 from tvmconv.family import Extent
 from tvmconv.network.compile import build
 from tvmconv.network.read.onnx.compare_quantized import find_wrong_quantizers, with_quantized
@@ -59,3 +60,12 @@ def test_quantized_networks(tmp_path: Path) -> None:
     for batch, size in enumerate(SIZES[:5], 1):
         arrays = {"x": RNG.standard_normal((batch, 3, *size)).astype(np.float32)}
         assert find_wrong_quantizers(fixed, arrays, network(**arrays)) == []
+
+
+def test_what_needs_fixed_extents_says_so(tmp_path: Path) -> None:
+    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), node("ConvInteger", ["q", "w", "z"], ["y"])]
+    weights = [numpy_helper.from_array(np.ones((2, 3, 3, 3), np.int8), "w")]
+    source = save(model(nodes, [value("x", [1, 3, "h", 8])], [value("y", None, 6)], weights=weights), tmp_path)
+    free = {"x": tuple(map(Extent.parse, ("1", "3", "h", "8")))}
+    with pytest.raises(SourceError, match="ConvInteger needs fixed extents: give the inputs' shapes as numbers"):
+        as_relax(fix_shapes(source, free=free), source, free)

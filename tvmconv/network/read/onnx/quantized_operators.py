@@ -11,6 +11,7 @@ from tvm import relax
 from ....errors import InvalidProblemError
 from ....frontends.onnx.rules import node_problem
 from ...ir.constants import constant, static_shape
+from ...ir.free import is_free
 from ..quantized import (
     Quantized,
     convolve,
@@ -42,6 +43,8 @@ def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given
         return None
     made = CONVERTERS[kind](builder, taken, given)
     if made is None:
+        if is_free(taken[0].ty):
+            raise ValueError(f"{kind} needs fixed extents: give the inputs' shapes as numbers")
         raise ValueError(
             f"{kind} needs one constant zero point for its data, a constant filter with constant scales and zero points, and sums"
             " that fit in 32 bits"
