@@ -71,6 +71,9 @@ def _reason(error: Exception) -> str:
         advice = ", ".join(map(str.strip, fixes.strip().partition("\n\n")[0].splitlines()))
         return f"its code does not do the same at all extents of dynamic_shapes; PyTorch suggests {advice}"
     first, *more = text.splitlines() or [""]
+    guards = [line.strip(" -.") for line in more if "generated guard" in line]
+    if guards:
+        return f"its code does not do the same at all extents of dynamic_shapes: {'; '.join(guards)}"
     if first.endswith(":") and more:  # of a list
         first += f" {more[0].strip(' -')}"
     return f"{type(error).__name__}: {first.strip()}" if text else last_line(error)

@@ -43,7 +43,7 @@ def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given
         return None
     made = CONVERTERS[kind](builder, taken, given)
     if made is None:
-        if is_free(taken[0].ty):
+        if is_free(inputs[0].ty):
             raise ValueError(f"{kind} needs fixed extents: give the inputs' shapes as numbers")
         raise ValueError(
             f"{kind} needs one constant zero point for its data, a constant filter with constant scales and zero points, and sums"

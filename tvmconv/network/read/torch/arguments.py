@@ -67,9 +67,7 @@ class Given:
 
     def of_type(self, value: Any, dtype: str) -> relax.Expr:
         """Return a tensor or a number in a type."""
-        if not isinstance(value, relax.Expr) or not isinstance(value.ty, relax.TensorType):
-            return self.number(value, dtype)
-        return value if str(value.ty.dtype) == dtype else self.emit(relax.op.astype(value, dtype))
+        return as_tensor(self.builder, value, dtype)
 
     def common_type(self, *names: str) -> str:
         """Return the type in which PyTorch brings arguments together: tensors before numbers, and those of no dimension between."""
@@ -111,11 +109,7 @@ class Given:
 
     def number(self, value: Any, dtype: str) -> relax.Expr:
         """Return a number of the program, which may be an expression of extents, as a tensor of no axes."""
-        if isinstance(value, (bool, int, float)):
-            return relax.const(value, dtype)
-        return self.builder.emit_te(
-            lambda each: te.compute((), lambda: each.astype(dtype)), value, primfunc_name_hint="number"
-        )
+        return as_tensor(self.builder, value, dtype)
 
     def counted(self, element: Callable[..., Any], shape: Sequence[Any], dtype: str | None = None) -> relax.Expr:
         """Return a tensor whose elements are computed of their indices."""
@@ -149,3 +143,20 @@ Converters = Mapping[str, Converter]
 def type_name(dtype: Any) -> str:
     """Return TVM's name of a type of PyTorch."""
     return str(dtype).removeprefix("torch.")
+
+
+def as_tensor(builder: relax.BlockBuilder, value: Any, dtype: str) -> relax.Expr:
+    """Return a tensor in a type, or a number as one of no axes: it may be an expression of extents.
+
+    Raises
+    ------
+    ValueError
+        If it is a number that was not computed.
+    """
+    if value is None:
+        raise ValueError("a number of it is computed from extents, in a way that networks lack")
+    if isinstance(value, (bool, int, float)):
+        return relax.const(value, dtype)
+    if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
+        return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
+    return builder.emit_te(lambda each: te.compute((), lambda: each.astype(dtype)), value, primfunc_name_hint="number")

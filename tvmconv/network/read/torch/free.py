@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
 from math import isinf
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 from torch.utils._sympy import functions
-from tvm import tirx
+from tvm import relax, tirx
 
 from ....checks import LARGEST
 from ....errors import SourceError
 from ....family import Extent
 from ...ir.free import product
+from .arguments import as_tensor
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
 # Denominators of factors that are exact in f64 and leave extents below 2^31 exact, too.
 _MOST = 1 << 20
@@ -140,3 +142,18 @@ def _extent(known: Any, multiple: int, name: str) -> Extent:
     low, high = (1, LARGEST) if known is None else (max(int(known.lower), 1), known.upper)
     most = LARGEST // multiple
     return Extent(low * multiple, (most if isinf(float(high)) else min(int(high), most)) * multiple, multiple, name)
+
+
+_FLOATS = {
+    "sym_float": lambda number: number, "neg": relax.op.negative, "_sym_sqrt": relax.op.sqrt, "pow": relax.op.power,
+    "add": relax.op.add, "sub": relax.op.subtract, "mul": relax.op.multiply, "truediv": relax.op.divide,
+}  # fmt: skip
+
+
+def compute_float(builder: relax.BlockBuilder, node: Node, values: Sequence[Any]) -> relax.Expr | None:
+    """Return a number of floating point that extents decide, as a tensor of no axes in f64; None: networks do not compute it."""
+    name = getattr(node.target, "__name__", "")
+    if name not in _FLOATS or any(value is None for value in values):
+        return None
+    made = _FLOATS[name](*(as_tensor(builder, value, "float64") for value in values))
+    return builder.emit(made)

@@ -65,7 +65,7 @@ def _by_windows(given: Given, data: Any, axis: int, extent: Any, size: Any, redu
     parts = []
     for number in range(size):
         begin, end = number * extent // size, ((number + 1) * extent + size - 1) // size
-        part = given.emit(relax.op.strided_slice(data, [axis], [begin], [end]))
+        part = given.emit(relax.op.strided_slice(data, [axis], [begin], [end], assume_inbound=True))
         parts.append(given.emit(reduce(part, axis, keepdims=True)))
     return given.emit(relax.op.concat(parts, axis))
 

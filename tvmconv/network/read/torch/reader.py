@@ -26,7 +26,7 @@ from .constants import constants, fixed_of
 from .decompose import decompose
 from .elementwise import ARITHMETIC
 from .folding import FOLDING
-from .free import ProgramExtents
+from .free import ProgramExtents, compute_float
 from .indexing import MOVES
 from .matmul import PRODUCTS
 from .normalization import NORMALIZATIONS
@@ -212,6 +212,8 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         name = node.target.__name__
         if name not in self.convert_map:
             return "there is no conversion of it"
+        if name.startswith("_assert_async"):
+            return "it checks numbers of a tensor in each call"
         if any(map(is_complex, (node, *node.all_input_nodes))):
             return "it takes or gives complex numbers"
         if node.meta.get("val") is not None and any(map(_is_float8, (node, *node.all_input_nodes))):
@@ -257,6 +259,8 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
                     return constants(torch.zeros(value.shape, dtype=value.dtype))
                 if isinstance(value, torch.SymInt) and self._extents is not None:
                     return self._extents.of(value)
+                if isinstance(value, torch.SymFloat):
+                    return compute_float(self.block_builder, node, self._retrieve_args(node.args))
                 if isinstance(value, NUMBERS):
                     return None  # what computes with it is an extent, or cannot be read
                 assert convert is not None
