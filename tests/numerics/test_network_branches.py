@@ -259,7 +259,7 @@ def test_cond_of_pytorch() -> None:
 
 def test_branches_of_different_shapes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        SourceError, match=r"the If node 'choose' gives .*5.* or .*6.*; branches of a network must return"
+        SourceError, match=r"the If node 'choose' returns .*5.* or .*6.*; branches of a network must return"
     ):
         read_onnx(save(two_layers(outputs=6), tmp_path))
 

@@ -117,7 +117,7 @@ def _say_layer(op: Any, source: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise SourceError(
-            f"{source}: the {op.get_type_name()} layer {op.get_friendly_name()!r} {error}; or cut the network before it (--cut TENSOR)"
+            f"{source}: the {op.get_type_name()} layer {op.get_friendly_name()!r} {error}; change it, or cut the network before it (--cut TENSOR)"
         ) from error
 
 

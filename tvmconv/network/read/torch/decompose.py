@@ -17,6 +17,7 @@ except ImportError:
 
 from .complex import without_complex
 from .fake_quantize import QUANTIZED
+from .free import holds
 from .masked import without_masks
 from .rare_decompositions import RARER
 
@@ -85,9 +86,11 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
         program = program.run_decompositions(table)
-    if len(decided) > known:
-        conditions = ", ".join(str(each.expr) for each in decided[known:])
-        raise SourceError(f"an operator of the program depends on extents that vary by call: {conditions}")
+    conditions = [each.expr for each in decided[known:] if not holds(each.expr, program.range_constraints)]
+    if conditions:
+        raise SourceError(
+            f"an operator of the program depends on extents that vary by call: {', '.join(map(str, conditions))}"
+        )
     # Random numbers that nothing reads, as those that weights begin with.
     program.graph.eliminate_dead_code(_is_kept)
     return without_complex(without_masks(program))
