@@ -41,3 +41,27 @@ def test_modes_and_crops(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         network(x=data)["reflect"], np.pad(data, [(0, 0), (0, 0), (2, 3), (1, 2)], mode="reflect")
     )
+
+
+def test_amounts_from_extents(tmp_path: Path) -> None:
+    """Rows are brought to eight, by pads or crops, and to eight at least; in f64, too."""
+    make = onnx.helper.make_node
+    nodes = [
+        make("Shape", ["x"], ["shape"]),
+        make("Gather", ["shape", "two"], ["rows"]),
+        make("Sub", ["eight", "rows"], ["lacking"]),
+        make("Max", ["lacking", "zero"], ["some"]),
+        make("Concat", ["front", "lacking", "back"], ["eight_pads"], axis=0),
+        make("Concat", ["front", "some", "back"], ["more_pads"], axis=0),
+        make("Cast", ["x"], ["exact"], to=onnx.TensorProto.DOUBLE),
+        make("Pad", ["exact", "eight_pads"], ["eights"]),
+        make("Pad", ["x", "more_pads", "number"], ["mores"]),
+        make("Pad", ["x", "more_pads"], ["edges"], mode="edge"),
+    ]
+    numbers = {"two": [2], "eight": [8], "zero": [0], "front": [0, 0, 0, 1, 0, 0], "back": [2]}
+    weights = [onnx.numpy_helper.from_array(np.array(each, np.int64), name) for name, each in numbers.items()]
+    weights.append(onnx.numpy_helper.from_array(np.array(-1.5, np.float32), "number"))
+    outputs = [value("eights", None, onnx.TensorProto.DOUBLE), value("mores", None), value("edges", None)]
+    source = save(model(nodes, [value("x", ["n", 2, "h", "w"])], outputs, weights, opset=19), tmp_path)
+    shapes = [(1, 2, 5, 4), (2, 2, 8, 1), (3, 2, 13, 7)]
+    check(source, free_network(source, "?x2x?x?", tmp_path), shapes)

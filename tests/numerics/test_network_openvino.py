@@ -165,7 +165,9 @@ def test_scales_of_weights_that_are_none_are_named(wrong: float, tmp_path: Path)
     made = opset13.convolution(fake(x, -1, 1), weight, [1, 1], [0, 0], [0, 0], [1, 1])
     made.set_friendly_name("wrong")
     path = save([made], [x], tmp_path)
-    with pytest.raises(SourceError, match=rf"'wrong' has a (weight )?scale of {wrong}.*: scales are positive and finite"):
+    with pytest.raises(
+        SourceError, match=rf"'wrong' has a (weight )?scale of {wrong}.*: scales are positive and finite"
+    ):
         as_relax(read_ir(path).onnx, path)
 
 

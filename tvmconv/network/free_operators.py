@@ -137,7 +137,7 @@ _KNOWN = {f"relax.{name}" for name in (*_MOVES, *_ELEMENTS, *_REDUCED, *_POOLS, 
 # Extents that reshapes are tried by.
 _TRIED = (840, 5041)
 # Types of tensors.
-_DTYPES = ("float32", "float16", "bfloat16", "uint8", "uint16", "uint32", "bool", "int8", "int32", "int64")
+_DTYPES = ("float64", "float32", "float16", "bfloat16", "uint8", "uint16", "uint32", "bool", "int8", "int32", "int64")
 
 
 def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:

@@ -95,6 +95,11 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         """Read a node where extents are free: what it computes of shapes is no operator."""
         made = sizes.compute(node, self._nodes)
         value = sizes.counted(node, self._nodes, self.bb) if made is None else made.as_value(self.bb)
+        if node.op_type == "Pad" and any(
+            isinstance(self._nodes.get(name), relax.ShapeExpr) for name in node.input[1:2]
+        ):
+            given = [self._nodes.get(name) for name in node.input]
+            value = pad(self.bb, given, attributes_of(node))
         if value is not None:
             self._nodes[node.output[0]] = value
             return
