@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
 from near import assert_near  # noqa: E402
+from numerics.test_network_free import check, free_network  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
@@ -76,3 +78,17 @@ def test_pads_by_extents(network: Any, channels: int, sizes: Sequence[tuple[int,
                 *((each,) if torch.is_tensor(each) else each for each in (found, right)), strict=True
             ):
                 assert_near(one, other, summed=200, layers=5)
+
+
+@pytest.mark.parametrize(("model", "channels"), [(Skips(), 1), (Multiples(), 3)], ids=["skips", "multiples"])
+def test_pads_that_onnx_files_compute(model: nn.Module, channels: int, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = str(tmp_path / "model.onnx")
+    axes = {"x": {0: "n", 2: "h", 3: "w"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's, of itself
+        torch.onnx.export(
+            model.eval(), (torch.zeros(1, channels, 8, 8),), path, dynamo=False, input_names=["x"], dynamic_axes=axes
+        )
+    shapes = [(1, channels, 17, 23), (2, channels, 16, 31), (3, channels, 9, 64)]
+    check(path, free_network(path, f"?x{channels}x?x?", tmp_path), shapes)

@@ -31,7 +31,7 @@ from ...ir.extents import formula
 from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ...ir.nodes import with_nodes
 from ..quantized import find_dequantized
-from .free import gather, gather_elements, resize, take_slices
+from .free import gather, gather_elements, resize, take_slices, write_extents_alike
 from .free_pads import pad
 from .free_windows import average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
@@ -173,6 +173,8 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         except ValueError as error:
             raise ValueError(f"the {op_name} node {attrs['tvm_custom']['name']!r}: {error}") from error
         made = self._by_frontend(op_name, inputs, attrs, opset) if made is None else self.bb.normalize(made)
+        if self._sizes is not None and not _is_sized(made) and write_extents_alike(self.bb, inputs):
+            made = self._by_frontend(op_name, inputs, attrs, opset)
         if self._sizes is not None and not _is_sized(made) and all(map(_is_sized, inputs)):
             shapes = ", ".join("x".join(map(formula, dims_of(each.ty) or ())) for each in inputs if dims_of(each.ty))
             raise SourceError(

@@ -15,7 +15,7 @@ from ....frontends.onnx.graph import attributes_of
 from ....frontends.shapes import Dims, Input
 from ....lowering.common.rewrites import substitute
 from ...ir.constants import constant
-from ...ir.free import dims_of, equal, is_free, number_of, simplify
+from ...ir.free import dims_of, equal, is_free, is_one, number_of, simplify
 from .expand_functions import types_of
 from .sizes import quotient_of
 
@@ -281,3 +281,22 @@ def word_of(given: Mapping[str, Any], name: str, default: str) -> str:
     """Return an attribute of text, which the frontend hands over as bytes, or what it is by default."""
     value = given.get(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def write_extents_alike(builder: relax.BlockBuilder, inputs: Any) -> bool:
+    """Give operands that broadcast the same expressions of extents that are equal, which TVM cannot prove; return whether some differed."""
+    differed, known = False, list[Any]()
+    for at, each in enumerate(inputs):
+        dims = dims_of(getattr(each, "ty", None)) if isinstance(each, relax.Expr) else None
+        if dims is None:
+            continue
+        known = [*[1] * (len(dims) - len(known)), *known]
+        alike = list(dims)
+        for axis, size in enumerate(dims, len(known) - len(dims)):
+            if is_one(known[axis]):
+                known[axis] = size
+            elif known[axis] is not size and equal(known[axis], size):
+                alike[axis - len(known)] = known[axis]
+        if any(one is not other for one, other in zip(alike, dims, strict=True)):
+            inputs[at], differed = builder.emit(relax.op.reshape(each, alike)), True
+    return differed

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, sym, te, tirx
 from tvm.ir import Expr, Range
@@ -22,76 +20,16 @@ from tvm.ir import Expr, Range
 from ....checks import LARGEST
 from ....frontends.onnx.graph import attributes_of
 from ...ir.constants import constant
-from ...ir.free import dims_of, simplify, symbols_in
-from ...ir.number_table import number_table
+from ...ir.free import dims_of, is_below_zero, simplify, symbols_in
+from .size_values import Array, Multiple, Sizes, UnknownError, as_multiple, number_of, tensor_of
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-Array = npt.NDArray[Any]
 # Tensors of more numbers are data.
 _MOST = 64
 # Denominators of factors, which f32 rounds, and how far it may be from such a quotient.
 _DENOMINATORS, _NEAR = 1 << 10, 1e-7
-
-
-class UnknownError(Exception):
-    """Says that a tensor's numbers are not known as expressions."""
-
-
-@dataclass(frozen=True)
-class Multiple:
-    """An exact multiple of an expression, as a number that is no integer."""
-
-    expression: Any
-    factor: Fraction = Fraction(1)
-
-    def rounded(self, up: bool = False) -> Any:
-        """Return it rounded down, or up."""
-        more = self.factor.denominator - 1 if up else 0
-        return simplify(tirx.floordiv(self.expression * self.factor.numerator + more, self.factor.denominator))
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """A tensor of such numbers, of a type."""
-
-    array: Array
-    dtype: str
-
-    @property
-    def is_fixed(self) -> bool:
-        """Return whether all are numbers."""
-        return not any(isinstance(each, (Multiple, Expr)) for each in self.array.flat)
-
-    def as_value(self, builder: relax.BlockBuilder) -> relax.Expr:
-        """Return it as Relax's value: a constant, a shape, a number, or a tensor that each call computes."""
-        shape = list(self.array.shape)
-        if self.is_fixed:
-            return relax.const(self.array.astype(self.dtype), self.dtype)
-        if self.dtype == "int64" and len(shape) < 2:
-            return relax.ShapeExpr(list(self.array)) if shape else relax.prim_value(self.array.item())
-        return tensor_of(builder, self)
-
-
-def tensor_of(builder: relax.BlockBuilder, sizes: Sizes) -> relax.Expr:
-    """Return numbers as a tensor that each call computes."""
-    flat = list(sizes.array.flat)
-    factors = [float(each.factor) if isinstance(each, Multiple) else 1.0 for each in flat]
-    numbers = [each.expression if isinstance(each, Multiple) else each for each in flat]
-    scaled = factors if any(factor != 1 for factor in factors) else ()
-    return number_table(builder, numbers, sizes.dtype, sizes.array.shape, scaled)
-
-
-def _multiple(number: Any) -> Multiple:
-    """Return a number or expression as a multiple: of 1, or of itself."""
-    if isinstance(number, Multiple):
-        return number
-    return Multiple(number) if isinstance(number, Expr) else Multiple(1, Fraction(number))
-
-
-def _number(factor: Fraction) -> int | float:
-    return int(factor) if factor.denominator == 1 else float(factor)
 
 
 class SizeTensors:
@@ -125,7 +63,7 @@ class SizeTensors:
         if node.op_type != "Range" or not any(name in self._known for name in node.input):
             return None
         given = [self.of(name, values) for name in node.input]
-        start, limit, step = (_multiple(each.array.item()) for each in given)
+        start, limit, step = (as_multiple(each.array.item()) for each in given)
         if not isinstance(step.expression, int) or not step.factor or step.factor.denominator > _DENOMINATORS:
             raise ValueError(
                 f"the Range node {node.name!r} has the step {given[2].array.item()}; with free extents a step must be a whole number or a simple fraction"
@@ -137,7 +75,7 @@ class SizeTensors:
         count = sym.Analyzer().simplify(tirx.floordiv(length + (whole - 1), whole))
 
         def compute(first: Any, many: Any) -> te.Tensor:
-            dtype, (begin, by) = given[0].dtype, (_number(start.factor), _number(step.factor))
+            dtype, (begin, by) = given[0].dtype, (number_of(start.factor), number_of(step.factor))
             return te.compute((many,), lambda at: first.astype(dtype) * begin + at.astype(dtype) * by, "counted")
 
         return builder.emit(builder.call_te(compute, zero + start.expression, count, primfunc_name_hint="range"))
@@ -232,10 +170,24 @@ def _divide(a: Any, b: Any) -> Any:
         return _scale(a, b, True)
     _whole(b)
     if isinstance(a, Expr) or isinstance(b, Expr):
-        return tirx.floordiv(a, b)  # extents are no less than 0
+        try:  # ONNX rounds towards 0
+            is_negative = is_below_zero(a)
+        except ValueError as error:
+            raise UnknownError from error
+        return -tirx.floordiv(-a, b) if is_negative else tirx.floordiv(a, b)
     if b == 0:
         raise UnknownError
     return a / b if isinstance(a, float) else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _modulo(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
+    if given.get("fmod", 0):
+        raise UnknownError
+
+    def compute(a: Any, b: Any) -> Any:
+        return tirx.floormod(a, b) if isinstance(a, Expr) or isinstance(b, Expr) else a % b
+
+    return _by_element(_on_whole(compute))(inputs, given)
 
 
 def _decide(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
@@ -386,6 +338,7 @@ _OPERATORS: Mapping[str, Callable[[list[Sizes], Mapping[str, Any]], Sizes]] = {
     "LessOrEqual": _by_element(_decide(operator.le), "bool"),
     "Max": _by_element(_on_whole(lambda a, b: tirx.max(a, b) if isinstance(a + b, Expr) else max(a, b))),
     "Min": _by_element(_on_whole(lambda a, b: tirx.min(a, b) if isinstance(a + b, Expr) else min(a, b))),
+    "Mod": _modulo,
     "Mul": _by_element(_multiply),
     "Neg": _by_element(_on_whole(operator.neg)),
     "ReduceProd": _product,
@@ -394,6 +347,7 @@ _OPERATORS: Mapping[str, Callable[[list[Sizes], Mapping[str, Any]], Sizes]] = {
     "Sqrt": _by_element(_root),
     "Squeeze": _squeeze,
     "Sub": _by_element(_on_whole(operator.sub)),
+    "Transpose": lambda inputs, given: Sizes(inputs[0].array.transpose(given.get("perm")), inputs[0].dtype),
     "Unsqueeze": _unsqueeze,
     "Where": _where,
 }
