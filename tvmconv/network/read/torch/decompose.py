@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ....checks import LARGEST
 from ....errors import SourceError, missing_extra
 
 try:
@@ -17,7 +19,6 @@ except ImportError:
 
 from .complex import without_complex
 from .fake_quantize import QUANTIZED
-from .free import holds
 from .masked import without_masks
 from .rare_decompositions import RARER
 
@@ -86,7 +87,7 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
         program = program.run_decompositions(table)
-    conditions = [each.expr for each in decided[known:] if not holds(each.expr, program.range_constraints)]
+    conditions = [each.expr for each in decided[known:] if not _holds(each.expr, program.range_constraints)]
     if conditions:
         raise SourceError(
             f"an operator of the program depends on extents that vary by call: {', '.join(map(str, conditions))}"
@@ -101,6 +102,25 @@ def _decisions(program: ExportedProgram) -> list[Any]:
     values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
     sizes = (size for value in values for size in getattr(value, "shape", ()))
     return next((size.node.shape_env.guards for size in sizes if isinstance(size, torch.SymInt)), [])
+
+
+def _holds(condition: Any, ranges: Mapping[Any, Any]) -> bool:
+    """Return whether a condition on extents holds for all, as far as 500 of them tell, or asks whether one is 0 or 1.
+
+    PyTorch asks that of strides and of what broadcasts, where an extent of 1 is computed as others are.
+    """
+    if getattr(condition, "is_Relational", False) and {condition.lhs, condition.rhs} & {0, 1}:
+        return True
+    symbols = sorted(condition.free_symbols, key=str)
+    lows = [max(int(ranges[each].lower), 1) if each in ranges else 1 for each in symbols]
+    highs = [int(min(ranges[each].upper, LARGEST)) if each in ranges else LARGEST for each in symbols]
+    draw = random.Random(0)
+    for number in range(500):
+        most = 1000 if number % 2 else 20
+        sizes = [draw.randint(low, min(low + most, high)) for low, high in zip(lows, highs, strict=True)]
+        if condition.subs(dict(zip(symbols, sizes, strict=True))) != True:  # noqa: E712 - SymPy's
+            return False
+    return True
 
 
 def _is_kept(node: Node) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
@@ -143,25 +142,6 @@ def _extent(known: Any, multiple: int, name: str) -> Extent:
     low, high = (1, LARGEST) if known is None else (max(int(known.lower), 1), known.upper)
     most = LARGEST // multiple
     return Extent(low * multiple, (most if isinf(float(high)) else min(int(high), most)) * multiple, multiple, name)
-
-
-def holds(condition: Any, ranges: Mapping[Any, Any]) -> bool:
-    """Return whether a condition on extents holds for all, as far as 500 of them tell, or asks whether one is 0 or 1.
-
-    PyTorch asks that of strides and of what broadcasts, where an extent of 1 is computed as others are.
-    """
-    if getattr(condition, "is_Relational", False) and {condition.lhs, condition.rhs} & {0, 1}:
-        return True
-    symbols = sorted(condition.free_symbols, key=str)
-    lows = [max(int(ranges[each].lower), 1) if each in ranges else 1 for each in symbols]
-    highs = [int(min(ranges[each].upper, LARGEST)) if each in ranges else LARGEST for each in symbols]
-    draw = random.Random(0)
-    for number in range(500):
-        most = 1000 if number % 2 else 20
-        sizes = [draw.randint(low, min(low + most, high)) for low, high in zip(lows, highs, strict=True)]
-        if condition.subs(dict(zip(symbols, sizes, strict=True))) != True:  # noqa: E712 - SymPy's
-            return False
-    return True
 
 
 _FLOATS = {
