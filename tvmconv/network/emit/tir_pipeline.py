@@ -18,6 +18,7 @@ from ..kernels.build import LOWERED
 from .quotients import hide_quotients, show_quotients
 
 NETWORK_PIPELINE = "tvmconv_network"
+_ENTRY = "tirx.is_entry_func"
 # Products that a core adds while it reads and stores an element, mostly from L2 or L3.
 PRODUCTS = 8
 
@@ -35,7 +36,9 @@ class _LowerNetwork:
             if functions:
                 with stage("lower"):
                     lowered.update(passes(tvm.IRModule(functions, attrs=mod.attrs)))
-        return lowered
+        # An entry has a second name, the same in each module: a library of several is not linked for Windows.
+        functions = {variable: each.without_attr(_ENTRY) for variable, each in lowered.functions_items()}
+        return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def _others() -> tvm.transform.Pass:
@@ -74,7 +77,6 @@ def _others() -> tvm.transform.Pass:
             keep_on_stack(),
             tirx.transform.FP8ComputeLegalize(),
             tirx.transform.VerifyMemory(),
-            tirx.transform.AnnotateEntryFunc(),
             tirx.transform.SplitHostDevice(),
             tirx.transform.MakePackedAPI(),
             tirx.transform.FP8StorageLegalize(),

@@ -56,9 +56,8 @@ def _whole(name: str) -> Any:
     compute = getattr(torch, name)
 
     def computed(*given: Any) -> Any:
-        if not is_fake(given[0]) or not isinstance(
-            given[2], list
-        ):  # another thread's; of lengths that are numbers in a tensor
+        # Calls of another thread, and of lengths that are numbers in a tensor, are PyTorch's.
+        if not is_fake(given[0]) or not isinstance(given[2], list):
             return compute(*given)
         data, states, params, has_biases, layers, dropout, train, bidirectional, batch_first = given
         steps = data.shape[1 if batch_first else 0]
