@@ -158,6 +158,13 @@ static char in_use;
 
 static void copy_cover(Cover* to, const Cover* from) { memcpy(to, from, (const char*)&from->regions[from->count] - (const char*)from); }
 
+/* Not by memcmp, of which compilers make a function that bionic lacks. */
+static int differ(const int64_t* one, const int64_t* other) {
+  int64_t bits = 0;
+  for (int at = 0; at < NUMBERS; at++) bits |= one[at] ^ other[at];
+  return bits != 0;
+}
+
 static void find_cover(const Family* f, const Image* image, Cover* cover) {
   int64_t size[NUMBERS] = {0};
   for (int axis = 0, at = 0; axis < f->rank; axis++) {
@@ -166,7 +173,7 @@ static void find_cover(const Family* f, const Image* image, Cover* cover) {
   }
   const int is_mine = !__atomic_test_and_set(&in_use, __ATOMIC_ACQUIRE);
   int at = is_mine ? 0 : REMEMBERED;
-  while (at < REMEMBERED && memcmp(remembered[at].size, size, sizeof(size)) != 0) at++;
+  while (at < REMEMBERED && differ(remembered[at].size, size)) at++;
   if (at < REMEMBERED) {
     copy_cover(cover, &remembered[at].cover);
   } else {
