@@ -98,6 +98,15 @@ def test_tiles_are_exact_at_both_ends(algorithm: str, signature: str, tmp_path: 
     np.testing.assert_array_equal(got, reference.compute(problem, **arrays.given()))
 
 
+def test_pixels_of_no_whole_quads_are_copied_as_such(tmp_path: Path) -> None:
+    """Pairs of channels are whole, quads not, so data is no array of them."""
+    problem = parse_signature("conv2d-n1-i6x3x2-o5x2x2-k1x1-s2x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8s32-zx9")
+    if why := algorithms.get("quads").covers(problem, HOST):
+        pytest.skip(why)
+    arrays, expected = exact_case(problem)
+    np.testing.assert_array_equal(compile_and_call(problem, HOST, tmp_path, arrays, Choice("quads")), expected)
+
+
 def test_tiles_take_what_16_and_32_bits_keep() -> None:
     problem, tiles = parse_signature(TILES[-1][1]).with_(in_channels=256), algorithms.get("winograd4_integers")
     for other, reason in (

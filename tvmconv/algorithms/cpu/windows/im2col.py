@@ -39,8 +39,8 @@ class Im2colWindow(Window):
 
     @property
     def data_in_pairs(self) -> bool:
-        """Return whether data, not its copy, consists of pairs of channels of a group."""
-        return self._per_tap // self.problem.groups % 2 == 0
+        """Return whether data, not its copy, consists of pairs, or quads, of channels of a group."""
+        return self._per_tap // self.problem.groups % max(2, self.vnni_factor) == 0
 
     @property
     def channels_in_filter(self) -> bool:
