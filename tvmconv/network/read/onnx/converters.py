@@ -159,6 +159,21 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         return super()._parse_array(tensor_proto)
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+        made = self._convert(op_name, inputs, attrs, opset)
+        if self._sizes is not None and not _is_sized(made) and write_extents_alike(self.bb, inputs):
+            made = self._convert(op_name, inputs, attrs, opset)
+        if self._sizes is not None and not _is_sized(made) and all(map(_is_sized, inputs)):
+            shapes = ", ".join("x".join(map(formula, dims_of(each.ty) or ())) for each in inputs if dims_of(each.ty))
+            raise SourceError(
+                f"the extents of the {op_name} node {attrs['tvm_custom']['name']!r} may differ ({shapes}); say for which sizes"
+                " they are equal, such as multiples: --shape NAME=1x3x?%32x?%32"
+            )
+        for each in made if isinstance(made, relax.Tuple) else (made,):
+            self.names.setdefault(each, attrs["tvm_custom"]["name"])
+        return made
+
+    def _convert(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+        """Return what an operator is by a conversion of ours, or the frontend's."""
         convert = _CONVERTERS.get(op_name)
         try:
             give_free_pads(self.bb.emit, op_name, inputs, attrs)
@@ -172,18 +187,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
                 made = convert(self.bb.emit, inputs, attrs)
         except ValueError as error:
             raise ValueError(f"the {op_name} node {attrs['tvm_custom']['name']!r}: {error}") from error
-        made = self._by_frontend(op_name, inputs, attrs, opset) if made is None else self.bb.normalize(made)
-        if self._sizes is not None and not _is_sized(made) and write_extents_alike(self.bb, inputs):
-            made = self._by_frontend(op_name, inputs, attrs, opset)
-        if self._sizes is not None and not _is_sized(made) and all(map(_is_sized, inputs)):
-            shapes = ", ".join("x".join(map(formula, dims_of(each.ty) or ())) for each in inputs if dims_of(each.ty))
-            raise SourceError(
-                f"the extents of the {op_name} node {attrs['tvm_custom']['name']!r} may differ ({shapes}); say for which sizes"
-                " they are equal, such as multiples: --shape NAME=1x3x?%32x?%32"
-            )
-        for each in made if isinstance(made, relax.Tuple) else (made,):
-            self.names.setdefault(each, attrs["tvm_custom"]["name"])
-        return made
+        return self._by_frontend(op_name, inputs, attrs, opset) if made is None else self.bb.normalize(made)
 
     def _by_frontend(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         """Return what TVM's frontend makes of an operator, whose inputs are put right."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvm import relax, sym, te, tirx
+from tvm import relax, sym, tirx
 from tvm.ir import Range, is_prim_expr
 
 from ....checks import LARGEST
@@ -16,6 +16,7 @@ from ....frontends.shapes import Dims, Input
 from ....lowering.common.rewrites import substitute
 from ...ir.constants import constant
 from ...ir.free import dims_of, equal, is_free, is_one, number_of, simplify
+from ...ir.number_table import number_table
 from .expand_functions import types_of
 from .sizes import quotient_of
 
@@ -243,12 +244,7 @@ def gather_elements(builder: relax.BlockBuilder, inputs: Sequence[Any], given: M
 def _from_start(builder: relax.BlockBuilder, indices: Any, extent: Any) -> Any:
     """Return indices that may count from the end of an axis as those from its start."""
     dtype = str(indices.ty.dtype)
-    if isinstance(extent, int):
-        number = relax.const(extent, dtype)
-    else:
-        number = builder.emit_te(
-            lambda each: te.compute((), lambda: each.astype(dtype)), extent, primfunc_name_hint="number"
-        )
+    number = relax.const(extent, dtype) if isinstance(extent, int) else number_table(builder, [extent], dtype, ())
     counted = builder.emit(relax.op.add(indices, number))
     is_below = builder.emit(relax.op.less(indices, relax.const(0, dtype)))
     return builder.emit(relax.op.where(is_below, counted, indices))

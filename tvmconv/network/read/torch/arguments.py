@@ -11,6 +11,7 @@ from tvm import relax, te
 from ....frontends.torch.nodes import arguments
 from ...ir.constants import static_shape
 from ...ir.free import Dims, dims_of
+from ...ir.number_table import number_table
 from ..quantized import Quantized, find_dequantized
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Given:
         return find_dequantized(self.builder, self[name])
 
     def of_type(self, value: Any, dtype: str) -> relax.Expr:
-        """Return a tensor or a number in a type."""
+        """Return a tensor in a type, or a number of the program as one of no axes: it may be an expression of extents."""
         return as_tensor(self.builder, value, dtype)
 
     def common_type(self, *names: str) -> str:
@@ -106,10 +107,6 @@ class Given:
     def made_dims(self) -> Dims:
         """Return the extents of the answer, which is one tensor."""
         return self._dims(self.node.meta["val"].shape)
-
-    def number(self, value: Any, dtype: str) -> relax.Expr:
-        """Return a number of the program, which may be an expression of extents, as a tensor of no axes."""
-        return as_tensor(self.builder, value, dtype)
 
     def counted(self, element: Callable[..., Any], shape: Sequence[Any], dtype: str | None = None) -> relax.Expr:
         """Return a tensor whose elements are computed of their indices."""
@@ -159,4 +156,4 @@ def as_tensor(builder: relax.BlockBuilder, value: Any, dtype: str) -> relax.Expr
         return relax.const(value, dtype)
     if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
         return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
-    return builder.emit_te(lambda each: te.compute((), lambda: each.astype(dtype)), value, primfunc_name_hint="number")
+    return number_table(builder, [value], dtype, ())

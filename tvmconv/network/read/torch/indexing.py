@@ -41,7 +41,7 @@ def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
     found = [from_start(given, index, extent) for index, extent in zip(indices, extents, strict=True)]
     place = found[0]
     for index, extent in zip(found[1:], extents[1:], strict=True):
-        place = given.emit(relax.op.multiply(place, given.number(extent, "int64")))
+        place = given.emit(relax.op.multiply(place, given.of_type(extent, "int64")))
         place = given.emit(relax.op.add(place, index))
     return place
 
@@ -51,7 +51,7 @@ def from_start(given: Given, index: Any, extent: Any) -> Any:
     if str(index.ty.dtype) == "bool":
         raise ValueError("it is indexed by booleans, and the number of true ones is not fixed")
     index, least = given.of_type(index, "int64"), relax.const(0, "int64")
-    counted = given.emit(relax.op.add(index, given.number(extent, "int64")))
+    counted = given.emit(relax.op.add(index, given.of_type(extent, "int64")))
     return given.emit(relax.op.where(given.emit(relax.op.less(index, least)), counted, index))
 
 
@@ -159,13 +159,13 @@ def _pad(given: Given) -> relax.Expr:
         if axis in known:
             continue
         places = given.counted(lambda at: at, [made[axis]], "int64")
-        places = given.emit(relax.op.subtract(places, given.number(begin, "int64")))
-        least, end = relax.const(0, "int64"), given.number(shape[axis], "int64")
+        places = given.emit(relax.op.subtract(places, given.of_type(begin, "int64")))
+        least, end = relax.const(0, "int64"), given.of_type(shape[axis], "int64")
         bounds = [given.emit(relax.op.less_equal(least, places)), given.emit(relax.op.less(places, end))]
         inside = given.emit(relax.op.logical_and(*bounds))
         inside = given.emit(relax.op.reshape(inside, [made[axis], *[1] * (rank - 1 - axis)]))
         data = given.emit(relax.op.take(data, places, axis, mode="clip"))
-        data = given.emit(relax.op.where(inside, data, given.number(value, given.dtype)))
+        data = given.emit(relax.op.where(inside, data, given.of_type(value, given.dtype)))
     return data
 
 

@@ -91,7 +91,7 @@ def _variance(given: Given) -> relax.Expr:
     number, less = product([shape[axis] for axis in axes]), 1 if correction is None else correction
     variance = _along(given, relax.op.variance, given["self"]) if axes else given.emit(relax.op.zeros((), given.dtype))
     if not isinstance(number, int):
-        many, left = (given.number(each, given.dtype) for each in (number, tirx.max(number - less, 0)))
+        many, left = (given.of_type(each, given.dtype) for each in (number, tirx.max(number - less, 0)))
         return given.emit(relax.op.multiply(variance, given.emit(relax.op.divide(many, left)))) if less else variance
     left = max(number - less, 0)
     if left == number:
