@@ -17,7 +17,7 @@ from .networks.known import KnownLibrary, Told
 from .networks.sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
 from .parsing import add_budget, add_command, add_json, add_math, add_no_cache, add_records, add_timing_table, unsigned
-from .sources import parse_dim, parse_free_shape, split_shapes
+from .sources import parse_dim, parse_free_shape, parse_value, split_shapes
 
 if TYPE_CHECKING:
     from ..exporting.network_part import NetworkPart
@@ -91,6 +91,14 @@ def add_parser(subparsers: Subparsers) -> None:
         "--dim", action="append", type=parse_dim, default=[], metavar="NAME=N", help="the size of a named dimension"
     )
     parser.add_argument("--batch", type=unsigned, metavar="N", help="the size of a free batch dimension")
+    parser.add_argument(
+        "--value",
+        action="append",
+        type=parse_value,
+        default=[],
+        metavar="NAME=NUMBER",
+        help="make an input a constant, such as a sampling rate; may be given several times",
+    )
     parser.add_argument(
         "--dtype",
         choices=("f32", "f16", "bf16"),

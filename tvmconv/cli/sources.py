@@ -308,6 +308,16 @@ def parse_dim(text: str) -> tuple[str, int]:
     return name, unsigned(size)
 
 
+def parse_value(text: str) -> tuple[str, float]:
+    """Parse ``NAME=16000``."""
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        name = ""
+    raise argparse.ArgumentTypeError(f"{text!r} is not the value of an input; write NAME=16000")
+
+
 def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
     """Return the arrays that ``--inputs`` stands for, by name; ``""`` is that of the only input."""
     import numpy as np

@@ -51,14 +51,17 @@ class Bucket:
         Of dimensions by name.
     batch
         Dimension 0 of each input that leaves it free.
+    values
+        Numbers of inputs by name, which networks compile as constants.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     batch: int | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.shapes or self.dims or self.batch is not None)
+        return bool(self.shapes or self.dims or self.batch is not None or self.values)
 
 
 def make_buckets(
@@ -177,19 +180,24 @@ def _check_dims(inputs: Sequence[Input], sizes: Mapping[str, int], source: str) 
             )
 
 
+def find_input(inputs: Sequence[Input], name: str, source: str) -> Input:
+    """Return a model's input by its name; raise SourceError if it has none of that name."""
+    for each in inputs:
+        if each.name == name:
+            return each
+    listed = ", ".join(map(str, inputs)) or "none"
+    meant = _names_meant(name, [each.name for each in inputs])
+    raise SourceError(f"{source} has no input {name!r}; its inputs: {listed}{meant}")
+
+
 def _sizes_given(inputs: Sequence[Input], bucket: Bucket, source: str) -> Iterator[tuple[Input, Shape]]:
-    by_name = {each.name: each for each in inputs}
     listed = ", ".join(map(str, inputs)) or "none"
     for name, shape in bucket.shapes.items():
         if name == "":
             if len(inputs) != 1:
                 raise SourceError(f"{source} has {len(inputs)} inputs; write --shape NAME=SHAPE: {listed}")
             name = inputs[0].name
-        if name not in by_name:
-            raise SourceError(
-                f"{source} has no input {name!r}; its inputs: {listed}{_names_meant(name, list(by_name))}"
-            )
-        yield by_name[name], shape
+        yield find_input(inputs, name, source), shape
 
 
 def _names_meant(name: str, names: Sequence[str]) -> str:

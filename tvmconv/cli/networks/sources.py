@@ -69,10 +69,11 @@ def check_source(arguments: argparse.Namespace) -> None:
         raise SourceError(
             f"{arguments.model!r} is not an ONNX file, OpenVINO IR or a saved program; tvmconv compile reads {', '.join(FILES)}"
         )
-    if suffix == ".pt2" and (arguments.shape or arguments.dim or arguments.batch is not None or arguments.cut):
+    given = arguments.shape or arguments.dim or arguments.batch is not None or arguments.cut or arguments.value
+    if suffix == ".pt2" and given:
         raise InputError(
-            "--shape, --dim, --batch and --cut are for ONNX files and OpenVINO IR; a program of torch.export has the shapes and outputs that it was"
-            " exported with"
+            "--shape, --dim, --batch, --value and --cut are for ONNX files and OpenVINO IR; a program of torch.export has the shapes and outputs"
+            " that it was exported with"
         )
 
 
@@ -173,7 +174,7 @@ def _shapes(arguments: argparse.Namespace) -> tuple[dict[str, tuple[Extent, ...]
             check_named(shapes, free, arguments.model)
         others = {name: tuple(each.low for each in shape) for name, shape in given[0].items() if name not in some}
         named = [others, *named]
-    return free, [Bucket(each, dict(arguments.dim), arguments.batch) for each in named or [{}]]
+    return free, [Bucket(each, dict(arguments.dim), arguments.batch, dict(arguments.value)) for each in named or [{}]]
 
 
 def free_shapes(arguments: argparse.Namespace, model: str) -> dict[str, tuple[Extent, ...]]:

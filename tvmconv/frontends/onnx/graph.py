@@ -204,8 +204,13 @@ def sizes_of(node: NodeProto, shape: Sequence[Any] | None) -> np.ndarray | None:
         return None
     if node.op_type == "Size":
         return np.array(prod(shape), np.int64)
+    return np.array(shape[start_end(node)], np.int64)
+
+
+def start_end(node: NodeProto) -> slice:
+    """Return the part of its data's extents that a Shape gives."""
     bounds = {each.name: each.i for each in node.attribute}
-    return np.array(shape[bounds.get("start", 0) : bounds.get("end", len(shape))], np.int64)
+    return slice(bounds.get("start", 0), bounds.get("end"))
 
 
 def values_of(graph: GraphProto) -> dict[str, Value]:

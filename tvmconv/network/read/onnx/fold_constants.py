@@ -1,11 +1,12 @@
-"""Constants of an ONNX model, and branches that they choose, computed where onnxruntime cannot open it.
+"""Constants of an ONNX model, and branches that they choose, computed where onnxruntime does not.
 
-onnxruntime (1.31) has no kernels for most operators in bf16, and refuses a model with one.
+onnxruntime (1.31) has no kernels for most operators in bf16, and refuses a model with one. And it computes a shape as a
+whole or not at all: an If that asks for a fixed extent, as exporters write `squeeze`, stays where another extent is free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from ....errors import SourceError
 from ....frontends.onnx.constants import add_constant
-from ....frontends.onnx.graph import OURS, attributes_of, keep_used, sizes_of, subgraphs
+from ....frontends.onnx.graph import OURS, attributes_of, keep_used, sizes_of, start_end, subgraphs, values_of
 from ....frontends.onnx.weights import infer_shapes
 
 if TYPE_CHECKING:
@@ -42,6 +43,30 @@ def fold_constants(model: ModelProto, source: str) -> ModelProto:
         changed = _fold(copy, shapes, source)
     _drop_unread(copy)
     return copy
+
+
+def fold_extents(model: ModelProto) -> bool:
+    """Put constants in the place of ranks and fixed extents that nodes take from a shape; return whether there were some."""
+    values = values_of(infer_shapes(model, data_prop=True).graph)
+    constants = {each.name: each for each in model.graph.initializer}
+    shapes: dict[str, Sequence[int | str]] = {}
+    computed: list[NodeProto] = []
+    for node in model.graph.node:
+        given = values[node.input[0]].shape if node.input and node.input[0] in values else None
+        found = sizes_of(node, given)
+        if node.op_type == "Shape" and given is not None:
+            shapes[node.output[0]] = given[start_end(node)]
+        elif node.op_type == "Gather" and node.input[0] in shapes and node.input[1] in constants:
+            places = numpy_helper.to_array(constants[node.input[1]])
+            extents = [shapes[node.input[0]][place] for place in places.flat]
+            if all(isinstance(extent, int) for extent in extents):
+                found = np.array(extents, np.int64).reshape(places.shape)
+        if found is not None:
+            add_constant(model, node.output[0], found)
+            computed.append(node)
+    for node in computed:
+        model.graph.node.remove(node)
+    return bool(computed)
 
 
 def _shapes(model: ModelProto) -> Shapes:

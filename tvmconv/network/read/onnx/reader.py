@@ -6,11 +6,12 @@ import difflib
 import io
 import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tvm
 
 from ....errors import LackingOperatorsError, SourceError, last_line, missing_extra
@@ -28,13 +29,13 @@ from ....frontends.onnx.rules import OP_TYPES
 from ....frontends.onnx.session import open_session
 from ....frontends.onnx.versions import with_known_versions
 from ....frontends.onnx.weights import fill, hollow, load_weights
-from ....frontends.shapes import Bucket, Dims, Input, bind, left_free
+from ....frontends.shapes import Bucket, Dims, Input, bind, find_input, left_free
 from ...ir.extents import with_extents
 from ...ir.graph import OUTPUT_NAMES
 from . import expand_qlinear
 from .check_quantized import check_quantized
 from .expand_functions import drop_empty, expand_functions
-from .fold_constants import fold_constants
+from .fold_constants import fold_constants, fold_extents
 from .free import Free, check_nodes, symbolic
 from .join_pads import join_pads
 from .quantized_operators import CONVERTERS as SUMS_OF_INTEGERS
@@ -111,6 +112,8 @@ def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IR
 def prepare(model: ModelProto, source: str) -> ModelProto:
     """Return a model in operators that the frontend reads, without what constants decide; errors are those of :func:`read_onnx`."""
     simple = simplify(model, source)
+    while any(node.op_type == "If" for node in simple.graph.node) and fold_extents(simple):
+        simple = simplify(simple, source)
     check_quantized(simple, source)  # also numbers that were computed
     if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
         raise LackingOperatorsError(f"{source}: networks do not support {', '.join(foreign)}", foreign)
@@ -129,6 +132,12 @@ def prepare(model: ModelProto, source: str) -> ModelProto:
             node.domain = ""
     join_pads(simple)
     return repair(simple, source)
+
+
+def _numbers_of_branches(model: ModelProto) -> list[str]:
+    """Return inputs that are numbers, of a model with branches."""
+    has_branches = any(node.op_type == "If" for node in model.graph.node)
+    return [each.name for each in declared_inputs(model.graph) if each.dims in ((), (1,))] if has_branches else []
 
 
 def is_foreign(node: NodeProto) -> bool:
@@ -161,6 +170,8 @@ def fix_shapes(
         If the file cannot be read, a shape stays free, or the model has no such tensor.
     """
     model = load_file(source, inline)
+    if bucket and bucket.values:
+        model = _fix_values(model, bucket.values, source)
     bound = bind_inputs(declared_inputs(model.graph), bucket or Bucket(), free or {}, source)
     model = _without_weights_as_inputs(with_known_versions(with_inputs(model, bound), source))
     if cut:
@@ -171,6 +182,34 @@ def fix_shapes(
         raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
     expand_fake_quantize(model, source)
     return model
+
+
+def _fix_values(model: ModelProto, values: Mapping[str, float], source: str) -> ModelProto:
+    """Return a model some of whose inputs are numbers, without the branches of an If that they rule out.
+
+    This comes before other inputs have extents: a branch that is ruled out may be for other extents.
+    """
+    inputs, declared = {each.name: each for each in model.graph.input}, declared_inputs(model.graph)
+    for name, value in values.items():
+        dims = find_input(declared, name, source).dims
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(fill_shape(dims, value, dtype, name, source), name))
+    load_weights(model, Path(source).parent)
+    return simplify(_without_weights_as_inputs(model), source)
+
+
+def fill_shape(dims: Dims | None, value: float, dtype: np.dtype, name: str, source: str) -> np.ndarray:
+    """Return the constant that a number makes of an input; raise SourceError if its shape is free, or its type lacks the number."""
+    shape = [dim for dim in dims or () if isinstance(dim, int)]
+    if dims is None or len(shape) < len(dims):
+        raise SourceError(
+            f"{source}: --value {name}: {Input(name, dims)} has free dimensions; a number fills a fixed shape"
+        )
+    with np.errstate(invalid="ignore"):  # compared with the number below
+        filled = np.full(shape, value).astype(dtype)
+    if dtype.kind in "biu" and (filled != value).any():
+        raise SourceError(f"{source}: --value {name}={value:g}: the input is of type {dtype}, which has no such number")
+    return filled
 
 
 def bind_inputs(inputs: Sequence[Input], bucket: Bucket, free: Free, source: str) -> dict[str, Dims | None]:
@@ -241,5 +280,9 @@ def simplify(model: ModelProto, source: str) -> ModelProto:
             advice = ""
             if foreign := [each for each in model.graph.node if is_foreign(each)]:
                 advice = f"; --cut {foreign[0].input[0]} ends the network before that node"
+            elif numbers := _numbers_of_branches(model):
+                advice = (
+                    f"; a branch may be for other shapes: --value {numbers[0]}=NUMBER makes its condition a constant"
+                )
             raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}{advice}") from error
         return fill(onnx.load(optimized), apart)

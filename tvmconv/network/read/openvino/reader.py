@@ -11,9 +11,9 @@ from ....frontends.onnx.fake_quantize import expand_fake_quantize
 from ....frontends.openvino.ir import declare_inputs, load_ir, reshape
 from ....frontends.openvino.translate import translate
 from ....frontends.openvino.translation import names_of
-from ....frontends.shapes import Bucket
+from ....frontends.shapes import Bucket, find_input
 from ..onnx.free import Free
-from ..onnx.reader import bind_inputs, no_tensor
+from ..onnx.reader import bind_inputs, fill_shape, no_tensor
 
 try:
     import openvino
@@ -49,6 +49,8 @@ def read_ir(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), 
         If it cannot be read, a shape stays free, or it has an operation that networks lack; it says which.
     """
     ir = load_ir(source)
+    for name, value in (bucket.values if bucket else {}).items():
+        _fix_value(ir, name, value, source)
     bound = bind_inputs(declare_inputs(ir), bucket or Bucket(), free or {}, source)
     if cut:
         ir = _with_outputs(ir, cut, source)
@@ -56,6 +58,16 @@ def read_ir(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), 
     translated = translate(ir, source, [bound[each.get_any_name()] or () for each in ir.inputs], cut)
     expand_fake_quantize(translated, source)
     return IrModel(ir, translated)
+
+
+def _fix_value(ir: Any, name: str, value: float, source: str) -> None:
+    """Make an input a constant."""
+    dims = find_input(declare_inputs(ir), name, source).dims
+    given = ir.input(name)
+    dtype = given.get_element_type().to_dtype()
+    constant = openvino.op.Constant(fill_shape(dims, value, dtype, name, source))
+    given.replace(constant.output(0))
+    ir.remove_parameter(given.get_node())
 
 
 def _with_outputs(ir: Any, names: Sequence[str], source: str) -> Any:
