@@ -60,9 +60,28 @@ def style() -> nn.Module:
     )  # fmt: skip
 
 
+class Ceilings(nn.Module):
+    """A saliency network (as U2-Net), whose pools round up, and which enlarges to what it pooled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = (nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3), nn.Conv2d(16, 4, 1))
+        self.most, self.mean = (
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False),
+        )
+
+    def forward(self, x: Any) -> Any:
+        data = self.first(x)
+        pooled = self.most(data)
+        small = self.mean(self.second(pooled))
+        up = F.interpolate(small, size=pooled.shape[2:], mode="bilinear")
+        return self.last(torch.cat([up, pooled], 1)), F.max_pool2d(data, 3, 2, ceil_mode=True)
+
+
 @pytest.mark.parametrize(
     ("network", "channels", "sizes"),
-    [(Skips, 1, [(32, 48), (33, 51), (19, 7)]), (Multiples, 3, [(32, 48), (33, 50), (7, 19)]), (style, 3, [(16, 24), (9, 31), (5, 2)])],
+    [(Ceilings, 1, [(16, 24), (17, 23), (9, 12)]), (Skips, 1, [(32, 48), (33, 51), (19, 7)]), (Multiples, 3, [(32, 48), (33, 50), (7, 19)]), (style, 3, [(16, 24), (9, 31), (5, 2)])],
 )  # fmt: skip
 def test_pads_by_extents(network: Any, channels: int, sizes: Sequence[tuple[int, int]]) -> None:
     torch.manual_seed(0)

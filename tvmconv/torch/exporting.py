@@ -14,6 +14,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 
 from ..errors import SourceError, last_line
+from ..network.read.torch.ceil_pools import ceil_pools
 from ..network.read.torch.whole_layers import whole_layers
 from ..support.lines import line_of
 from .flat import Flat
@@ -34,7 +35,7 @@ def export(flat: Flat, free: FreeAxes | None = None) -> Any:
     """
     written: list[str] = []
     tensors, shapes = (flat.tensors, None) if free is None else (free.widen(flat.tensors), (tuple(free.shapes),))
-    with torch.no_grad(), warnings.catch_warnings(), put_back(flat), whole_layers():
+    with torch.no_grad(), warnings.catch_warnings(), put_back(flat), whole_layers(), ceil_pools():
         warnings.simplefilter("ignore")
         flat.around = partial(show_writes, flat.model, written)
         try:

@@ -1,0 +1,32 @@
+"""Extents of pools that round up, as torch.export computes them where sizes are free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import _meta_registrations as meta
+
+
+@contextmanager
+def ceil_pools() -> Iterator[None]:
+    """Let PyTorch (2.13) not ask whether a pool's last window begins beyond its data where none can, while it lasts.
+
+    The answer is the same at all sizes, but PyTorch decides it by whether the size is even: so torch.export takes a model
+    with `ceil_mode` for even sizes alone.
+    """
+    own = meta.pooling_output_shape_pad_lr
+
+    def compute(size: Any, taps: int, left: int, right: int, stride: int, dilation: int, ceil_mode: bool) -> Any:
+        # The last window begins at most at size + left + right - span + stride - 1.
+        span = dilation * (taps - 1) + 1
+        if ceil_mode and right + stride <= span:
+            return own(size + stride - 1, taps, left, right, stride, dilation, False)
+        return own(size, taps, left, right, stride, dilation, ceil_mode)
+
+    meta.pooling_output_shape_pad_lr = compute
+    try:
+        yield
+    finally:
+        meta.pooling_output_shape_pad_lr = own
