@@ -236,6 +236,9 @@ SOURCES = [
         "exists, but is not a format that tvmconv reads: a source is a file",
     ),
     ("notes.txt", SourceError, "exists, but is not a format that tvmconv reads"),
+    ("model.tflite", SourceError, "OpenVINO converts it: .*convert_model.'.*model.tflite'"),
+    ("model.pth", SourceError, "load it in Python and call tvmconv.torch.optimize, or write model.pt2"),
+    ("saved", SourceError, "OpenVINO converts it: .*convert_model.'.*saved'"),
     ("absent", SourceError, "is neither a file nor a signature"),
     ("nowhere/absent.onnx", SourceError, "there is no file"),
     ("nul\0.onnx", SourceError, "cannot be read: embedded null byte"),
@@ -248,6 +251,9 @@ def test_sources(name, error, message, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder.onnx").mkdir()
     (tmp_path / "notes.txt").write_text("not a source")
+    for other in ("model.tflite", "model.pth", "saved/saved_model.pb"):
+        (tmp_path / other).parent.mkdir(exist_ok=True)
+        (tmp_path / other).touch()
     with pytest.raises(error, match=message):
         read_source(str(tmp_path / name))
 

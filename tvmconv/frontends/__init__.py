@@ -12,6 +12,7 @@ from ..checks import as_path, choice
 from ..errors import SourceError
 from ..problem import Problem
 from ..signature import parse_signature
+from .conversions import advise_conversion
 from .model import Model as Model
 from .model import Skipped as Skipped
 from .model import SourceNode as SourceNode
@@ -156,7 +157,9 @@ def _signature(text: str) -> Problem:
     kinds = f"a source is a file ({', '.join(FILES)}) or a signature (see: tvmconv sig --help)"
     if _exists(Path(text)):
         kernels = "; a library's kernels: tvmconv explain LIBRARY.so" if text.endswith(".so") else ""
-        raise SourceError(f"{text!r} exists, but is not a format that tvmconv reads: {kinds}{kernels}")
+        raise SourceError(
+            f"{text!r} exists, but is not a format that tvmconv reads: {kinds}{kernels}{advise_conversion(text)}"
+        )
     raise SourceError(f"{text!r} is neither a file nor a signature: {kinds}{_nearest(Path(text))}")
 
 

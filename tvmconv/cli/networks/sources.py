@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError, SourceError, TvmconvError, VerificationError, check_extra, last_line
 from ...family import Extent
+from ...frontends.conversions import advise_conversion
 from ...frontends.shapes import Bucket
 from ..sources import split_shapes
 
@@ -68,6 +69,7 @@ def check_source(arguments: argparse.Namespace) -> None:
     if suffix not in FILES:
         raise SourceError(
             f"{arguments.model!r} is not an ONNX file, OpenVINO IR or a saved program; tvmconv compile reads {', '.join(FILES)}"
+            + advise_conversion(arguments.model)
         )
     given = arguments.shape or arguments.dim or arguments.batch is not None or arguments.cut or arguments.value
     if suffix == ".pt2" and given:
