@@ -33,6 +33,31 @@ def test_stages_that_ask_for_it_are_cut_off() -> None:
     assert halves.layout.elements == 16  # rounded up to a cache line
 
 
+def test_a_layout_is_the_place_of_each_element() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def packs_pairs(
+        data: T.Buffer((8,), "float32"), weights: T.Buffer((2, 4), "float32"), output: T.Buffer((8,), "float32")
+    ) -> None:
+        rows = T.alloc_buffer((4, 2))
+        for k in T.serial(8, annotations={"tvmconv.pack": 1}):
+            rows[k // 2, k % 2] = weights[1 - k // 4, 3 - k % 4]
+        for c in range(8):
+            output[c] = data[c] * rows[c // 2, c % 2]
+
+    @T.prim_func(private=True, s_tir=True)
+    def packs_otherwise(
+        data: T.Buffer((8,), "float32"), weights: T.Buffer((2, 4), "float32"), output: T.Buffer((8,), "float32")
+    ) -> None:
+        rows = T.alloc_buffer((4, 2))
+        for k in T.serial(8, annotations={"tvmconv.pack": 1}):
+            rows[k % 4, k // 4] = weights[1 - k // 4, 3 - k % 4]
+        for c in range(8):
+            output[c] = data[c] * rows[c // 2, c % 2]
+
+    one, same, other = (split(each).layout for each in (packs, packs_pairs, packs_otherwise))
+    assert one == same != other
+
+
 def test_no_stage_asks() -> None:
     assert (
         split(packs.with_body(tirx.stmt_seq(*[each for each in packs.body.seq if isinstance(each, tirx.For)][1:])))

@@ -17,10 +17,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from tvm import tirx
+from tvm import ir, sym, tirx
+from tvm.ir import TensorLoad
 
 from ...algorithms.annotations import PACK
-from ..common.rewrites import asks_for, find_all, refuse, rewrite_loops, settle
+from ..common.rewrites import asks_for, element_at, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of the printed code
 LINE = 16  # elements: 64 bytes of f32, or of pairs of bf16
@@ -66,11 +67,11 @@ class Halves:
     @cached_property
     def layout(self) -> Layout:
         """Layout of the parts in `packed`."""
-        code = "\n".join(each.script() for each in [*map(tirx.AllocBuffer, self.parts), *self.pack])
-        shapes = "+".join("x".join(str(int(extent)) for extent in part.shape) for part in self.parts)
+        sizes = "+".join(str(elements(part)) for part in self.parts)
         (dtype,) = {str(part.dtype) for part in self.parts}
+        code = "\n".join(_by_places(each).script() for each in self.pack)
         digest = hashlib.sha256(_COLOURS.sub("", code).encode()).hexdigest()[:16]
-        return Layout(f"{shapes}-{dtype}-{digest}", dtype, self._offsets[-1])
+        return Layout(f"{sizes}-{dtype}-{digest}", dtype, self._offsets[-1])
 
     def packed(self) -> Any:
         """Return a new buffer for `packed`, aligned to its elements alone, as all arguments are."""
@@ -126,6 +127,37 @@ def split(func: tirx.PrimFunc) -> Halves | None:
 def unsplit(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function that packs its filter in each call, whatever asks for PACK."""
     return func.with_body(rewrite_loops(func.body, PACK, lambda loop: settle(loop, PACK)))
+
+
+def _by_places(stage: tirx.Stmt) -> tirx.Stmt:
+    """Return a stage with loops and arrays by number, and each array as a row of elements: one that has a row's taps as channels may put
+    each element where one that has them as taps puts it.
+    """
+    analyzer, rows = sym.Analyzer(), dict[Any, Any]()
+    loops = find_all(stage, tirx.For)
+    variables = {each.loop_var: tirx.Var(f"loop{number}", "int32") for number, each in enumerate(loops)}
+    for each in loops:
+        analyzer.bind(variables[each.loop_var], ir.Range.from_min_extent(each.min, each.extent))
+
+    def named(loop: Any) -> Any:
+        return tirx.For(
+            variables[loop.loop_var], loop.min, loop.extent, loop.kind, loop.body, annotations=loop.annotations
+        )
+
+    def place(buffer: Any, indices: Any) -> tuple[Any, list[Any]]:
+        if buffer not in rows:
+            rows[buffer] = tirx.decl_buffer((elements(buffer),), buffer.dtype, f"row{len(rows)}")
+        return rows[buffer], [analyzer.canonical_simplify(element_at(buffer, indices))]
+
+    def stored(store: Any) -> Any:
+        row, index = place(store.buffer, store.indices)
+        return tirx.BufferStore(row, store.value, index)
+
+    def loaded(load: Any) -> Any:
+        return tirx.BufferLoad(*place(load.source, load.indices))
+
+    renamed = substitute(map_nodes(stage, tirx.For, named), variables)
+    return map_nodes(map_nodes(renamed, TensorLoad, loaded), tirx.BufferStore, stored)
 
 
 def _asking(stage: tirx.Stmt) -> Any:
