@@ -31,7 +31,7 @@ class Family(ctypes.Structure):
 
     _fields_ = (
         ("rank", ctypes.c_int), ("channels_last", ctypes.c_int), ("transposed", ctypes.c_int), ("flat", ctypes.c_int), ("zero", ctypes.c_int),
-        ("strides", Row), ("spans", Row), ("taps", Row), ("dilations", Row), ("operands", ctypes.c_int), ("residual", ctypes.c_int),
+        ("strides", Row), ("spans", Row), ("taps", Row), ("dilations", Row), ("pads", Row), ("operands", ctypes.c_int), ("residual", ctypes.c_int),
         ("blocks", ctypes.c_int), ("block", ctypes.POINTER(Block)), ("layouts", ctypes.c_int), ("layout", ctypes.c_void_p),
         ("packed", ctypes.c_int64), ("packed_type", ctypes.c_int32),
     )  # fmt: skip

@@ -127,7 +127,8 @@ def reach_of(family: ProblemFamily) -> Reach | None:
 def block_problem(family: ProblemFamily, outputs: Shape) -> Problem:
     """Return the problem of a block of so many outputs, which reads no padding of its own.
 
-    Of a transposed convolution, outputs are a multiple of the stride, and the first reads data for its last tap.
+    Of a transposed convolution, outputs are a multiple of the stride. Its pads are the most by which all inputs before data would be a
+    stride apart from what is read, and of the phase of the family's, so that blocks begin at its first output.
     """
     f = family
     spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
@@ -136,7 +137,10 @@ def block_problem(family: ProblemFamily, outputs: Shape) -> Problem:
         begin, inputs = [0] * f.rank, [(y - 1) * s + span for y, s, span in axes]
         end = begin
     else:
-        begin, inputs = [span - 1 for span in spans], [(y + span - 2) // s + 1 for y, s, span in axes]
+        pads = [0] * f.rank if isinstance(f.pads, str) else f.pads[0]
+        phases = [(span - 1 - pad) % s for pad, s, span in zip(pads, f.strides, spans, strict=True)]
+        begin = [span - 1 - (phase if phase < span else 0) for phase, span in zip(phases, spans, strict=True)]
+        inputs = [(y + b - 1) // s + 1 for (y, s, _), b in zip(axes, begin, strict=True)]
         end = [max(s * (x - 1) + span - b - y, 0) for (y, s, span), x, b in zip(axes, inputs, begin, strict=True)]
     return Problem(
         f.op, 1, f.in_channels, tuple(inputs), f.out_channels, outputs, f.kernel, f.strides, f.dilations, tuple(begin), tuple(end),

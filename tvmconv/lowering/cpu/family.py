@@ -233,7 +233,7 @@ static const Layout layouts[] = {{
     {between.join(layouts or ["{0, 0, 0, {0}}"])}}};
 static const Family family = {{
     {f.rank}, {int(f.data_format == "NXC")}, {int(f.op != "convolution")}, {int(is_flat(f))}, {f.zero_point & 255}, {_row(f.strides)}, {_row(spans)},
-    {_row(f.kernel)}, {_row(f.dilations)},
+    {_row(f.kernel)}, {_row(f.dilations)}, {_row(blocks[0].problem.pads_begin)},
     {len(operands)}, {operands.index("residual") if "residual" in operands else 0}, {len(blocks)}, blocks, {len(layouts)}, layouts, {offsets[-1]}, {dtype}}};
 const Family* tvmconv_family(void) {{ return &family; }}
 """

@@ -44,7 +44,7 @@ typedef struct {
   const TVMFFIAny* args;
   Array data, residual, output;
   int64_t from[MOST_AXES]; /* the first outputs */
-  int64_t first_input[MOST_AXES]; /* that the output 0 reads, of a transposed convolution the one at the first block's begin */
+  int64_t first_input[MOST_AXES]; /* that the output 0 reads, of a transposed convolution the first block */
   Cover cover;
   int64_t threads; /* that share blocks */
 } Run;
@@ -310,8 +310,8 @@ static int run_family(const Family* f, const TVMFFIAny* args, int32_t num_args) 
     if (pad->type_index != kTVMFFIInt || pad->v_int64 < 0) return failed("ValueError", "a pad is no number of at least 0");
     run.first_input[axis] = -pad->v_int64;
     if (!f->transposed) continue;
-    /* Blocks begin where their first output has its first tap on an input. */
-    const int64_t reach = pad->v_int64 - (f->spans[axis] - 1), stride = f->strides[axis];
+    /* Blocks begin at the output of the phase of theirs. */
+    const int64_t reach = pad->v_int64 - f->pads[axis], stride = f->strides[axis];
     run.from[axis] = -((reach % stride + stride) % stride);
     run.first_input[axis] = (reach + run.from[axis]) / stride;
   }

@@ -27,12 +27,13 @@ typedef struct {
 } Block;
 
 /* Static facts of a family. Along an axis, block outputs begin `step` apart where inputs begin 1 apart (a transposed convolution's
- * stride), or the reverse; `span` is from an output's first input to its last, of so many taps, `dilation` apart. */
+ * stride), or the reverse; `span` is from an output's first input to its last, of so many taps, `dilation` apart. `pads` are those of
+ * blocks' problems, of a transposed convolution. */
 typedef struct {
   int rank, channels_last, transposed;
   int flat; /* whether all pixels are one row of the last axis: taps, strides and pads are 1, 1 and 0 */
   int zero; /* byte of padding: integers' zero point */
-  int64_t strides[MOST_AXES], spans[MOST_AXES], taps[MOST_AXES], dilations[MOST_AXES];
+  int64_t strides[MOST_AXES], spans[MOST_AXES], taps[MOST_AXES], dilations[MOST_AXES], pads[MOST_AXES];
   int operands, residual; /* number of inputs; which of them is the residual, 0: none */
   int blocks;
   const Block* block;
