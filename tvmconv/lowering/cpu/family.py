@@ -227,7 +227,7 @@ def table_of(family: ProblemFamily, blocks: list[Block], packing: PackedLayouts)
 #include "family.h"
 
 {declared}
-static const Block blocks[] = {{
+static const Block blocks[MOST_BLOCKS] = {{
     {between.join(rows)}}};
 static const Layout layouts[] = {{
     {between.join(layouts or ["{0, 0, 0, {0}}"])}}};

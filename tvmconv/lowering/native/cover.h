@@ -45,106 +45,143 @@ static Taps taps_met(const Family* f, const Image* image, int axis, int64_t from
   return met.first < met.end ? met : (Taps){0, f->taps[axis]};
 }
 
-/* Sets the block of a region that costs least there, and returns what it costs. */
-static double set_block(const Family* f, const Image* image, Region* region) {
-  int64_t from[MOST_AXES], first[MOST_AXES], end[MOST_AXES]; /* inputs that the first output reads first, by all taps and by those, and last */
-  double share = 1, best = 0;
-  for (int axis = 0; axis < f->rank; axis++) {
-    const Taps met = taps_met(f, image, axis, region->from[axis], region->to[axis]);
-    if (met.end - met.first != f->taps[axis]) share *= (double)(met.end - met.first) / (double)f->taps[axis];
-    from[axis] = image->first_input[axis] + region->from[axis] * f->strides[axis];
-    first[axis] = from[axis] + met.first * f->dilations[axis], end[axis] = from[axis] + (met.end - 1) * f->dilations[axis];
-  }
-  region->block = NULL;
+/* Outputs from..to along an axis: blocks of each kind that cover them, and those that read nothing outside of data; of all taps those that
+ * meet data, as a share. A region's costs are of products of these: the sides are few, and the regions many. */
+typedef struct {
+  int64_t from, to, along[MOST_BLOCKS], inside[MOST_BLOCKS];
+  double share;
+} Side;
+
+static Side side_of(const Family* f, const Image* image, int axis, int64_t from, int64_t to) {
+  const Taps met = taps_met(f, image, axis, from, to);
+  const int64_t stride = f->strides[axis], size = to - from, read = image->first_input[axis] + from * stride;
+  const int64_t first = read + met.first * f->dilations[axis], end = read + (met.end - 1) * f->dilations[axis];
+  Side side = {.from = from, .to = to, .share = (double)(met.end - met.first) / (double)f->taps[axis]};
   for (int each = 0; each < f->blocks; each++) {
     const Block* block = &f->block[each];
-    int64_t count = 1, inside = 1;
-    for (int axis = 0; axis < f->rank; axis++) {
-      const int64_t along = parts(region->to[axis] - region->from[axis], block->outputs[axis]);
-      count *= along;
-      if (f->transposed) continue;
-      /* The first reads what is before data, the last what is behind it; by ranges of taps it is moved back to the region's end. */
-      const int64_t size = region->to[axis] - region->from[axis], whole = along * block->outputs[axis], stride = f->strides[axis];
-      const int64_t begin = block->by_taps ? first[axis] + (along == 1 ? size - whole : 0) * stride : from[axis];
-      const int64_t last = block->by_taps ? end[axis] + (size - 1) * stride : from[axis] + (whole - 1) * stride + f->spans[axis] - 1;
-      inside *= most(along - (begin < 0) - (last >= image->extents[axis]), 0);
-    }
-    double cost = count * (block->cost + (block->by_taps ? share : 1) * block->sum_cost);
-    if (!f->transposed) cost += (count - inside) * block->copy_cost;
-    if (region->block != NULL && cost >= best) continue;
-    best = cost, region->block = block, region->count = count;
+    const int64_t along = parts(size, block->outputs[axis]), whole = along * block->outputs[axis];
+    /* The first reads what is before data, the last what is behind it; by ranges of taps it is moved back to the region's end. */
+    const int64_t begin = block->by_taps ? first + (along == 1 ? size - whole : 0) * stride : read;
+    const int64_t last = block->by_taps ? end + (size - 1) * stride : read + (whole - 1) * stride + f->spans[axis] - 1;
+    side.along[each] = along;
+    side.inside[each] = f->transposed ? along : most(along - (begin < 0) - (last >= image->extents[axis]), 0);
   }
-  for (int axis = 0; axis < f->rank; axis++)
-    region->counts[axis] = parts(region->to[axis] - region->from[axis], region->block->outputs[axis]);
-  return best;
+  return side;
 }
 
-/* Cuts all outputs along some axes, whose bits are set, at both ends of those that all taps meet data by. */
-static Cover cut_at_padding(const Family* f, const Image* image, int axes, double most_cost) {
-  int64_t cuts[MOST_AXES][MOST_PIECES + 1];
-  int pieces[MOST_AXES], count = 1;
+/* Costs of a region of some sides by blocks of one kind. */
+static double cost_of(const Family* f, const Side* const* sides, int each) {
+  int64_t count = 1, inside = 1;
+  double share = 1;
   for (int axis = 0; axis < f->rank; axis++) {
-    const int64_t from = image->from[axis], to = image->to[axis], stride = f->strides[axis];
-    const int64_t before = -image->first_input[axis], inside = image->extents[axis] - f->spans[axis] + before;
-    const int64_t met = before > 0 ? least(parts(before, stride), to) : from;
-    const int64_t end = inside < 0 ? from : least(inside / stride + 1, to);
-    const int64_t all[MOST_PIECES + 1] = {from, least(met, end), most(met, end), to};
-    pieces[axis] = 0, cuts[axis][0] = from;
-    for (int at = 1; at <= MOST_PIECES; at++)
-      if (all[at] > cuts[axis][pieces[axis]] && ((axes >> axis & 1) || at == MOST_PIECES)) cuts[axis][++pieces[axis]] = all[at];
-    count *= pieces[axis];
+    count *= sides[axis]->along[each], inside *= sides[axis]->inside[each];
+    share *= sides[axis]->share;
   }
-  Cover cover = {.count = 0};
-  for (int number = 0; number < count && cover.cost < most_cost; number++) {
-    Region* region = &cover.regions[cover.count++];
-    for (int axis = f->rank - 1, left = number; axis >= 0; left /= pieces[axis], axis--)
-      region->from[axis] = cuts[axis][left % pieces[axis]], region->to[axis] = cuts[axis][left % pieces[axis] + 1];
-    cover.cost += set_block(f, image, region);
+  const Block* block = &f->block[each];
+  return count * (block->cost + (block->by_taps ? share : 1) * block->sum_cost) + (count - inside) * block->copy_cost;
+}
+
+/* Adds a region of some sides by blocks of one kind to a cover. */
+static void add_region(const Family* f, Cover* cover, const Side* const* sides, int each, double cost) {
+  Region* region = &cover->regions[cover->count++];
+  cover->cost += cost, region->block = &f->block[each], region->count = 1;
+  for (int axis = 0; axis < f->rank; axis++) {
+    region->from[axis] = sides[axis]->from, region->to[axis] = sides[axis]->to;
+    region->count *= region->counts[axis] = sides[axis]->along[each];
   }
-  return cover;
+}
+
+/* Adds a region of some sides by the blocks that cost least. */
+static void add_cheapest(const Family* f, Cover* cover, const Side* const* sides) {
+  int best = 0;
+  double least_cost = 1e300;
+  for (int each = 0; each < f->blocks; each++) {
+    const double cost = cost_of(f, sides, each);
+    if (cost < least_cost) least_cost = cost, best = each;
+  }
+  add_region(f, cover, sides, best, least_cost);
+}
+
+/* Sides of all outputs along an axis, and of the pieces that it is cut into at both ends of those that all taps meet data by. */
+typedef struct {
+  Side all, piece[MOST_PIECES];
+  int pieces;
+} Axis;
+
+static void cut_axis(const Family* f, const Image* image, int axis, Axis* cut) {
+  const int64_t from = image->from[axis], to = image->to[axis], stride = f->strides[axis];
+  cut->all = side_of(f, image, axis, from, to), cut->pieces = 0;
+  const int64_t before = -image->first_input[axis], inside = image->extents[axis] - f->spans[axis] + before;
+  if (f->transposed || f->taps[axis] == 1 || (before <= 0 && inside >= (to - 1) * stride)) return;
+  const int64_t met = before > 0 ? least(parts(before, stride), to) : from;
+  const int64_t end = inside < 0 ? from : least(inside / stride + 1, to);
+  const int64_t cuts[MOST_PIECES + 1] = {from, least(met, end), most(met, end), to};
+  for (int at = 0; at < MOST_PIECES; at++)
+    if (cuts[at + 1] > cuts[at]) cut->piece[cut->pieces++] = side_of(f, image, axis, cuts[at], cuts[at + 1]);
+}
+
+/* Cuts all outputs along some axes, whose bits are set; stops where that costs more than what is known. */
+static void cut_at_padding(const Family* f, Axis* cuts, int axes, double most_cost, Cover* cover) {
+  int count = 1;
+  for (int axis = 0; axis < f->rank; axis++) count *= axes >> axis & 1 ? cuts[axis].pieces : 1;
+  cover->count = 0, cover->cost = 0;
+  for (int number = 0; number < count && cover->cost < most_cost; number++) {
+    const Side* sides[MOST_AXES];
+    for (int axis = f->rank - 1, left = number; axis >= 0; axis--) {
+      sides[axis] = &cuts[axis].all;
+      if (axes >> axis & 1) sides[axis] = &cuts[axis].piece[left % cuts[axis].pieces], left /= cuts[axis].pieces;
+    }
+    add_cheapest(f, cover, sides);
+  }
 }
 
 /* Covers by whole blocks of a kind, and behind them along each axis by a region for what is left. */
-static Cover cut_behind(const Family* f, const Image* image, const Block* block, double most_cost) {
-  Cover cover = {.count = 1, .cost = most_cost};
-  Region* whole = cover.regions;
-  Family alone = *f;
-  alone.blocks = 1, alone.block = block;
+static void cut_behind(const Family* f, const Image* image, Axis* cuts, int each, double most_cost, Cover* cover) {
+  Side whole[MOST_AXES];
+  const Side* sides[MOST_AXES];
+  double calls = 1;
+  for (int axis = 0; axis < f->rank; axis++)
+    calls *= (uint32_t)(image->to[axis] - image->from[axis]) / (uint32_t)f->block[each].outputs[axis];
+  cover->count = 0, cover->cost = calls == 0 ? most_cost : calls * f->block[each].cost;
+  if (cover->cost >= most_cost) return;
+  cover->cost = 0;
   for (int axis = 0; axis < f->rank; axis++) {
-    const int64_t count = (uint32_t)(image->to[axis] - image->from[axis]) / (uint32_t)block->outputs[axis];
-    if (count == 0) return cover;
-    whole->from[axis] = image->from[axis], whole->to[axis] = image->from[axis] + count * block->outputs[axis];
+    const int64_t from = image->from[axis], size = image->to[axis] - from;
+    whole[axis] = side_of(f, image, axis, from, from + size - (uint32_t)size % (uint32_t)f->block[each].outputs[axis]);
+    sides[axis] = &whole[axis];
   }
-  cover.cost = set_block(&alone, image, whole);
+  add_region(f, cover, sides, each, cost_of(f, sides, each));
   /* What is left along an axis has all outputs of the axes before, and those of whole blocks of the axes behind. */
-  for (int axis = 0; axis < f->rank && cover.cost < most_cost; axis++) {
-    if (whole->to[axis] == image->to[axis]) continue;
-    Region* region = &cover.regions[cover.count++];
-    for (int other = 0; other < f->rank; other++)
-      region->from[other] = image->from[other], region->to[other] = other < axis ? image->to[other] : whole->to[other];
-    region->from[axis] = whole->to[axis], region->to[axis] = image->to[axis];
-    cover.cost += set_block(f, image, region);
+  for (int axis = 0; axis < f->rank && cover->cost < most_cost; axis++) {
+    if (whole[axis].to != image->to[axis]) {
+      const Side left = side_of(f, image, axis, whole[axis].to, image->to[axis]);
+      sides[axis] = &left;
+      add_cheapest(f, cover, sides);
+    }
+    sides[axis] = &cuts[axis].all;
   }
-  return cover;
 }
 
-/* The cheapest cover. */
-static Cover cover_of(const Family* f, const Image* image) {
+static void copy_cover(Cover* to, const Cover* from) { memcpy(to, from, (const char*)&from->regions[from->count] - (const char*)from); }
+
+/* Sets the cheapest cover. */
+static void choose_cover(const Family* f, const Image* image, Cover* best) {
+  Axis cuts[MOST_AXES];
+  Cover cover;
   int padded = 0;
-  for (int axis = 0; axis < f->rank && !f->transposed; axis++) {
-    const int64_t last = image->first_input[axis] + (image->to[axis] - 1) * f->strides[axis] + f->spans[axis] - 1;
-    if (f->taps[axis] > 1 && (image->first_input[axis] < 0 || last >= image->extents[axis])) padded |= 1 << axis;
+  for (int axis = 0; axis < f->rank; axis++) {
+    cut_axis(f, image, axis, &cuts[axis]);
+    if (cuts[axis].pieces) padded |= 1 << axis;
   }
-  Cover best = cut_at_padding(f, image, 0, 1e300);
+  cut_at_padding(f, cuts, 0, 1e300, best);
   for (int axes = padded; axes != 0; axes = (axes - 1) & padded) {
-    Cover cover = cut_at_padding(f, image, axes, best.cost);
-    if (cover.cost < best.cost) best = cover;
+    cut_at_padding(f, cuts, axes, best->cost, &cover);
+    if (cover.cost < best->cost) copy_cover(best, &cover);
   }
   for (int each = 0; each < f->blocks; each++) {
-    Cover cover = cut_behind(f, image, &f->block[each], best.cost);
-    if (cover.cost < best.cost) best = cover;
+    cut_behind(f, image, cuts, each, best->cost, &cover);
+    if (cover.cost < best->cost) copy_cover(best, &cover);
   }
-  return best;
 }
 
 /* Covers of the last sizes: to choose one may take longer than a small kernel. Who finds them in use chooses anew. */
@@ -155,8 +192,6 @@ static struct {
 } remembered[REMEMBERED];
 static int last_remembered;
 static char in_use;
-
-static void copy_cover(Cover* to, const Cover* from) { memcpy(to, from, (const char*)&from->regions[from->count] - (const char*)from); }
 
 /* Not by memcmp, of which compilers make a function that bionic lacks. */
 static int differ(const int64_t* one, const int64_t* other) {
@@ -177,7 +212,7 @@ static void find_cover(const Family* f, const Image* image, Cover* cover) {
   if (at < REMEMBERED) {
     copy_cover(cover, &remembered[at].cover);
   } else {
-    *cover = cover_of(f, image);
+    choose_cover(f, image, cover);
   }
   if (is_mine && at == REMEMBERED) {
     last_remembered = (last_remembered + 1) % REMEMBERED;

@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <tvm/ffi/c_api.h>
 
-enum { MOST_AXES = 3 };
+enum { MOST_AXES = 3, MOST_BLOCKS = 8 /* as in lowering/cpu/blocks.py */ };
 
 typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
