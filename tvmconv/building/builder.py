@@ -157,11 +157,6 @@ def build_kernels(
         Return the functions and objects of kernels, too (`BuiltKernel`); their libraries do not keep these.
     families
         Families to build.
-
-    Raises
-    ------
-    TargetError, ToolchainError, OSError
-        As :func:`build`.
     """
     find_compiler()
     for each in targets:  # before time is spent on others
@@ -342,13 +337,7 @@ def _bundle(folder: Path, targets: Iterable[Target], entries: Sequence[Entry] = 
 
 
 def _merge(new: Bundle, old: Bundle) -> Bundle:
-    """Return `new` with the other kernels of `old`, whose libraries are linked into the folder of `new`.
-
-    Raises
-    ------
-    BundleError
-        If they are of other versions, or of another target of the same name.
-    """
+    """Return `new` with the other kernels of `old`, linked into its folder; BundleError if versions, or targets of one name, differ."""
     for what, built, there in (("tvmconv", new.tvmconv, old.tvmconv), ("TVM", new.tvm, old.tvm)):
         if built != there:
             raise BundleError(

@@ -117,13 +117,7 @@ def _describe(tensor: Any) -> str:
 
 
 def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, ndarray]]:
-    """Yield the inputs of each call.
-
-    Raises
-    ------
-    InputError
-        If one is not the network's, or two are of another number of calls.
-    """
+    """Yield the inputs of each call; InputError if one is not the network's, or their numbers of calls differ."""
     given = name_inputs(network, given)
     axes = {each.name: len(each.shape) for each in network.inputs}
     several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}

@@ -168,13 +168,6 @@ def split_families(
 ) -> tuple[list[ProblemFamily], list[Model], list[str]]:
     """Return the families that sources are; models, read with free extents of inputs; and the other sources.
 
-    Parameters
-    ----------
-    arguments
-        Those of :func:`add_sources`.
-    constants
-        Whether the filters that models fix are wanted.
-
     Raises
     ------
     SourceError

@@ -31,13 +31,7 @@ from .schedule.rules import schedule_others
 
 
 def check_target(target: str) -> CpuTarget:
-    """Return the target that a network is compiled for.
-
-    Raises
-    ------
-    TargetError
-        If it is no CPU.
-    """
+    """Return the target that a network is compiled for; TargetError if it is no CPU."""
     known = Target.parse(target)
     if not isinstance(known, CpuTarget):
         raise TargetError(f"target is {target!r}; networks are only compiled for CPUs")

@@ -109,13 +109,7 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
 
 
 def check_pass(name: str) -> int:
-    """Return the place of a pass in PASSES.
-
-    Raises
-    ------
-    TvmconvError
-        If there is none of this name.
-    """
+    """Return the place of a pass in PASSES; TvmconvError if there is none of this name."""
     names = [each.name for each in PASSES]
     if name not in names:
         raise TvmconvError(f"there is no pass {name!r} of networks; there are {', '.join(names)}")

@@ -18,15 +18,7 @@ _MISSING = object()
 
 
 class SchemaError(ValueError):
-    """A value that is not of its kind, and where it stands.
-
-    Parameters
-    ----------
-    needed
-        What it must be.
-    value
-        What it is; absent: it is missing.
-    """
+    """A value that is not of its kind, or is missing, and where it stands."""
 
     def __init__(self, needed: str, value: object = _MISSING) -> None:
         self.path = ""

@@ -9,13 +9,7 @@ from ..errors import TvmconvError
 
 
 def user_folder() -> Path:
-    """Return the folder of the user's records, by the XDG convention.
-
-    Raises
-    ------
-    TvmconvError
-        If the user has no home.
-    """
+    """Return the folder of the user's records, by the XDG convention; TvmconvError if the user has no home."""
     data = os.environ.get("XDG_DATA_HOME", "")
     if os.path.isabs(data):  # the convention says to ignore another
         return Path(data) / "tvmconv"

@@ -136,13 +136,7 @@ def rows_in(text: str, where: str) -> dict[str, Costs]:
 
 
 def from_json(kind: type[T], values: Any, where: str) -> T:
-    """Return the dataclass `kind` of JSON's `values`.
-
-    Raises
-    ------
-    TargetError
-        If a field is missing or unknown, or of another type.
-    """
+    """Return the dataclass `kind` of JSON's `values`; TargetError if a field is missing, unknown, or of another type."""
     hints = get_type_hints(kind)
     if not isinstance(values, dict) or (unknown := sorted(values.keys() - hints.keys())):
         what = f"knows no {unknown[0]}" if isinstance(values, dict) else f"is {values!r}, not a row"

@@ -101,8 +101,6 @@ def is_close(given: Any, expected: Any, coarse: bool = False) -> bool:
 
     Parameters
     ----------
-    given, expected
-        The answers.
     coarse
         They were computed in a type of few digits, though they may be of another.
     """

@@ -157,13 +157,7 @@ def _check(model: Any, dtype: Any) -> None:
 
 
 def _copy(model: nn.Module, examples: list[Arguments], dtype: Any) -> tuple[nn.Module, list[Arguments]]:
-    """Return a copy of a model, in a type, and its examples.
-
-    Raises
-    ------
-    InputError
-        If the copy fails where the model does not.
-    """
+    """Return a copy of a model, in a type, and its examples; InputError if the copy fails where the model does not."""
     for example in examples:
         run(model, example)
     try:

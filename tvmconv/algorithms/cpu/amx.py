@@ -101,13 +101,7 @@ def _cycles(windows: Sequence[AmxWindow], target: CpuTarget) -> float:
 
 
 def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane)."""
     number, (tiles, vectors) = window.index, window.block
     read_data, read_filter = _data(window, data), _filter(window, weights)
     taps = [te.reduce_axis((0, count), name=f"k{i}") for i, count in enumerate(window.taps)]

@@ -175,13 +175,7 @@ def _rows(window: Window, lanes: int, vnni_factor: int) -> RowWindow:
 
 
 def express_inner(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
     rank, number, lanes = len(window.axes), window.index, window.lanes
     read_data, read_filter = staged_data(window, data), filter_element(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]

@@ -196,13 +196,7 @@ def reach_of(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
 
 
 def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
     axes, rank, number = window.axes, len(window.axes), window.index
     read_data, read_filter = _data(window, data), staged_filter(window, weights)
     c = te.reduce_axis((0, window.channels), name="c")

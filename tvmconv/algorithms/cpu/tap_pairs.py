@@ -164,13 +164,7 @@ def _tile_cycles(window: TapPairsWindow, width: int, target: CpuTarget) -> float
 
 
 def express_pairs(window: TapPairsWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
     rank, number, axes = len(window.axes), window.index, window.axes
     at, weight = _data(window, data), _filter(window, weights)
     outer = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(axes[:-2])]

@@ -83,13 +83,7 @@ def cut_windows(problem: Problem, target: CpuTarget, points: int) -> tuple[Winog
 
 
 def express(tiles: WinogradHalvesWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`.
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`."""
     return transformed_back(tiles, _products(tiles, _data(tiles, data), _filter(tiles, weights)), epilogue)
 
 

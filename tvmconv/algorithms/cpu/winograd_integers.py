@@ -92,13 +92,7 @@ def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Defini
 
 
 def express(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`.
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`."""
     at = data_reader(tiles, data, spread_signed)
     pairs = transformed_data(tiles, lambda *index: at(*index).astype("int32"), transform_data, _as_pairs)
     sums = multiply_tiles(tiles, pairs, _filter(tiles, weights), multiply_of(tiles.problem, PAIR))
