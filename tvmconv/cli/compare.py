@@ -41,17 +41,15 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "other",
         metavar="OTHER.so",
-        help=("the library to compare, such as the quantised model's, with the same inputs and outputs"),
+        help="the library to compare, such as the quantised model's, with the same inputs and outputs",
     )
     parser.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="FILE",
-        help=(
-            "FILE.npz: arrays by input name, or [NAME=]FILE.npy: one; each of the input's shape or with an extra leading axis over"
-            " calls; others are random"
-        ),
+        help="FILE.npz: arrays by input name, or [NAME=]FILE.npy: one; each of the input's shape or with an extra leading axis over"
+        " calls; others are random",
     )
     add_json(parser)
 

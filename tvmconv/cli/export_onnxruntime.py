@@ -54,10 +54,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--target",
         action="append",
         metavar="TARGET",
-        help=(
-            "host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; for a bundle, all of"
-            " its targets by default; may be given several times"
-        ),
+        help="host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; for a bundle, all of"
+        " its targets by default; may be given several times",
     )
     add_no_cache(parser)
     add_math(parser)
