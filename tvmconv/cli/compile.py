@@ -288,7 +288,7 @@ def _check(arguments: argparse.Namespace) -> None:
             f"--format {arguments.format} takes no fixed sizes in addition to free extents: give --shape once for each input, or leave --format out"
         )
     with stage("import"):  # of TVM
-        from ..network.lower import check_target
+        from ..network.options import check_target
 
     platform = check_target(arguments.target).isa.platform
     if (arguments.format == "web") == platform.has_parts:
@@ -310,7 +310,7 @@ def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) 
     """Write the folder; its test is on random inputs, with the answers of the model's library. Return why it has none."""
     from ..accuracy import network_tolerance
     from ..exporting.network_exporter import export_network
-    from ..network.lower import check_target
+    from ..network.options import check_target
     from ..runtime.networks.extents import FreeExtents
     from ..runtime.networks.tensors import random_arrays, tensors_of
 

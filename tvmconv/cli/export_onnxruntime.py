@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(export_provider(bundles[0], arguments.output, targets=arguments.target))
         return 0
     from ..network.compile import prepare
-    from ..network.lower import check_target
+    from ..network.options import check_target
 
     fork_ahead(builds=2)  # of the convolutions, and of a network
     if not arguments.target:

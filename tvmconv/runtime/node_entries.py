@@ -123,5 +123,5 @@ _NODE = schema.table(
     },
     absent={"bias": None, "scale": None, "slope": None, "residual": None},
 )
-# What a manifest has of nodes.
+# The nodes of a manifest.
 NODES = schema.list_of(schema.Kind(_NODE.words, _node))

@@ -16,4 +16,4 @@ def user_folder() -> Path:
     try:
         return Path.home().absolute() / ".local" / "share" / "tvmconv"
     except RuntimeError:
-        raise TvmconvError("this user has no home, where tuning records are kept; set HOME or XDG_DATA_HOME") from None
+        raise TvmconvError("this user has no home folder for tuning records; set HOME or XDG_DATA_HOME") from None

@@ -52,7 +52,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     if flat.op == "convolution" or prod(flat.kernel) == 1:
         return "it is for transposed convolutions of several taps"
     if flat.filter_format != "OIX":
-        return f"the outputs of a channel lie apart in a filter of {flat.filter_format}"
+        return f"the outputs of a channel are not contiguous in a filter of {flat.filter_format}"
     if vnni_factor == 2 and (reason := no_dot(flat, target)):
         return reason
     if reason := covers_data(problem, target):
@@ -63,7 +63,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     if window.channels < LEAST_CHANNELS_OF_PARTS:
         return f"it sums {LEAST_CHANNELS_OF_PARTS} channels or more, not {window.channels}"
     if window.padded_outputs != window.outputs:
-        return f"{window.outputs} outputs of all taps are no whole vectors"
+        return f"{window.outputs} outputs of all taps do not fill whole vectors"
     return None
 
 

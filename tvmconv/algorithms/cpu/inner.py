@@ -96,14 +96,14 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     if vnni_factor == 2 and (reason := no_dot(flat, target)):
         return reason
     if vnni_factor == 2 and target.isa.dots_by_element:
-        return "dot products take an element of data"
+        return "dot products here take one operand by element, not by vector"
     products = _together(flat)
     if not products:
-        return f"what is summed lies apart in a filter of {flat.filter_format}"
+        return f"the products of a sum are not contiguous in a filter of {flat.filter_format}"
     if products % vnni_factor or not reduced_lanes(products // vnni_factor, target):
-        return f"{products} products that lie together are no whole vectors"
+        return f"{products} contiguous products do not fill whole vectors"
     if products < LEAST_PRODUCTS:
-        return f"{products} products lie together; it takes {LEAST_PRODUCTS} or more"
+        return f"{products} products are contiguous; it takes {LEAST_PRODUCTS} or more"
     if reason := covers_data(problem, target):
         return reason
     pixels = max((window.pixels for window in windows_of(flat, target)), default=0)

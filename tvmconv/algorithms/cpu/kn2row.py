@@ -52,7 +52,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     """Return None if the algorithm computes the problem on the target, else why not."""
     problem = flatten(problem)
     if vnni_factor == 2 and not reads_pairs(problem):
-        return "pixels are no pairs of channels as they lie"
+        return "the channels of a pixel are not contiguous pairs"
     if problem.op != "convolution" and max(problem.strides) > 1:
         return "a transposed convolution with strides computes hardly any padding"
     if reason := direct.covers(problem, target, vnni_factor=vnni_factor):

@@ -46,7 +46,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
     if problem.out_channels // problem.groups > FEW_OUTPUTS:
         return f"there are more than {FEW_OUTPUTS} output channels"
     if not reduced_lanes(problem.in_channels // problem.groups, target):
-        return "the channels of a group are no multiple of 4"
+        return "the channels of a group are not a multiple of 4"
     return covers_data(problem, target)
 
 

@@ -47,7 +47,7 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
     if reason := amx.covers(problem, target, product_order=1) or winograd_cost.covers(problem, target, points):
         return reason
     if problem.in_channels // problem.groups % HALVES:
-        return "a group's channels are no whole pairs"
+        return "a group has an odd number of channels"
     return amx.too_few_outputs(problem, FEWEST_OUTPUTS)
 
 

@@ -58,16 +58,16 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
     if reason := no_dot(problem, target, integers=True):
         return reason
     if (problem.op, problem.data_format, problem.filter_format) != ("convolution", "NXC", "XIO"):
-        return "it takes convolutions of NXC and XIO"
+        return "it is for the layouts NXC and XIO"
     if problem.in_channels // problem.groups % PAIR:
-        return "a group's channels are no whole pairs"
+        return "a group has an odd number of channels"
     if reason := winograd_cost.covers(problem, target, points):
         return reason
     tiled = tiles_of(problem, target, points)
     if any(_largest_transformed(tiles) > _MOST for tiles in tiled):
-        return "its transformed numbers may pass 16 bits"
+        return "its transformed numbers may exceed 16 bits"
     if not all(tiles.parts for tiles in tiled):
-        return "its sums, times what transforms make of them, may pass 32 bits"
+        return "its sums, scaled by the transforms, may exceed 32 bits"
     return None
 
 

@@ -75,7 +75,7 @@ def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
     """Return a buffer of the shape of `old`, which has a block's data in order, as it lies in an image of some extents."""
     shape, wanted = list(problem.data_shape), [int(extent) for extent in old.shape]
     if prod(shape) != prod(wanted) or old.dtype != KERNEL_DTYPES[problem.types.data]:
-        raise RewriteError("elements of data are several of the image's")
+        raise RewriteError("an element of data is several elements of the image's")
     # Of each axis of data: by how many elements, and by the extents of which axes times that, its neighbours are apart.
     channels, first = problem.in_channels, 1 if problem.data_format == "NXC" else 2
     apart: list[tuple[int, range]] = []
@@ -136,7 +136,7 @@ def _in_image(store_index: StoreIndex, window: Any, problem: Problem, extents: S
         offset, inside = store_index(indices)
         there, _ = moved(indices)
         if not sym.Analyzer().can_prove_equal(substitute(there, static), offset):
-            raise RewriteError("places in the output are not those of an image's axes")
+            raise RewriteError("places in the output do not match an image's axes")
         return there, inside
 
     return at

@@ -131,6 +131,6 @@ def _run(command: tuple[str, ...], folder: Path | None) -> subprocess.CompletedP
     if result.returncode:
         raise ToolchainError(
             f"nvcc failed ({' '.join(command)}), with:\n{(result.stderr or result.stdout).strip()}\n"
-            "it needs the GNU C++ compiler besides itself (Debian, Ubuntu: apt install g++)"
+            "it also needs the GNU C++ compiler (Debian, Ubuntu: apt install g++)"
         )
     return result
