@@ -34,7 +34,6 @@ ALLOWED = {
     "cli/explain.py",
     "fleet/protocol.py",
     "fleet/session.py",
-    "network/lower.py",
     "network/options.py",
 }
 
