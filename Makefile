@@ -81,7 +81,6 @@ bench: venv
 # Results stay beside those of other CPUs.
 CPU = $$($(BIN)/python -c 'from tvmconv.targets.target import Target; print(Target.parse("host").name)')
 
-results: NETWORKS = benchmarks/results/networks/$(CPU)
 results: SUITES = benchmarks/results/suites/$(CPU)
 results: venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
@@ -97,13 +96,6 @@ results: venv
 	$(BIN)/python -m benchmarks.report benchmarks/results/suites/*/*.json --update benchmarks/results/suites.md
 	$(BIN)/python -m benchmarks.front_page --update README.md
 	$(BIN)/python -m benchmarks.report $(SUITES)/*.json --plots >/dev/null
-	# Whole networks, about a quarter of an hour each line. Results are resumed, so old ones go first.
-	rm -f $(NETWORKS)/*.json; mkdir -p $(NETWORKS)
-	$(BIN)/python -m benchmarks.networks --output $(NETWORKS)/f32-batch1.json
-	$(BIN)/python -m benchmarks.networks --batch 8 --output $(NETWORKS)/f32-batch8.json
-	$(BIN)/python -m benchmarks.networks --dtype bf16 --output $(NETWORKS)/bf16-batch1.json
-	$(BIN)/python -m benchmarks.networks --dtype bf16 --batch 8 --output $(NETWORKS)/bf16-batch8.json
-	$(BIN)/python -m benchmarks.network_report benchmarks/results/networks/*/*.json --update benchmarks/results/networks.md
 
 further: FURTHER = $(BIN)/python -m benchmarks.compare further/vision further/generative further/sequences \
 	further/volumes --untuned

@@ -37,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=kernel_threads(), help="default: all")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="as of benchmarks.networks, default: %(default)s"
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="cpu: what the process had of the processors; default: %(default)s",
     )
     arguments = parser.parse_args(argv)
     if arguments.clock == "cpu" and arguments.threads > 1:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .commands import print_errors
-from .network_report import ratio_cells
+from .network_results import ratio_cells
 from .report import cpu_of, markers, order, show, table, title
 from .results import Result, read_result, summarize_rows
 from .zoo_results import ZooResult

@@ -1,26 +1,15 @@
-"""What a comparison of whole networks found, and its file: one for each type and batch."""
+"""Rows that benchmarks of whole networks have in common, and what tables say of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any, TypeVar
 
 from tvmconv.measuring.timing import Timing
 
-from .result_files import read_file
 from .results import Compared
-
-# By a peer's name, the package whose version is recorded; tables have them in this order.
-PEERS = {
-    "pytorch_nxc": "torch",
-    "pytorch_ncx": "torch",
-    "torch_compile": "torch",
-    "openvino": "openvino",
-    "onnxruntime": "onnxruntime",
-}
 
 
 class RatedRow(Compared):
@@ -60,102 +49,23 @@ class NetworkRows:
         return replace(self, rows=tuple(rows.values()))  # type: ignore[type-var]
 
 
-@dataclass(frozen=True)
-class NetworkRow(RatedRow):
-    """What was measured for one network.
-
-    Attributes
-    ----------
-    network
-        A module of `benchmarks.models`.
-    ours
-        Our time.
-    kernels, others
-        The times of our kernels, called one after the other with what the network gives them; and of all else.
-    peers
-        Times of those peers that compute it.
-    unsupported
-        Why each other peer does not.
-    by_torch
-        Our layers that no kernel computes.
-    date
-        When it was measured, in UTC, by ISO 8601.
-    load
-        Processes that wanted a processor in the minute before, the benchmark's own not among them.
-    """
-
-    network: str
-    ours: Timing
-    kernels: Timing
-    others: Timing
-    peers: dict[str, Timing]
-    unsupported: dict[str, str]
-    by_torch: tuple[str, ...]
-    date: str
-    load: float
-
-    @property
-    def kernels_ratio(self) -> float | None:
-        """The fastest peer's time / our kernels' alone."""
-        return None if self.fastest is None else self.peers[self.fastest].median / self.kernels.median
-
-    @property
-    def by_parts(self) -> float:
-        """Our time / that of its parts: what it takes beyond 1 is spent between them."""
-        return self.ours.median / (self.kernels.median + self.others.median)
-
-
-@dataclass(frozen=True)
-class NetworkResult(NetworkRows):
-    """What `benchmarks.networks` found of one type and batch.
-
-    Attributes
-    ----------
-    machine, versions
-        Where, and with what.
-    dtype, batch
-        Of all networks.
-    threads, rounds, seconds
-        How they were measured: each contender for `seconds` in each round.
-    clock
-        "wall", or "cpu": what a contender had of the processors.
-    rows
-        One a network.
-    """
-
-    machine: str
-    versions: dict[str, str]
-    dtype: str
-    batch: int
-    threads: int
-    rounds: int
-    seconds: float
-    clock: str
-    rows: tuple[NetworkRow, ...] = ()
-
-
 def mean_ratio(rows: Iterable[RatedRow]) -> float | None:
     """Return the geometric mean of the ratios, None if there are none."""
     ratios = [row.ratio for row in rows if row.ratio is not None]
     return geometric_mean(ratios) if ratios else None
 
 
-def read_result(path: Path) -> NetworkResult:
-    """Return the result in a file.
-
-    Raises
-    ------
-    SourceError
-        If there is no such file, or it holds none.
-    """
-    return read_file(path, _result, "python -m benchmarks.networks")
-
-
-def _result(value: dict[str, Any]) -> NetworkResult:
-    return NetworkResult(**{**value, "rows": tuple(map(_row, value["rows"]))})
+def ratio_cells(rows: Sequence[RatedRow], *bounds: float) -> tuple[str, ...]:
+    """Return how many rows have a ratio, their geometric mean, the worst, and how many are below each of some bounds."""
+    ratios, mean = {row.network: row.ratio for row in rows if row.ratio is not None}, mean_ratio(rows)
+    if mean is None:
+        return "0", *("",) * (2 + len(bounds))
+    worst = min(ratios, key=ratios.__getitem__)
+    below = (str(sum(ratio < bound for ratio in ratios.values())) for bound in bounds)
+    return str(len(ratios)), f"{mean:.2f}", f"{ratios[worst]:.2f} ({worst})", *below
 
 
-def _row(value: dict[str, Any]) -> NetworkRow:
-    peers = {name: Timing(**timing) for name, timing in value["peers"].items()}
-    ours = {name: Timing(**value[name]) for name in ("ours", "kernels", "others")}
-    return NetworkRow(**{**value, **ours, "peers": peers, "by_torch": tuple(value["by_torch"])})
+def span_cells(rows: Sequence[RatedRow]) -> tuple[str, str, str]:
+    """Return when the first and the last row were measured, and the greatest load."""
+    dates = [row.date[:16].replace("T", " ") for row in rows]
+    return min(dates, default=""), max(dates, default=""), f"{max((row.load for row in rows), default=0.0):.1f}"

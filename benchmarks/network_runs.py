@@ -90,7 +90,6 @@ def take_turns(
     rounds: int,
     nothing: Answer,
     report: Report,
-    needed: Collection[str] = (),
 ) -> dict[str, Answer]:
     """Return the answers by name, with the samples of all rounds; one that gave none, or whose process died, takes no more turns.
 
@@ -100,13 +99,6 @@ def take_turns(
         By name, the process and what it does in each turn.
     nothing
         The answer before the first turn.
-    needed
-        Names of those without which nothing is worth its time.
-
-    Raises
-    ------
-    WorkerDiedError
-        If the process of a needed one dies.
     """
     answers = dict.fromkeys(turns, nothing)
     for _ in range(rounds):
@@ -118,8 +110,6 @@ def take_turns(
             try:
                 answer = worker.call(task)
             except WorkerDiedError as error:
-                if name in needed:
-                    raise
                 answers[name] = replace(before, unsupported=str(error).splitlines()[-1])
             else:
                 answers[name] = replace(answer, samples=before.samples + answer.samples)

@@ -48,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="of each in each round, default %(default)s")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
     parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="as of benchmarks.networks, default: %(default)s"
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="cpu: what the process had of the processors; default: %(default)s",
     )
     arguments = parser.parse_args(argv)
     if arguments.clock == "cpu" and arguments.threads > 1:

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=7, help="default %(default)s")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each in each round, default %(default)s")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="as of benchmarks.networks")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: what the process had of the processors")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between the markers of this file")
     arguments = parser.parse_args(argv)
     rows = []

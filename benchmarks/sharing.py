@@ -80,12 +80,16 @@ def _bundle(path: Path, threads: int) -> Callable[[], Any]:
 def _torch(contender: str, network: str, bundle: Path, threads: int) -> Callable[[], Any]:
     import torch
 
-    from .network import load
-    from .network_contenders import prepare
+    import tvmconv.torch
+
+    from .models.weights import load
 
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     model, data = load(network)
-    ours = "tvmconv" if contender == OPTIMIZED else contender
-    call, _ = prepare(ours, model, data, "f32", str(bundle))
-    return call
+    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
+    layout = layouts.get(data.dim(), torch.contiguous_format)
+    data = data.contiguous(memory_format=layout)
+    if contender == OPTIMIZED:
+        return partial(tvmconv.torch.optimize(model, data, bundle=str(bundle), progress=None), data)
+    return partial(model.to(memory_format=layout), data)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .commands import print_errors
-from .network_report import ratio_cells, span_cells
+from .network_results import ratio_cells, span_cells
 from .report import cpu_of, markers, show, table
 from .zoo_contenders import PEERS, Operator
 from .zoo_results import ZooResult, ZooRow, losses_first, read_result

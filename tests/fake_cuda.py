@@ -16,6 +16,7 @@ import tvm_ffi
 from toys import entry
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
+from tests.placing import aligned
 from tvmconv.runtime.bundle import Bundle, BundleTarget, write_manifest
 from tvmconv.runtime.cuda import driver as cuda_driver
 from tvmconv.runtime.cuda import gpus as cuda
@@ -135,12 +136,3 @@ class Namespace:
         size = int(np.prod(tensor.shape))
         memory = (ctypes.c_float * size).from_address(tensor.data_ptr())
         return Array(np.ctypeslib.as_array(memory).reshape(tuple(tensor.shape)), value.__dlpack_device__()[1], tensor)
-
-
-def aligned(array: np.ndarray, offset: int = 0) -> np.ndarray:
-    """Return a copy that begins `offset` bytes after a multiple of 64."""
-    raw = np.zeros(array.nbytes + 128, np.uint8)
-    start = -raw.ctypes.data % 64 + offset
-    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy

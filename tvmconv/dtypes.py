@@ -102,13 +102,7 @@ def is_integer(dtype: str) -> bool:
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of a type.
-
-    Raises
-    ------
-    MissingExtraError
-        For ``"bf16"`` when `ml_dtypes` is not installed.
-    """
+    """Return the NumPy dtype of a type; MissingExtraError for ``"bf16"`` where `ml_dtypes` is not installed."""
     if dtype != "bf16":
         return np.dtype(ROWS[dtype].numpy)
     try:

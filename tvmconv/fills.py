@@ -60,30 +60,12 @@ def exact_fill(problem: Problem, seed: int = 0) -> Arrays:
 
     The same problem and seed give the same arrays. The sums are not all zeros, unless the problem allows nothing
     else. With steps that are approximated, the answer is right within what they err.
-
-    Parameters
-    ----------
-    problem
-        What the arrays are for.
-    seed
-        At least 0.
     """
     return exact_case(problem, seed)[0]
 
 
 def exact_case(problem: Problem, seed: int = 0) -> tuple[Arrays, npt.NDArray[Any]]:
-    """Return :func:`exact_fill`'s inputs with the output a right kernel gives, in the problem's dtype.
-
-    Parameters
-    ----------
-    problem, seed
-        As for :func:`exact_fill`.
-
-    Returns
-    -------
-    Arrays, numpy.ndarray
-        The inputs, and the reference's output rounded once to the problem's dtype.
-    """
+    """Return :func:`exact_fill`'s inputs with the output a right kernel gives, in the problem's dtype."""
     for draw in range(_DRAWS):
         arrays = _draw(problem, np.random.default_rng((seed, draw)))
         sums = reference.compute(problem.without_epilogue(), arrays.data, arrays.filter)
@@ -98,13 +80,6 @@ def random_fill(problem: Problem, seed: int = 0) -> Arrays:
 
     Their standard deviation is 1. Before an epilogue the filter's is such that sums have about 1, as networks see to: of
     large sums, a bound or its like keeps a few small differences, and with them the errors of the whole.
-
-    Parameters
-    ----------
-    problem
-        What the arrays are for.
-    seed
-        At least 0.
     """
     rng = np.random.default_rng(seed)
     if problem.is_quantized:

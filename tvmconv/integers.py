@@ -45,13 +45,7 @@ def check_types(problem: Any, types: Types) -> dict[str, object]:
 
 
 def check_sums(types: Types, products: int, largest: int) -> None:
-    """Refuse sums of so many products that may pass 32 bits, with room for one more of the largest.
-
-    Raises
-    ------
-    InvalidProblemError
-        If they may.
-    """
+    """Raise InvalidProblemError if sums of so many products may pass 32 bits, with room for one more of the largest."""
     most = (2**31 - 1) // largest - 1
     if products > most:
         raise InvalidProblemError(

@@ -1,7 +1,8 @@
-"""Random weights with which values neither die nor explode, so that answers can be compared."""
+"""Networks with random weights by which values neither die nor explode, so that answers can be compared."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -9,6 +10,13 @@ from torch import nn
 
 _WEIGHTED = (nn.modules.conv._ConvNd, nn.Linear)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def load(network: str) -> tuple[nn.Module, Any]:
+    """Return a network for inference, a module of this package, and an input, always the same."""
+    module = import_module(f"{__package__}.{network}")
+    torch.manual_seed(0)
+    return settle(module.model(), module.example()), module.example()
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

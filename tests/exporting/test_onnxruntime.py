@@ -201,7 +201,9 @@ def test_bad_inputs(files: dict[str, str], provider: Path, tmp_path: Path):
     (tmp_path / "text.so").write_text("no library")
     with pytest.raises(BundleError, match=r"text\.so is no provider that tvmconv export-onnxruntime wrote"):
         session(files["relu"], tmp_path / "text.so")
-    with pytest.raises(InputError, match=r"neither a library nor a bundle; write one with: tvmconv export-onnxruntime"):
+    with pytest.raises(
+        InputError, match=r"neither a library nor a bundle; write a library with: tvmconv export-onnxruntime"
+    ):
         session(files["relu"], tmp_path / "none.so")
     with pytest.raises(InputError, match="no such file"):
         session(tmp_path / "none.onnx", provider)

@@ -253,7 +253,7 @@ def test_identities_that_are_none(asked: Path, tmp_path: Path, capfd: pytest.Cap
     """onnxruntime's class for Python raises the provider's error; before 1.32 it prints it, and goes on with the CPU provider."""
     path = save(linears(), tmp_path)
     for wrong in ("1", -1, 2**64):
-        with pytest.raises(InputError, match="give the identities of graphs, integers from 0 of 64 bits"):
+        with pytest.raises(InputError, match="give the identities of graphs, unsigned integers of 64 bits"):
             tvmconv.onnxruntime.session(path, asked, networks=[wrong])  # type: ignore[list-item]
     devices = [each for each in ort.get_ep_devices() if each.ep_name == register(asked)][:1]
     for text in ("1,", ",1", "one", "1 2", "1,2x", "-1", str(2**64)):
@@ -292,5 +292,5 @@ def test_graphs_that_have_no_identity(asked: Path, tmp_path: Path):
         helper.make_node("If", ["c"], ["y"], **branches),
     ]
     choosing = model(nodes, [value("x", (2, 3)), value("z", ())], [value("y", (2, 3))])
-    with pytest.raises(InputError, match="graphs within nodes"):
+    with pytest.raises(InputError, match="subgraphs"):
         graph_of(save(choosing, tmp_path), asked)

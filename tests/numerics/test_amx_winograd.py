@@ -102,9 +102,9 @@ def test_the_error_of_halves_is_the_same_for_all_lengths(channels: int, tmp_path
     ("signature", "said"),
     [
         (SHAPE.replace("f32", "bf16"), "multiplies f32 and f16, not bf16"),
-        (SHAPE.replace("i48", "i49"), "no whole pairs"),
+        (SHAPE.replace("i48", "i49"), "odd number of channels"),
         (SHAPE.replace("o50x9x11", "o50x5x6").replace("s1x1", "s2x2"), "stride 1"),
-        (SHAPE.replace("9x11", "1x1"), "of less than 256 outputs"),
+        (SHAPE.replace("9x11", "1x1"), "fewer than 256 outputs"),
     ],
 )
 def test_what_halves_of_tiles_do_not_cover_is_said(signature: str, said: str) -> None:

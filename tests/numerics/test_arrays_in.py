@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.placing import aligned
+
 pytest.importorskip("tvm")
 torch = pytest.importorskip("torch")
 from models import model, save, value  # noqa: E402
@@ -47,14 +49,6 @@ class Interface:
         return BASE
 
 
-def misplaced(offset: int) -> np.ndarray:
-    raw = np.zeros(BASE.nbytes + 128, np.uint8)
-    start = -raw.ctypes.data % 64 + offset
-    moved = raw[start : start + BASE.nbytes].view(np.float32).reshape(SHAPE)
-    moved[...] = BASE
-    return moved
-
-
 def read_only() -> np.ndarray:
     array = BASE.copy()
     array.flags.writeable = False
@@ -84,8 +78,8 @@ KINDS: dict[str, tuple[Callable[[], Any], str | None]] = {
     "every other": (lambda: np.repeat(BASE, 2, 3)[..., ::2], None),
     "negative strides": (lambda: BASE[:, ::-1].copy()[:, ::-1], None),
     "broadcast": (lambda: np.broadcast_to(BASE[:, :1], SHAPE), None),
-    "aligned to the element": (lambda: misplaced(4), None),
-    "unaligned": (lambda: misplaced(1), None),
+    "aligned to the element": (lambda: aligned(BASE, 4), None),
+    "unaligned": (lambda: aligned(BASE, 1), None),
     "subclass": (lambda: BASE.view(np.recarray), None),
     "memmap": (lambda: BASE.view(np.memmap), None),
     "masked": (lambda: np.ma.masked_array(BASE, BASE > 0), "masked array"),

@@ -127,7 +127,7 @@ def test_the_stages_of_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert "__global__ void" in inspected(capsys, *kernel, "--stage", "cuda")[0]
     ours = (HALF, "--target", "cuda:sm_90a", "--algorithm", "wgmma")
     assert "wgmma" in inspected(capsys, *ours, "--stage", "cuda")[0]
-    assert "CUDA C++ of our own; see --stage cuda" in refused(capsys, 2, "inspect", *ours, "--stage", "tir")
+    assert "handwritten CUDA C++; see --stage cuda" in refused(capsys, 2, "inspect", *ours, "--stage", "tir")
 
 
 def test_a_record_is_what_is_shown(no_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +167,7 @@ def test_bad_input_of_inspect(arguments: list[str], words: list[str], capsys: py
 
 
 def test_a_stage_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "does not have; allowed for it: te, schedule, passes, tir, llvm, asm, or one of the passes Canon"
+    said = "does not have; allowed: te, schedule, passes, tir, llvm, asm, or one of the passes Canon"
     assert said in refused(capsys, 2, "inspect", DENSE, "--stage", "ptx")
     with pytest.raises(TvmconvError, match=said):
         show("ptx", parse_signature(DENSE), Target.parse("x86-64-v3"), Choice("direct"))

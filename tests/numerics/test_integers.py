@@ -110,10 +110,10 @@ def test_pixels_of_no_whole_quads_are_copied_as_such(tmp_path: Path) -> None:
 def test_tiles_take_what_16_and_32_bits_keep() -> None:
     problem, tiles = parse_signature(TILES[-1][1]).with_(in_channels=256), algorithms.get("winograd4_integers")
     for other, reason in (
-        (problem.with_(in_channels=1028), "its sums, times what transforms make of them, may pass 32 bits"),
-        (problem.with_(in_channels=9), "a group's channels are no whole pairs"),
-        (problem.with_(data_format="NCX"), "it takes convolutions of NXC and XIO"),
-        (problem.with_(dtype="u8s16s32"), "its transformed numbers may pass 16 bits"),
+        (problem.with_(in_channels=1028), "its sums, scaled by the transforms, may exceed 32 bits"),
+        (problem.with_(in_channels=9), "a group has an odd number of channels"),
+        (problem.with_(data_format="NCX"), "it is for the layouts NXC and XIO"),
+        (problem.with_(dtype="u8s16s32"), "its transformed numbers may exceed 16 bits"),
     ):
         assert tiles.covers(other, Target.parse("x86-64-v3")) == reason
 
@@ -292,5 +292,5 @@ def test_quads_take_filters_whose_zero_points_are_none() -> None:
     assert quads.covers(problem.with_(dtype="u8u8u8"), Target.parse("cascadelake")) is not None
     other = problem.with_(filter_zero_point=2)
     reason = quads.covers(other, Target.parse("cascadelake"))
-    assert reason == "it multiplies u8s8, and data of the other sign, and no filter whose zero point is 2"
+    assert reason == "it multiplies u8s8, or data of the other signedness, not a filter with zero point 2"
     assert algorithms.applicable(other, Target.parse("cascadelake"))[0].name == "dot"

@@ -117,7 +117,7 @@ def test_arguments_are_what_a_built_task_takes(dtype: str, tmp_path: Path) -> No
 
 def test_build_is_for_cpus() -> None:
     context = tasks([PROBLEM], "cuda:sm_80")[0]
-    with pytest.raises(TargetError, match="build is for CPUs, and cuda:sm_80 is a GPU"):
+    with pytest.raises(TargetError, match="modules are built for CPUs, and cuda:sm_80 is a GPU"):
         build(context.generate_design_space()[0].mod, context.target)
 
 

@@ -18,8 +18,9 @@ from tvm.ir import Expr
 from tests.relax_modules import relax_module
 from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.network.compile import build
-from tvmconv.network.lower import check_target, schedule_functions
+from tvmconv.network.lower import schedule_functions
 from tvmconv.network.operators.bound_fusion import MOST
+from tvmconv.network.options import check_target
 from tvmconv.network.passes import use_kernels
 from tvmconv.runtime.networks.network import load_network
 

@@ -19,7 +19,8 @@ from tests.numerics.test_network import module
 from tvmconv.lowering.common.elementary_arithmetic import is_elementary
 from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.network.compile import build
-from tvmconv.network.lower import check_target, schedule_functions
+from tvmconv.network.lower import schedule_functions
+from tvmconv.network.options import check_target
 from tvmconv.network.passes import use_kernels
 from tvmconv.runtime.networks.network import load_network
 

@@ -8,7 +8,8 @@ from tvm.relax import op
 
 from tvmconv.algorithms.annotations import FIXED
 from tvmconv.errors import SourceError
-from tvmconv.network.lower import check_target, schedule_functions
+from tvmconv.network.lower import schedule_functions
+from tvmconv.network.options import check_target
 
 
 def module(dtype: str) -> relax.Function:

@@ -145,12 +145,12 @@ def test_an_altered_filter_is_not_used(built: tuple[str, Path], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda nodes: {}, "nodes must be a list"),
+        (lambda nodes: {}, "nodes is {}; it must be a list"),
         (lambda nodes: [*nodes, nodes[0]], "twice"),
-        (lambda nodes: [{**nodes[0], "name": 3}], r"nodes\[0\] must be a table whose name"),
+        (lambda nodes: [{**nodes[0], "name": 3}], r"nodes\[0\]\.name is 3; it must be a text"),
         (lambda nodes: [{**nodes[0], "filters": {}}], r"nodes\[0\]\.filters"),
-        (lambda nodes: [{**nodes[0], "bias": {**nodes[0]["bias"], "file": "../x"}}], r"nodes\[0\]\.bias must have sha256"),
-        (lambda nodes: [{**nodes[0], "bias": {**nodes[0]["bias"], "bytes": -1}}], r"nodes\[0\]\.bias must have sha256"),
+        (lambda nodes: [{**nodes[0], "bias": {**nodes[0]["bias"], "file": "../x"}}], r"nodes\[0\]\.bias\.file is"),
+        (lambda nodes: [{**nodes[0], "bias": {**nodes[0]["bias"], "bytes": -1}}], r"nodes\[0\]\.bias\.bytes is -1"),
     ],
 )  # fmt: skip
 def test_a_manifest_is_checked(change: object, words: str, built: tuple[str, Path], tmp_path: Path) -> None:

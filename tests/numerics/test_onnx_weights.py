@@ -86,7 +86,7 @@ def test_parts_sessions_and_convolutions(outside: Any) -> None:
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], right)
     (found,) = read_model(path, batch=2, shapes_by="run", with_constants=True).nodes
     np.testing.assert_array_equal(found.constants().filter, numpy_helper.to_array(made.graph.initializer[0]))
-    with pytest.raises(InputError, match="too many weights for one file"):
+    with pytest.raises(InputError, match="too many for one ONNX file"):
         tvmconv.onnxruntime.with_shapes(path, batch=2)
 
 

@@ -55,8 +55,14 @@ def test_other_pairs_are_of_channels(signature: str) -> None:
 
 def test_one_channel_has_pairs_only_across_taps() -> None:
     dot, signature = table.get("dot"), "conv1d-n1-i1x160-o{}-k{}-s1-d1-p0_0-g1-NXC-XIO-bf16"
-    assert dot.covers(parse_signature(signature.format("16x151", 10)), PAIRS) == "there are no two channels to pair"
-    assert dot.covers(parse_signature(signature.format("32x160", 1)), PAIRS) == "there are no two channels to pair"
+    assert (
+        dot.covers(parse_signature(signature.format("16x151", 10)), PAIRS)
+        == "it multiplies pairs of channels, and there is one"
+    )
+    assert (
+        dot.covers(parse_signature(signature.format("32x160", 1)), PAIRS)
+        == "it multiplies pairs of channels, and there is one"
+    )
     assert dot.covers(parse_signature(signature.format("32x151", 10)), PAIRS) is None
 
 

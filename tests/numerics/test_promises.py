@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 import tvm_ffi
 
+from tests.placing import aligned
 from tvmconv import fills, reference
 from tvmconv.algorithms.table import ALGORITHMS, get
 from tvmconv.epilogue import STEPS, parse_epilogue
@@ -104,24 +105,15 @@ def load(algorithm: str, problem: Problem, folder: Path) -> Compute:
     function = tvm_ffi.load_module(str(path))["tvmconv_kernel_with_threads"]
 
     def compute(threads: int, offset: int, arrays: fills.Arrays) -> Outputs:
-        output = placed(np.zeros(problem.output_shape, fills.numpy_dtype(problem.dtype)), offset)
-        given = [placed(each, offset) for each in arrays if each is not None]
+        output = np.zeros(problem.output_shape, fills.numpy_dtype(problem.dtype))
+        output = aligned(output, offset * output.itemsize)
+        given = [aligned(each, offset * each.itemsize) for each in arrays if each is not None]
         bfloat16 = fills.numpy_dtype("bf16")
         bits = [each.view(np.uint16) if each.dtype == bfloat16 else each for each in (*given, output)]
         function(threads, *map(tvm_ffi.from_dlpack, bits))
         return output
 
     return compute
-
-
-def placed(array: npt.NDArray[Any], offset: int) -> npt.NDArray[Any]:
-    """Return a copy that begins `offset` elements after a cache line's begin."""
-    size = array.dtype.itemsize
-    memory = np.zeros(array.nbytes + 64 + offset * size, np.uint8)
-    start = -memory.ctypes.data % 64 + offset * size
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 def test_every_algorithm_is_here() -> None:

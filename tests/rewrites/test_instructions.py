@@ -173,7 +173,7 @@ def test_refused() -> None:
         for c in range(4):
             sums[0] = sums[0] + T.call_pure_extern("float32", "tvmconv_dot_bf16", data[c], data[c])
 
-    check_refused(by_instructions, one_lane, "dot product is in no vectorized sum")
+    check_refused(by_instructions, one_lane, "dot product is outside a vectorized sum")
 
     @T.prim_func(private=True, s_tir=True)
     def scattered_filter(data: T.Buffer((4, 2), "uint32")) -> None:
@@ -181,7 +181,7 @@ def test_refused() -> None:
         for lane in T.vectorized(4):
             sums[lane] = sums[lane] + T.call_pure_extern("float32", "tvmconv_dot_bf16", data[0, 0], data[lane, 0])
 
-    check_refused(by_instructions, scattered_filter, "do not lie together")
+    check_refused(by_instructions, scattered_filter, "are not contiguous")
 
     @T.prim_func(private=True, s_tir=True)
     def scattered_store(output: T.Buffer((8,), "uint16")) -> None:

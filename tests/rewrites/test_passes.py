@@ -55,7 +55,7 @@ def test_only_what_is_asked_for_is_done() -> None:
 def test_a_request_that_no_pass_answers_is_refused() -> None:
     definition, scheduled = schedule(parse_signature(POINTWISE), Target.parse("x86-64-v3"), Choice("direct"))
     main = scheduled.mod["main"].with_attr("tvmconv.faster", True)
-    with pytest.raises(RewriteError, match=r"the function asks for tvmconv\.faster, which is no rewrite"):
+    with pytest.raises(RewriteError, match=r"the function asks for tvmconv\.faster, which is not a rewrite"):
         lower(tvm.IRModule({"main": main}), definition)
     (block, *_) = scheduled.get_child_blocks(scheduled.get_sblock("root"))
     scheduled.annotate(scheduled.get_loops(block)[0], "tvmconv.faster", 1)

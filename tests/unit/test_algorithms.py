@@ -305,7 +305,7 @@ def test_tiles_multiply_halves_where_transforms_are_allowed(dtype: str) -> None:
 def test_halves_leave_sums_that_may_all_cancel_to_others() -> None:
     problem = parse_signature("conv2d-n1-i64x1x1-o15x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32")
     said = get("amx_halves").covers(problem, Target.parse("sapphirerapids"))
-    assert said is not None and said.startswith("of less than 16 outputs")
+    assert said is not None and said.startswith("fewer than 16 outputs")
     assert get("amx_halves").covers(problem.with_(batch=2), Target.parse("sapphirerapids")) is None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
+from tests.placing import aligned
 from tvmconv.errors import InputError
 from tvmconv.runtime.arrays import kernel_input, kernel_output, result, view
 
@@ -34,15 +35,6 @@ def test_numpy_in_place(dtype: str) -> None:
     assert view("data", array)[1] == dtype
 
 
-def _misplaced(array: np.ndarray, offset: int) -> np.ndarray:
-    """Return a copy that starts `offset` bytes after a 64-byte boundary."""
-    raw = np.zeros(array.nbytes + 128, np.uint8)
-    start = -raw.ctypes.data % 64 + offset
-    moved = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    moved[...] = array
-    return moved
-
-
 def _read_only(array: np.ndarray) -> np.ndarray:
     array = array.copy()
     array.flags.writeable = False
@@ -50,7 +42,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 IN_PLACE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "aligned to the element": lambda a: _misplaced(a, 2 * a.itemsize),
+    "aligned to the element": lambda a: aligned(a, 2 * a.itemsize),
     "read-only": _read_only,
     "odd stride of one element": lambda a: np.stack([a, a])[::2],
     "subclass": lambda a: a.view(np.memmap),
@@ -60,7 +52,7 @@ COPIED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "every other": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
     "negative stride": lambda a: a[..., ::-1].copy()[..., ::-1],
     "broadcast": lambda a: np.broadcast_to(a[:, :1], a.shape),
-    "unaligned": lambda a: _misplaced(a, 1),
+    "unaligned": lambda a: aligned(a, 1),
     "read-only and transposed": lambda a: _read_only(a.transpose(2, 1, 0)).transpose(2, 1, 0),
 }
 
@@ -155,7 +147,7 @@ BAD_OUTS: list[tuple[Callable[[np.ndarray], Any], str]] = [
     (lambda out: np.broadcast_to(np.zeros((1, 3, 5), np.float32), SHAPE), "out is read-only"),
     (lambda out: out.transpose(2, 1, 0).copy().transpose(2, 1, 0), "out must be C-contiguous and aligned"),
     (lambda out: out[::-1], "out must be C-contiguous and aligned"),
-    (lambda out: _misplaced(out, 1), "out must be C-contiguous and aligned"),
+    (lambda out: aligned(out, 1), "out must be C-contiguous and aligned"),
     (lambda out: out.tolist(), "out is a list"),
     (lambda out: out.astype(">f4"), "the other byte order"),
 ]

@@ -176,6 +176,6 @@ def test_a_folder_of_records_that_is_a_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="there is no such folder"):
             records_of(tmp_path / "file", written)
     with pytest.raises(BundleError, match="exists and is not an export"):
-        from tvmconv.exporting.exporter import check_replaceable
+        from tvmconv.support.folders import check_replaceable
 
-        check_replaceable(tmp_path / "file")
+        check_replaceable(tmp_path / "file", "export.json", "an export")

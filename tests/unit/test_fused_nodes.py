@@ -136,10 +136,10 @@ def test_manifests(model: Model, tmp_path: Path) -> None:
         (path / "manifest.json").write_text(json.dumps({**manifest, "nodes": nodes}))
 
     changed(scale={"file": "../x"})
-    with pytest.raises(BundleError, match=r"nodes\[0\]\.scale must have sha256"):
+    with pytest.raises(BundleError, match=r"nodes\[0\]\.scale\.sha256 is missing"):
         read_bundle(path)
     changed(residual=3)
-    with pytest.raises(BundleError, match=r"nodes\[0\]\.residual must be a string"):
+    with pytest.raises(BundleError, match=r"nodes\[0\]\.residual is 3; it must be null or a text"):
         read_bundle(path)
     changed(later=1)
     assert len(read_bundle(path).nodes) == 2

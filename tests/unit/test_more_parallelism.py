@@ -7,8 +7,6 @@ import pytest
 from benchmarks.side_by_side import needs_of, rows_of
 from benchmarks.simulated_cores import LOOP, Simulated
 from benchmarks.step_orders import WAKE, Step, by_levels, cut_evenly, in_turn, longest_way, side_by_side
-from benchmarks.sums_in_parts import RATE, in_parts
-from benchmarks.sums_in_parts import rows_of as rows_of_parts
 from tvmconv.errors import SourceError
 from tvmconv.network.emit.network_plan import IF, Array, NetworkPlan, PlanStep, Region, Storage
 
@@ -78,32 +76,3 @@ def test_steps_wait_for_what_writes_their_arguments() -> None:
     assert needs_of(NetworkPlan(steps)) == [NONE, NONE, frozenset({0, 1})]
     with pytest.raises(SourceError, match="has an If"):
         needs_of(NetworkPlan([PlanStep(IF, (data,), passed=1), *steps]))
-
-
-def test_sums_are_cut_where_that_pays() -> None:
-    few = Simulated([(64, [1.0]), (64, [100.0, 100.0])])
-    parts, cut = in_parts(few, 64, products=4608, size=0)
-    assert parts == 8 and cut.loops[1] == (16, [12.5] * 16)
-    assert cut.makespan() == 1 + 12.5
-    assert in_parts(few, 64, products=150, size=0)[0] == 2  # parts have 64 products
-    assert in_parts(few, 64, products=64, size=0) == (1, few)
-    assert in_parts(few, 2, products=4608, size=0) == (1, few)  # as many tasks as threads
-    short = Simulated([(64, [WAKE] * 2)])
-    assert in_parts(short, 64, products=4608, size=0) == (1, short)  # waking takes longer
-    assert in_parts(Simulated([]), 64, 4608, 0) == (1, Simulated([]))
-
-
-def test_added_parts_are_stored_and_read() -> None:
-    few = Simulated([(4, [100.0, 100.0])])
-    parts, cut = in_parts(few, 4, products=4608, size=int(RATE))
-    assert parts == 2 and cut.loops[1] == (4, [1.0] * 4)
-    assert cut.makespan() == 50 + 1
-    assert cut.makespan(WAKE) == pytest.approx(51 + 2 * (LOOP + 3 * WAKE))
-
-
-def test_lines_of_a_bundle() -> None:
-    name = "conv2d-n1-i512x7x7-o512x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
-    rows = rows_of_parts(64, {name: Simulated([(64, [100.0, 100.0])])}, 5)
-    assert rows[0][:2] == ["64", "1 kernels, 0 of fewer than 96 outputs a thread, 1 in parts"]
-    assert rows[1][1] == f"{name}: 2 tasks, 8 parts" and rows[0][2:] == rows[1][2:]
-    assert rows[0][2].split()[0] == "100" and rows[0][5] == "0.03"

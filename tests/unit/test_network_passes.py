@@ -17,9 +17,8 @@ from tvm_ffi import structural_equal
 from tvmconv.accuracy import NETWORK_ERROR, network_error
 from tvmconv.errors import TvmconvError
 from tvmconv.network import passes
-from tvmconv.network.lower import check_target
 from tvmconv.network.operators import legalizations
-from tvmconv.network.options import Options
+from tvmconv.network.options import Options, check_target
 from tvmconv.network.passes import PASSES, Rewritten, check_pass, listing, run
 
 op, nn = relax.op, relax.op.nn

@@ -275,15 +275,15 @@ def test_a_filter_that_is_packed_within_the_call_is_not_split_off() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "signature", "reason"),
     [
-        ("inner", TILED, "lies apart in a filter of XIO"),
+        ("inner", TILED, "not contiguous in a filter of XIO"),
         ("inner", TILED.replace("XIO", "OIX"), "16 pixels or fewer, not 49"),
-        ("inner", LINEAR.replace("i1024", "i1022"), "no whole vectors"),
-        ("inner", LINEAR.replace("i1024", "i64"), "64 products lie together; it takes 128"),
+        ("inner", LINEAR.replace("i1024", "i1022"), "do not fill whole vectors"),
+        ("inner", LINEAR.replace("i1024", "i64"), "64 products are contiguous; it takes 128"),
         ("col2im", LINEAR, "for transposed convolutions of several taps"),
-        ("col2im", WINDOWS.replace("OIX", "XIO"), "lie apart in a filter of XIO"),
+        ("col2im", WINDOWS.replace("OIX", "XIO"), "not contiguous in a filter of XIO"),
         ("col2im", WINDOWS.replace("4x4-o512x8x8", "9x9-o512x18x18"), "64 pixels or fewer, not 81"),
         ("col2im", WINDOWS.replace("i1024", "i16"), "32 channels or more, not 16"),
-        ("col2im", WINDOWS.replace("o512", "o511"), "12775 outputs of all taps are no whole vectors"),
+        ("col2im", WINDOWS.replace("o512", "o511"), "12775 outputs of all taps do not fill whole vectors"),
     ],
 )
 def test_algorithms_for_plain_filters_say_why_not(algorithm: str, signature: str, reason: str) -> None:

@@ -227,7 +227,7 @@ def packed_window(signature: str, vnni_factor: int = 1) -> Window:
 
 def test_phases_of_a_row_that_meet_no_data_are_not_channels() -> None:
     problem, target = parse_signature("backprop1d-n2-i12x2-o5x3-k3-s3-d1-p4_0-g1-NXC-XIO-f32"), Target.parse("znver5")
-    assert algorithms.get("phased").covers(problem, target) == "some phases of a row meet no data"
+    assert algorithms.get("phased").covers(problem, target) == "some phases of a row read no data"
     assert algorithms.get("phased").covers(problem.with_(pads_begin=(3,), out_spatial=(3,)), target) is None
 
 

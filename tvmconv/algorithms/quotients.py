@@ -17,13 +17,7 @@ from ..errors import CompilationError
 
 
 def check_quotients(expressions: Iterable[Any]) -> None:
-    """Raise if a quotient or remainder in statements or expressions has a falling numerator.
-
-    Raises
-    ------
-    CompilationError
-        With the first of them.
-    """
+    """Raise CompilationError with the first quotient or remainder, in statements or expressions, that has a falling numerator."""
     found: list[Any] = []
     for expression in expressions:
         structural_walk(expression, [(kind, found.append) for kind in (tirx.FloorDiv, tirx.FloorMod)])

@@ -116,13 +116,7 @@ def for_plain_filters(name: str, problem: Problem, target: Target) -> Algorithm:
 
 
 def worth_trying(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:
-    """Return the applicable algorithms that a search tries: not transforms that promise less than `LEAST_GAIN` says.
-
-    Raises
-    ------
-    TvmconvError
-        As for `applicable`.
-    """
+    """Return the applicable algorithms that a search tries: not transforms that promise less than `LEAST_GAIN` says."""
     found = applicable(problem, target, math)
     most = found[0].cycles(problem, target) / LEAST_GAIN
     return [each for each in found if each.numerical_class != "transform" or each.cycles(problem, target) <= most]
@@ -150,13 +144,7 @@ def check_math(math: str) -> None:
 
 
 def get(name: str) -> Algorithm:
-    """Return the algorithm called `name`.
-
-    Raises
-    ------
-    TvmconvError
-        If there is none.
-    """
+    """Return the algorithm called `name`, or raise TvmconvError."""
     for algorithm in ALGORITHMS:
         if algorithm.name == name:
             return algorithm

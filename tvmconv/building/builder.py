@@ -37,7 +37,7 @@ from ..runtime.selection import obstacle
 from ..signature import format_signature
 from ..support.cache import open_cache
 from ..support.files import LEFT
-from ..support.folders import follow_link, link_or_copy, lock, move_into_place, staging
+from ..support.folders import check_replaceable, follow_link, link_or_copy, lock, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.timing import stage
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..tuning.turns import TuneProgress
+
+_BUNDLE = "a bundle"  # that a build may add to
 
 
 def build(
@@ -120,7 +122,8 @@ def build(
     check_math(chosen["math"])
     path = as_path("path", path)
     check_name(path)
-    _check_replaceable(path)
+    if check_replaceable(path, MANIFEST, _BUNDLE):
+        read_bundle(path)  # which is to be added to
     if chosen["jobs"] is not None:
         integer("jobs", chosen["jobs"], 1)
     targets = parse_targets(target)
@@ -157,11 +160,6 @@ def build_kernels(
         Return the functions and objects of kernels, too (`BuiltKernel`); their libraries do not keep these.
     families
         Families to build.
-
-    Raises
-    ------
-    TargetError, ToolchainError, OSError
-        As :func:`build`.
     """
     find_compiler()
     for each in targets:  # before time is spent on others
@@ -301,20 +299,6 @@ def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> 
     )
 
 
-def _check_replaceable(path: Path) -> None:
-    """Refuse a path that holds anything but a whole bundle or an empty folder, or a link to them."""
-    path = follow_link(path)
-    if path.is_dir() and not path.is_symlink():
-        if (path / MANIFEST).is_file():
-            read_bundle(path)  # which is to be added to
-            return
-        if not any(path.iterdir()):
-            return
-    elif not path.exists() and not path.is_symlink():
-        return
-    raise BundleError(f"{path} exists and is not a bundle, so it will not be replaced; give another path or remove it")
-
-
 def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[Entry]) -> None:
     """Write the manifest in `folder`, with what a bundle at `path` holds besides, and put it at `path`."""
     bundle = _bundle(folder, targets, entries)
@@ -322,8 +306,7 @@ def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[E
         shutil.rmtree(left)
     # Another build may add to the same bundle meanwhile.
     with lock(path.parent):
-        _check_replaceable(path)
-        if (path / MANIFEST).exists():
+        if check_replaceable(path, MANIFEST, _BUNDLE):
             bundle = _merge(bundle, read_bundle(path))
         write_manifest(bundle)
         move_into_place(folder, path)
@@ -342,13 +325,7 @@ def _bundle(folder: Path, targets: Iterable[Target], entries: Sequence[Entry] = 
 
 
 def _merge(new: Bundle, old: Bundle) -> Bundle:
-    """Return `new` with the other kernels of `old`, whose libraries are linked into the folder of `new`.
-
-    Raises
-    ------
-    BundleError
-        If they are of other versions, or of another target of the same name.
-    """
+    """Return `new` with the other kernels of `old`, linked into its folder; BundleError if versions, or targets of one name, differ."""
     for what, built, there in (("tvmconv", new.tvmconv, old.tvmconv), ("TVM", new.tvm, old.tvm)):
         if built != there:
             raise BundleError(

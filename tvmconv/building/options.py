@@ -119,13 +119,7 @@ _DEFAULTS = BuildOptions(
 
 
 def complete(options: BuildOptions) -> BuildOptions:
-    """Return options with the defaults of those that are not given.
-
-    Raises
-    ------
-    InputError
-        If there is one that does not exist.
-    """
+    """Return options with the defaults of those that are not given; InputError names one that does not exist."""
     if unknown := options.keys() - _DEFAULTS.keys():
         raise InputError(f"build has no option {', '.join(sorted(unknown))}; it has {', '.join(_DEFAULTS)}")
     return {**_DEFAULTS, **options}

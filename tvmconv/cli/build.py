@@ -49,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--any-size",
         action="store_true",
-        help=("build one kernel per convolution for any batch, spatial extents and padding, instead of one per size"),
+        help="build one kernel per convolution for any batch, spatial extents and padding, instead of one per size",
     )
     parser.add_argument("-o", "--output", required=True, metavar="BUNDLE", help="the bundle's folder")
     parser.add_argument(
@@ -71,19 +71,15 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--with-filters",
         action="store_true",
-        help=(
-            "store the models' packed filters, biases and epilogue operands in the bundle, with following "
-            "normalizations folded in: load(BUNDLE).node(NAME)(data)"
-        ),
+        help="store the models' packed filters, biases and epilogue operands in the bundle, with following "
+        "normalizations folded in: load(BUNDLE).node(NAME)(data)",
     )
     parser.add_argument(
         "--no-fallback",
         dest="fallback",
         action="store_false",
-        help=(
-            "fail and write nothing if the first kernel for a problem does not compile or is wrong, instead "
-            "of trying the next"
-        ),
+        help="fail and write nothing if the first kernel for a problem does not compile or is wrong, instead "
+        "of trying the next",
     )
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one per core)")
 

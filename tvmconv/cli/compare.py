@@ -41,17 +41,15 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "other",
         metavar="OTHER.so",
-        help=("the library to compare, such as the quantised model's, with the same inputs and outputs"),
+        help="the library to compare, such as the quantised model's, with the same inputs and outputs",
     )
     parser.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="FILE",
-        help=(
-            "FILE.npz: arrays by input name, or [NAME=]FILE.npy: one; each of the input's shape or with an extra leading axis over"
-            " calls; others are random"
-        ),
+        help="FILE.npz: arrays by input name, or [NAME=]FILE.npy: one; each of the input's shape or with an extra leading axis over"
+        " calls; others are random",
     )
     add_json(parser)
 
@@ -117,13 +115,7 @@ def _describe(tensor: Any) -> str:
 
 
 def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, ndarray]]:
-    """Yield the inputs of each call.
-
-    Raises
-    ------
-    InputError
-        If one is not the network's, or two are of another number of calls.
-    """
+    """Yield the inputs of each call; InputError if one is not the network's, or their numbers of calls differ."""
     given = name_inputs(network, given)
     axes = {each.name: len(each.shape) for each in network.inputs}
     several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}

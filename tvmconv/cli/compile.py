@@ -81,11 +81,9 @@ def add_parser(subparsers: Subparsers) -> None:
         type=parse_free_shape,
         default=[],
         metavar="NAME=1x3x640x640",
-        help=(
-            "the shape of an input; a single input needs no NAME=. 1x3x?x?: any height and width, chosen by "
-            "each call; ?%%32 is a multiple of 32, ?[32:4096] a range, h an extent that is the same wherever "
-            "it appears. Fixed sizes given beside such a shape get their own kernels"
-        ),
+        help="the shape of an input; a single input needs no NAME=. 1x3x?x?: any height and width, chosen by "
+        "each call; ?%%32 is a multiple of 32, ?[32:4096] a range, h an extent that is the same wherever "
+        "it appears. Fixed sizes given beside such a shape get their own kernels",
     )
     parser.add_argument(
         "--dim", action="append", type=parse_dim, default=[], metavar="NAME=N", help="the size of a named dimension"
@@ -114,20 +112,16 @@ def add_parser(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="TENSOR",
-        help=(
-            "use this tensor as output instead of the model's, such as an input of NonMaxSuppression; may be "
-            "given several times"
-        ),
+        help="use this tensor as output instead of the model's, such as an input of NonMaxSuppression; may be "
+        "given several times",
     )
     parser.add_argument(
         "--format",
         choices=FORMATS,
         default=FORMATS[0],
-        help=(
-            "plan (default): a library that needs only tvm-ffi; c: a folder with headers, an archive and a "
-            "shared library for C and C++, which need only libc; web: a folder with a WebAssembly module and "
-            "its JavaScript"
-        ),
+        help="plan (default): a library that needs only tvm-ffi; c: a folder with headers, an archive and a "
+        "shared library for C and C++, which need only libc; web: a folder with a WebAssembly module and "
+        "its JavaScript",
     )
     parser.add_argument(
         "--name", help="with --format c: prefix of the library and its functions (default: the folder's name)"
@@ -136,36 +130,28 @@ def add_parser(subparsers: Subparsers) -> None:
         "--memory",
         choices=MEMORIES,
         default="default",
-        help=(
-            "small: no transforms, as with --math strict, and no joined filters larger than those they "
-            "replace (default: %(default)s)"
-        ),
+        help="small: no transforms, as with --math strict, and no joined filters larger than those they "
+        "replace (default: %(default)s)",
     )
     parser.add_argument(
         "--file",
         choices=FILES,
         default="default",
-        help=(
-            "small: store filters that packing would enlarge in the model's layout; each process packs them "
-            "when it loads the library (default: %(default)s)"
-        ),
+        help="small: store filters that packing would enlarge in the model's layout; each process packs them "
+        "when it loads the library (default: %(default)s)",
     )
     parser.add_argument(
         "--quantized",
         choices=QUANTIZED,
         default=QUANTIZED[0],
-        help=(
-            "fastest: compute layers of a quantised model in f32 where that is estimated to be faster, and "
-            "name them (default: %(default)s, in integers)"
-        ),
+        help="fastest: compute layers of a quantised model in f32 where that is estimated to be faster, and "
+        "name them (default: %(default)s, in integers)",
     )
     parser.add_argument(
         "--require-comparison",
         action="store_true",
-        help=(
-            "fail (exit code 1) if the outputs cannot be compared with those of onnxruntime, ONNX's reference"
-            " evaluator, OpenVINO or PyTorch; with --format c: if the test has nothing to compare with"
-        ),
+        help="fail (exit code 1) if the outputs cannot be compared with those of onnxruntime, ONNX's reference"
+        " evaluator, OpenVINO or PyTorch; with --format c: if the test has nothing to compare with",
     )
     add_budget(parser)
     add_no_cache(parser)
@@ -302,7 +288,7 @@ def _check(arguments: argparse.Namespace) -> None:
             f"--format {arguments.format} takes no fixed sizes in addition to free extents: give --shape once for each input, or leave --format out"
         )
     with stage("import"):  # of TVM
-        from ..network.lower import check_target
+        from ..network.options import check_target
 
     platform = check_target(arguments.target).isa.platform
     if (arguments.format == "web") == platform.has_parts:
@@ -324,7 +310,7 @@ def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) 
     """Write the folder; its test is on random inputs, with the answers of the model's library. Return why it has none."""
     from ..accuracy import network_tolerance
     from ..exporting.network_exporter import export_network
-    from ..network.lower import check_target
+    from ..network.options import check_target
     from ..runtime.networks.extents import FreeExtents
     from ..runtime.networks.tensors import random_arrays, tensors_of
 

@@ -44,7 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument(
-        "signature", metavar="SIGNATURE|NETWORK.so", help=("see: tvmconv sig --help; or a library from tvmconv compile")
+        "signature", metavar="SIGNATURE|NETWORK.so", help="see: tvmconv sig --help; or a library from tvmconv compile"
     )
     parser.add_argument("bundles", nargs="*", metavar="BUNDLE", help="the folders of one or several bundles")
     parser.add_argument("--split-batch", action="store_true", help="as load(split_batch=True) does")

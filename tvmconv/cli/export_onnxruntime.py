@@ -54,10 +54,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--target",
         action="append",
         metavar="TARGET",
-        help=(
-            "host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; for a bundle, all of"
-            " its targets by default; may be given several times"
-        ),
+        help="host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; for a bundle, all of"
+        " its targets by default; may be given several times",
     )
     add_no_cache(parser)
     add_math(parser)
@@ -81,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(export_provider(bundles[0], arguments.output, targets=arguments.target))
         return 0
     from ..network.compile import prepare
-    from ..network.lower import check_target
+    from ..network.options import check_target
 
     fork_ahead(builds=2)  # of the convolutions, and of a network
     if not arguments.target:

@@ -126,10 +126,8 @@ def add_math(parser: argparse.ArgumentParser) -> None:
         "--math",
         choices=MATHS,
         default="default",
-        help=(
-            "strict: no transforms such as Winograd; tf32: on GPUs, f32 factors may be rounded to TF32; "
-            "reproducible: the same bits on every CPU (default: %(default)s)"
-        ),
+        help="strict: no transforms such as Winograd; tf32: on GPUs, f32 factors may be rounded to TF32; "
+        "reproducible: the same bits on every CPU (default: %(default)s)",
     )
 
 
@@ -138,10 +136,8 @@ def add_records(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records",
         metavar="FOLDER",
-        help=(
-            "folder of tuning records (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv), used "
-            "before the shipped ones"
-        ),
+        help="folder of tuning records (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv), used "
+        "before the shipped ones",
     )
 
 

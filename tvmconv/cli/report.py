@@ -34,7 +34,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder, or a network's file")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE.html", help=("the page to write; an existing one is replaced")
+        "-o", "--output", required=True, metavar="FILE.html", help="the page to write; an existing one is replaced"
     )
     parser.add_argument(
         "--against",
@@ -44,7 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--records",
         metavar="FOLDER",
-        help=("folder with the trials for tuning curves (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv)"),
+        help="folder with the trials for tuning curves (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv)",
     )
     add_timing(parser)
 

@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--threads",
         type=positive,
         metavar="N",
-        help=("threads of kernels (default: all processors, or OMP_NUM_THREADS)"),
+        help="threads of kernels (default: all processors, or OMP_NUM_THREADS)",
     )
     parser.add_argument(
         "--bind",

@@ -54,7 +54,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="FILE.npz: inputs by name; [NAME=]FILE.npy: one; NAME=NUMBER fills one with a number; others are random",
     )
     parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name to this file")
-    parser.add_argument("--bench", action="store_true", help=("print the time of a call and of each operator instead"))
+    parser.add_argument("--bench", action="store_true", help="print the time of a call and of each operator instead")
     parser.add_argument(
         "--profile",
         action="store_true",
@@ -73,15 +73,13 @@ def add_parser(subparsers: Subparsers) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help=("with --bench: number of concurrent callers (default 1)"),
+        help="with --bench: number of concurrent callers (default 1)",
     )
     parser.add_argument(
         "--against",
         metavar="MODEL",
-        help=(
-            "with --bench: also time onnxruntime on the source model (.onnx), or OpenVINO on its IR (.xml), "
-            "alternating with the network"
-        ),
+        help="with --bench: also time onnxruntime on the source model (.onnx), or OpenVINO on its IR (.xml), "
+        "alternating with the network",
     )
     add_json(parser)
 

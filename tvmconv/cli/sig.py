@@ -51,7 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     attributes.add_argument("--dtype", choices=DTYPES, help="default f32")
     attributes.add_argument("--bias", action="store_true", default=None, help="add a bias")
-    attributes.add_argument("--epilogue", metavar="STEPS", help=("steps that follow, such as add-relu or 'clip(0,6)'"))
+    attributes.add_argument("--epilogue", metavar="STEPS", help="steps that follow, such as add-relu or 'clip(0,6)'")
     add_json(parser)
 
 

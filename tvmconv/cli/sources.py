@@ -8,7 +8,7 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InvalidProblemError, SourceError
 from ..family import Extent, ProblemFamily
@@ -72,20 +72,16 @@ def add_source_options(parser: argparse.ArgumentParser, free: bool = False) -> N
         "--shapes",
         choices=SHAPES_BY,
         default="auto",
-        help=(
-            "how shapes inside a model are found. infer: by ONNX's inference; run: by running it once; auto "
-            "(default): by running it where inference fails"
-        ),
+        help="how shapes inside a model are found. infer: by ONNX's inference; run: by running it once; auto "
+        "(default): by running it where inference fails",
     )
     parser.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="FILE.npz",
-        help=(
-            "inputs for that run: arrays by name, or NAME=NUMBER to fill one with a number; others are random"
-            " (integers are ones)"
-        ),
+        help="inputs for that run: arrays by name, or NAME=NUMBER to fill one with a number; others are random"
+        " (integers are ones)",
     )
     parser.add_argument(
         "--no-skip",
@@ -97,7 +93,7 @@ def add_source_options(parser: argparse.ArgumentParser, free: bool = False) -> N
         "--no-fuse",
         dest="fuse",
         action="store_false",
-        help=("do not fuse what follows a model's convolutions (normalizations, activations, sums) into their kernels"),
+        help="do not fuse what follows a model's convolutions (normalizations, activations, sums) into their kernels",
     )
     parser.add_argument("--dtype", choices=DTYPES, help="build for this type instead")
     parser.add_argument("--data-format", choices=DATA_FORMATS, help="build for this data layout instead")
@@ -132,23 +128,8 @@ def read_models(
     from ..frontends import read_model
 
     sources = arguments.sources if sources is None else sources
-    inputs = read_inputs(arguments.inputs)
-    models = [
-        read_model(
-            source,
-            shapes=by_name(arguments.shape),
-            dims=by_name(arguments.dim),
-            batch=arguments.batch,
-            shapes_by=arguments.shapes,
-            inputs=inputs,
-            dtype=arguments.dtype,
-            data_format=arguments.data_format,
-            filter_format=arguments.filter_format,
-            with_constants=constants,
-            fuse=arguments.fuse,
-        )
-        for source in sources
-    ]
+    how = _reading(arguments, constants)
+    models = [read_model(source, shapes=by_name(arguments.shape), **how) for source in sources]
     for model in models:
         reasons = reasons_of(model.skipped)
         if model.skipped and not arguments.skip:
@@ -163,17 +144,25 @@ def read_models(
     return models
 
 
+def _reading(arguments: argparse.Namespace, constants: bool) -> dict[str, Any]:
+    """Return the options of :func:`tvmconv.read_model` but for the shapes."""
+    return {
+        "dims": by_name(arguments.dim),
+        "batch": arguments.batch,
+        "shapes_by": arguments.shapes,
+        "inputs": read_inputs(arguments.inputs),
+        "dtype": arguments.dtype,
+        "data_format": arguments.data_format,
+        "filter_format": arguments.filter_format,
+        "with_constants": constants,
+        "fuse": arguments.fuse,
+    }
+
+
 def split_families(
     arguments: argparse.Namespace, constants: bool = False
 ) -> tuple[list[ProblemFamily], list[Model], list[str]]:
     """Return the families that sources are; models, read with free extents of inputs; and the other sources.
-
-    Parameters
-    ----------
-    arguments
-        Those of :func:`add_sources`.
-    constants
-        Whether the filters that models fix are wanted.
 
     Raises
     ------
@@ -192,20 +181,9 @@ def split_families(
         return families, [], others
     arguments.shape = [pair for shapes in named for pair in shapes.items()]
     models: list[Model] = []
+    how = _reading(arguments, constants)
     for source, shapes in product(others, free):
-        model = read_families(
-            source,
-            shapes,
-            dims=by_name(arguments.dim),
-            batch=arguments.batch,
-            shapes_by=arguments.shapes,
-            inputs=read_inputs(arguments.inputs),
-            dtype=arguments.dtype,
-            data_format=arguments.data_format,
-            filter_format=arguments.filter_format,
-            with_constants=constants,
-            fuse=arguments.fuse,
-        )
+        model = read_families(source, shapes, **how)
         models.append(model)
         free_ones, fixed = families_of([model]), {node.problem for node in model.nodes if node.family is None}
         print(f"{source}: {len(free_ones)} families of convolutions, and {len(fixed)} of one size", file=sys.stderr)

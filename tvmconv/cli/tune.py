@@ -62,11 +62,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "--target",
         default="host",
         metavar="TARGET",
-        help=(
-            "host (default), an LLVM CPU name whose code this machine can run, or the architecture of its "
-            "first GPU, such as cuda:sm_90; with --tracker a target that the servers can run, or remote, "
-            "their own CPU"
-        ),
+        help="host (default), an LLVM CPU name whose code this machine can run, or the architecture of its "
+        "first GPU, such as cuda:sm_90; with --tracker a target that the servers can run, or remote, "
+        "their own CPU",
     )
     parser.add_argument(
         "--tracker",
@@ -79,12 +77,10 @@ def add_parser(subparsers: Subparsers) -> None:
         "--scheduler",
         choices=("gradient", "round-robin"),
         default="gradient",
-        help=(
-            "MetaSchedule's choice of the next problem. gradient (default): the largest expected gain, "
-            "weighted by how often a model has the problem; round-robin: each in turn"
-        ),
+        help="MetaSchedule's choice of the next problem. gradient (default): the largest expected gain, "
+        "weighted by how often a model has the problem; round-robin: each in turn",
     )
-    parser.add_argument("--seed", type=unsigned, default=0, metavar="N", help=("seed of random choices (default: 0)"))
+    parser.add_argument("--seed", type=unsigned, default=0, metavar="N", help="seed of random choices (default: 0)")
     add_math(parser)
     add_records(parser)
     add_json(parser)

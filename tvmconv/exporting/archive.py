@@ -102,11 +102,6 @@ def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path)
     ----------
     work
         A folder for what they are made of, which has ``NAME.h``.
-
-    Raises
-    ------
-    ToolchainError
-        If the compiler or a tool fails.
     """
     write_sources(plan, (each for each in NATIVE.iterdir() if not each.name.startswith("smoke")), work)
     write_sources(plan, service_files(plan.isa), work)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import as_path, choice
-from ..errors import BundleError, InputError
+from ..errors import InputError
 from ..runtime.bundle import check_name as check_path
 from ..runtime.bundle import read_bundle
-from ..support.folders import follow_link, lock, move_into_place, staging
+from ..support.folders import check_replaceable, follow_link, lock, move_into_place, staging
 from ..version import __version__
 from . import THREADS
 from .archive import ArchiveOptions, build_library, check_header, check_tools
@@ -80,9 +80,8 @@ def export_c(
     choice("threads", threads, THREADS, InputError)
     source = read_bundle(bundle)
     path = as_path("path", path)
-    check_path(path)
     name = library_name(Path(os.path.abspath(source.path)).name) if name is None else check_name(name)
-    check_replaceable(path)
+    check_folder(path)
     planned = plan(source, name, targets)
     if threads == "openmp" and not packaging_of(planned.isa).has_openmp:
         raise InputError(f"threads is {threads!r}; allowed for {planned.isa.name}: none, pthreads")
@@ -95,6 +94,12 @@ def export_c(
     return path
 
 
+def check_folder(path: Path) -> None:
+    """Refuse a path that cannot be loaded from, or holds anything but an export or an empty folder, or a link to them."""
+    check_path(path)
+    check_replaceable(path, DESCRIPTION, "an export")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a folder, which takes the place of an earlier export, or of nothing, once it is written."""
@@ -103,7 +108,7 @@ def replacing(path: Path) -> Iterator[Path]:
     with staging(path) as folder:
         yield folder
         with lock(path.parent):
-            check_replaceable(path)
+            check_replaceable(path, DESCRIPTION, "an export")
             move_into_place(folder, path)
 
 
@@ -145,14 +150,3 @@ def _describe_function(planned: Plan, function: Function) -> dict[str, Any]:
         "function": f"{planned.name}_{function.name}",
         "variants": [{"target": each.entry.target, "algorithm": each.entry.algorithm} for each in function.variants],
     }
-
-
-def check_replaceable(path: Path) -> None:
-    """Refuse a path that holds anything but an export or an empty folder, or a link to them."""
-    path = follow_link(path)
-    if path.is_dir() and not path.is_symlink():
-        if not any(path.iterdir()) or (path / DESCRIPTION).is_file():
-            return
-    elif not path.exists() and not path.is_symlink():
-        return
-    raise BundleError(f"{path} exists and is not an export, so it will not be replaced; give another path or remove it")

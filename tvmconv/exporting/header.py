@@ -96,13 +96,7 @@ STACK_KIB = 1024
 
 
 def header(plan: Plan, threads: str) -> str:
-    """Return the text of ``NAME.h``.
-
-    Parameters
-    ----------
-    threads
-        The archive's own threads: ``"none"``, ``"pthreads"`` or ``"openmp"``.
-    """
+    """Return the text of ``NAME.h``, for `threads` as in `ArchiveOptions`."""
     errors = ",\n".join(f"  NAME_ERROR_{name} = {n} /* {text} */" for n, (name, text) in enumerate(_ERRORS, 1))
     own = {"none": "the calling thread", "pthreads": "the library's own threads", "openmp": "OpenMP"}[threads]
     common = _COMMON.replace("ERRORS", _commas_first(errors)).replace("TARGETS", ", ".join(plan.targets))

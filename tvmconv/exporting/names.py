@@ -18,13 +18,7 @@ _LONGEST_TENSOR = 80
 
 
 def check_name(name: object) -> str:
-    """Return the name of a library, if it is one.
-
-    Raises
-    ------
-    InputError
-        If it is no identifier of C.
-    """
+    """Return the name of a library; InputError if it is no identifier of C."""
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise InputError(
             f"name is {name!r}; it must be a C identifier, the prefix of all functions and files: a letter, then up to"

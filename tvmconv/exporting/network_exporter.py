@@ -13,7 +13,6 @@ import numpy as np
 from ..accuracy import NETWORK_ERROR
 from ..checks import as_path
 from ..isa import Isa
-from ..runtime.bundle import check_name as check_path
 from ..runtime.networks.extents import FreeExtents
 from ..runtime.networks.tensors import tensors_of
 from ..support.toolchain import ffi_includes, prepare_object, run_compiler, select_symbols
@@ -22,7 +21,7 @@ from . import network_header
 from .archive import NATIVE as RUNTIME
 from .archive import c_flags, check_header, check_tools, link_shared, service_files, write_archive
 from .cpp_header import network_cpp_header
-from .exporter import DESCRIPTION, check_replaceable, replacing
+from .exporter import DESCRIPTION, check_folder, replacing
 from .header import with_imports
 from .names import check_name, library_name
 from .network_part import LACKING, NATIVE, SHARED, NetworkPart
@@ -91,9 +90,8 @@ def export_network(
 
 def check_export(path: Path, name: str | None, isa: Isa) -> str:
     """Return the library's name, before minutes are spent; parameters and errors are those of :func:`export_network`."""
-    check_path(path)
+    check_folder(path)
     name = library_name(path.name) if name is None else check_name(name)
-    check_replaceable(path)
     check_tools(isa)
     check_header(name, isa)
     return name
@@ -144,11 +142,8 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     (work / "tables.c").write_text(network_header.tables(part, name))
     (work / "tvmconv-targets.h").write_text(network_header.targets(part, isa))
     (work / "network.o").write_bytes(part.object)
-    with (work / "weights.bin").open("wb") as file:
-        for offset, array in part.weights:
-            file.seek(offset)
-            file.write(array.tobytes())
-    (work / "weights.s").write_text(how.weights.format(bytes=network_header.weight_bytes(part)))
+    part.write_weights(work / "weights.bin")
+    (work / "weights.s").write_text(how.weights.format(bytes=part.weight_bytes))
     files = ["api.c", "tables.c", *LACKING, *(each.name for each in services)]
     flags = (*c_flags(isa), "-Wno-sign-compare", *ffi_includes())
     for each in files:

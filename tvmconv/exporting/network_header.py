@@ -144,7 +144,7 @@ def header(part: NetworkPart, name: str, model: str) -> str:
         "TARGET": part.description["target"],
         "VERSION": __version__,
         "ENDS": "\n".join(lines),
-        "WEIGHTS": str(weight_bytes(part)),
+        "WEIGHTS": str(part.weight_bytes),
         "STACK": str(STACK_KIB),
     }
     described = [f"{each.low} to {each.high}{multiple_text(each)}" for each in extents]
@@ -191,11 +191,6 @@ def _comment(text: str) -> str:
 def multiple_text(extent: Extent) -> str:
     """Return what comments say of an extent's multiple, if it has one."""
     return f", a multiple of {extent.multiple}" if extent.multiple > 1 else ""
-
-
-def weight_bytes(part: NetworkPart) -> int:
-    """Return how many bytes the weights have, with what is between them."""
-    return max((offset + array.nbytes for offset, array in part.weights), default=0)
 
 
 def tables(part: NetworkPart, name: str) -> str:

@@ -45,3 +45,15 @@ class NetworkPart:
     description: Mapping[str, Any]
     identity: str
     threaded: bytes | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights, with what is between them."""
+        return max((offset + array.nbytes for offset, array in self.weights), default=0)
+
+    def write_weights(self, path: Path) -> None:
+        """Write the weights at their offsets."""
+        with path.open("wb") as file:
+            for offset, array in self.weights:
+                file.seek(offset)
+                file.write(array.tobytes())

@@ -73,17 +73,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Plan:
-    """Content of an exported library.
-
-    Attributes
-    ----------
-    name
-        The library's.
-    targets
-        Named by the variants' numbers.
-    isa
-        The instruction set of all of them.
-    """
+    """Content of an exported library: kernels for CPUs of one instruction set, whose variants name `targets` by their numbers."""
 
     name: str
     bundle: Bundle
@@ -158,13 +148,7 @@ def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
 
 
 def packaging_of(isa: Isa) -> Packaged:
-    """Return how libraries for C are made for an instruction set.
-
-    Raises
-    ------
-    TargetError
-        If its platform has none.
-    """
+    """Return how libraries for C are made for an instruction set; TargetError if its platform has none."""
     found = isa.platform.packaged
     if found is None:
         raise TargetError(f"libraries for C are not supported for {isa.name}")

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from ..checks import as_path
 from ..errors import SourceError
-from ..runtime.bundle import check_name as check_path
 from ..runtime.kernel_object import with_custom_section
 from ..version import __version__
-from .exporter import DESCRIPTION, check_replaceable, replacing
-from .network_header import weight_bytes
+from .exporter import DESCRIPTION, check_folder, replacing
 from .network_part import NetworkPart
 
 _FILES = Path(__file__).with_name("web")
@@ -66,8 +64,7 @@ def export_web(parts: Mapping[str, NetworkPart], model: str, path: str | os.Path
 def check_web(path: str | os.PathLike[str]) -> Path:
     """Return the folder's path, before minutes are spent; errors are those of :func:`export_web`."""
     path = as_path("path", path)
-    check_path(path)
-    check_replaceable(path)
+    check_folder(path)
     return path
 
 
@@ -76,17 +73,14 @@ def _write(parts: Mapping[str, NetworkPart], model: str, folder: Path) -> None:
     modules = []
     for target, part in parts.items():
         known = ("target", "inputs", "outputs", "steps", "arena_bytes")
-        described = {key: part.description[key] for key in known} | {"weight_bytes": weight_bytes(part)}
+        described = {key: part.description[key] for key in known} | {"weight_bytes": part.weight_bytes}
         content = json.dumps({"tvmconv": __version__, **described}).encode()
         for library, kind in ((part.threaded, "-threads"), (part.object, "")):
             if library is not None:
                 name = f"model{target.removeprefix('wasm32')}{kind}.wasm"
                 (folder / name).write_bytes(with_custom_section(library, "tvmconv.description", content))
                 modules.append({"file": name, "features": part.description["features"], "threads": bool(kind)})
-    with (folder / "model.weights").open("wb") as file:
-        for offset, array in first.weights:
-            file.seek(offset)
-            file.write(array.tobytes())
+    first.write_weights(folder / "model.weights")
     for source in _FILES.iterdir():
         (folder / source.name).write_text(
             source.read_text().replace(_MODULES, json.dumps(modules)).replace("MODEL", html.escape(model))

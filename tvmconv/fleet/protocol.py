@@ -82,13 +82,7 @@ class Description:
 
 
 def description_of(value: Any) -> Description:
-    """Return what `DESCRIBE` of a server of this protocol answered.
-
-    Raises
-    ------
-    SchemaError
-        If it is none.
-    """
+    """Return what `DESCRIBE` of a server of this protocol answered; SchemaError if it is none."""
     known = _DESCRIPTION(value)
     return Description(**{**known, "host": _cpu_of(known["host"])})
 

@@ -93,13 +93,7 @@ def _listening(bind: str, tracker: tuple[str, int], key: str) -> Any:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether only this machine reaches an address.
-
-    Raises
-    ------
-    TuningError
-        If it is none.
-    """
+    """Return whether only this machine reaches an address; TuningError if it is none."""
     try:
         return ip_address(address).is_loopback
     except ValueError:

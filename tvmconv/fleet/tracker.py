@@ -23,13 +23,7 @@ _KEY = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``.
-
-    Raises
-    ------
-    TuningError
-        If it is none.
-    """
+    """Return host and port of ``HOST:PORT``; TuningError if it is none."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
         raise TuningError(f"the tracker is {text!r}; it must be HOST:PORT, such as 127.0.0.1:9190")
@@ -37,13 +31,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def check_key(key: str) -> str:
-    """Return `key`.
-
-    Raises
-    ------
-    TuningError
-        If TVM does not take it.
-    """
+    """Return `key`; TuningError if TVM does not take it."""
     if not _KEY.fullmatch(key):
         raise TuningError(f"the key is {key!r}; it must be letters, digits, '-', '_' and '.', such as zen4")
     return key

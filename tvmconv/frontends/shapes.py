@@ -20,15 +20,7 @@ Dims = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a model, as the model declares it.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    dims
-        Its dimensions. None: their number is free, too.
-    """
+    """An input of a model, as the model declares it; without `dims`, their number is free, too."""
 
     name: str
     dims: Dims | None
@@ -147,13 +139,7 @@ def bind(inputs: Sequence[Input], bucket: Bucket, source: str) -> dict[str, Dims
 
 
 def bind_partly(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int | None]], source: str) -> list[Input]:
-    """Return inputs, of which some have the numbers of a shape; where that has None, their dimension stays as it is.
-
-    Raises
-    ------
-    SourceError
-        As for :func:`bind`.
-    """
+    """Return inputs, of which some have the numbers of a shape; where that has None, their dimension stays as it is."""
     numbers = {name: tuple(-1 if size is None else size for size in shape) for name, shape in shapes.items()}
     bound = {each.name: each for each in inputs}
     for each, shape in _sizes_given(inputs, Bucket(numbers), source):

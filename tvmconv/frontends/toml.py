@@ -51,13 +51,6 @@ _KEYS = {
 def read_toml(content: bytes, source: str) -> Iterator[tuple[str, Problem]]:
     """Yield each problem of a TOML file with its place.
 
-    Parameters
-    ----------
-    content
-        The bytes of the file.
-    source
-        Its name, for messages.
-
     Raises
     ------
     SourceError

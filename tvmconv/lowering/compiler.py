@@ -23,17 +23,7 @@ from .common.entry_points import SYMBOL, EntryPoints
 
 @dataclass(frozen=True)
 class Choice:
-    """A schedule of a problem: an algorithm, one of its sketches, and the sampled decisions of that sketch.
-
-    Attributes
-    ----------
-    algorithm
-        Name of the algorithm.
-    sketch
-        Index of the sketch.
-    decisions
-        For each sampling instruction in order, the index of the candidate; None: the defaults.
-    """
+    """A schedule of a problem: an algorithm, one of its sketches, and for each sampling instruction the index of the candidate (None: defaults)."""
 
     algorithm: str
     sketch: int = 0

@@ -71,7 +71,7 @@ def check_stage(stage: str, target: Target) -> None:
         return
     or_passes = f", or one of the passes {', '.join(passes)}" if passes else ""
     raise TvmconvError(
-        f"stage is {stage!r}, which {target.name} does not have; allowed for it: {', '.join(allowed)}{or_passes}"
+        f"stage is {stage!r}, which {target.name} does not have; allowed: {', '.join(allowed)}{or_passes}"
     )
 
 

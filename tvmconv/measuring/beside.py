@@ -24,8 +24,6 @@ class Contender:
 
     Parameters
     ----------
-    name
-        The library.
     seconds
         The median of its calls.
     start

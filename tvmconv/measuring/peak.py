@@ -79,13 +79,7 @@ class Peak(Arithmetic):
 
 @cache
 def arithmetic(threads: int, cpu: str = "native") -> Arithmetic | None:
-    """Measure how fast `threads` threads compute with the instructions of `cpu`, once per process.
-
-    Returns
-    -------
-    Arithmetic or None
-        None when this machine has no C compiler that builds an OpenMP library for `cpu`.
-    """
+    """Measure how fast `threads` threads compute with the instructions of `cpu`, once per process; None without a C compiler."""
     library = load_library(cpu)
     if library is None:
         return None
@@ -99,13 +93,7 @@ def arithmetic(threads: int, cpu: str = "native") -> Arithmetic | None:
 
 @cache
 def measure(threads: int, cpu: str = "native") -> Peak | None:
-    """Measure the limits that `threads` threads meet with the instructions of `cpu`, once per process.
-
-    Returns
-    -------
-    Peak or None
-        None when this machine has no C compiler that builds an OpenMP library for `cpu`.
-    """
+    """Measure the limits that `threads` threads meet with the instructions of `cpu`, once per process; None as for `arithmetic`."""
     library, computing = load_library(cpu), arithmetic(threads, cpu)
     if library is None or computing is None:
         return None

@@ -22,15 +22,7 @@ SAMPLES = 5
 
 @dataclass(frozen=True)
 class Least:
-    """The fastest of some samples.
-
-    Attributes
-    ----------
-    seconds
-        A call took.
-    quiet
-        Whether enough samples were undisturbed to believe it.
-    """
+    """The fastest of some samples: seconds of a call, and whether enough samples were undisturbed to believe it."""
 
     seconds: float
     quiet: bool

@@ -14,15 +14,7 @@ LEAST_SAMPLES = 5
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call took, over many samples.
-
-    Parameters
-    ----------
-    median, least
-        Of the samples.
-    samples
-        How many there were.
-    """
+    """Seconds a call took: the median and the least of some samples."""
 
     median: float
     least: float

@@ -29,7 +29,8 @@ from .ir.graph import MAIN
 from .ir.nodes import nodes_of
 from .kernels.build import WORKSPACE
 from .kernels.replace import ConvolutionRow
-from .lower import check_target, describe, schedule_functions, tvm_errors
+from .lower import describe, schedule_functions, tvm_errors
+from .options import check_target
 from .passes import use_kernels
 from .report import notes_of, report
 

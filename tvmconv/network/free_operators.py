@@ -141,13 +141,7 @@ _DTYPES = ("float64", "float32", "float16", "bfloat16", "uint8", "uint16", "uint
 
 
 def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
-    """Raise SourceError if a network of free extents has an operator on such that it may not have; it names the operator.
-
-    Parameters
-    ----------
-    rows
-        What became of convolutions and products.
-    """
+    """Raise SourceError if a network of free extents has an operator on such that it may not have; it names the operator."""
     reasons = {row.name.partition(".")[2]: row.why for row in rows if row.why}
     for block in mod[MAIN].body.blocks:
         for binding in block.bindings:

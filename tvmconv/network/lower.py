@@ -12,8 +12,8 @@ import tvm
 from tvm import relax
 from tvm.ir import TupleType
 
-from ..errors import BuildError, SourceError, TargetError, TvmconvError, last_line
-from ..targets.target import CpuTarget, Target
+from ..errors import BuildError, SourceError, TvmconvError, last_line
+from ..targets.target import CpuTarget
 from ..version import __version__
 from .ir.constants import static_shape
 from .ir.extents import extents_of, input_shape, output_shape
@@ -28,20 +28,6 @@ from .operators.normalization import narrow_groups
 from .operators.resampling import call_resampling
 from .report import notes_of
 from .schedule.rules import schedule_others
-
-
-def check_target(target: str) -> CpuTarget:
-    """Return the target that a network is compiled for.
-
-    Raises
-    ------
-    TargetError
-        If it is no CPU.
-    """
-    known = Target.parse(target)
-    if not isinstance(known, CpuTarget):
-        raise TargetError(f"target is {target!r}; networks are only compiled for CPUs")
-    return known
 
 
 def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "default") -> tvm.IRModule:

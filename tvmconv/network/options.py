@@ -80,17 +80,22 @@ class Options:
         for name, allowed in (("memory", MEMORIES), ("file", FILES), ("quantized", QUANTIZED)):
             choice(name, getattr(self, name), allowed, InputError)
         check_math(self.math)
-        if not isinstance(Target.parse(self.target), CpuTarget):
-            raise TargetError(f"target is {self.target!r}; networks are only compiled for CPUs")
+        check_target(self.target)
 
     @property
     def cpu(self) -> CpuTarget:
         """Return the target, parsed."""
-        target = Target.parse(self.target)
-        assert isinstance(target, CpuTarget)
-        return target
+        return check_target(self.target)
 
     @property
     def is_small(self) -> bool:
         """Return whether filters may take no more memory than the model's."""
         return self.memory == "small"
+
+
+def check_target(target: str) -> CpuTarget:
+    """Return the target that a network is compiled for; TargetError if it is no CPU."""
+    known = Target.parse(target)
+    if not isinstance(known, CpuTarget):
+        raise TargetError(f"target is {target!r}; networks are only compiled for CPUs")
+    return known

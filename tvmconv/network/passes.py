@@ -109,13 +109,7 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
 
 
 def check_pass(name: str) -> int:
-    """Return the place of a pass in PASSES.
-
-    Raises
-    ------
-    TvmconvError
-        If there is none of this name.
-    """
+    """Return the place of a pass in PASSES; TvmconvError if there is none of this name."""
     names = [each.name for each in PASSES]
     if name not in names:
         raise TvmconvError(f"there is no pass {name!r} of networks; there are {', '.join(names)}")
@@ -186,85 +180,88 @@ def _kernels(state: Rewritten) -> Rewritten:
     return replace(state, module=mod, rows=tuple(rows))
 
 
-_FUSED = {"fuse-patterns": "what it fuses is one operator"}
+_FUSED = {"fuse-patterns": "a fused pattern is one operator"}
 PASSES = (
     NetworkPass(
-        "outline", _module(_outline), "one dataflow block, as layouts are changed block by block; branches as functions"
+        "outline", _module(_outline), "make one dataflow block, since layouts change per block; make branches functions"
     ),
-    NetworkPass("fold-empty", _module(fold_empty), "tensors of no elements as constants, which no kernel takes"),
-    NetworkPass("simplify", _module(simplify), "constants computed, bounds spelt in one way"),
-    NetworkPass("unstack", _module(unstack), "what is reduced over a stack, by its parts"),
+    NetworkPass("fold-empty", _module(fold_empty), "replace empty tensors, which kernels do not take, by constants"),
+    NetworkPass("simplify", _module(simplify), "fold constants; write bounds in one form"),
+    NetworkPass("unstack", _module(unstack), "replace reductions over a stack by operations on its parts"),
     NetworkPass(
         "fuse-patterns",
         _module(fuse),
-        "several operators as the one that they are: normalizations, products",
-        {"simplify": "patterns have constants where models compute them"},
+        "recognise normalizations and products written as several operators",
+        {"simplify": "patterns contain constants that models compute"},
     ),
     NetworkPass(
         "move-quantizers",
         _module(move_quantizers),
-        "moves, maximum pools and means of what is dequantized, in 8 bits",
+        "compute moves, maximum pools and means of dequantized data in 8 bits",
         {"simplify": "scales are constants"},
     ),
     NetworkPass(
-        "hoist-affine", _module(hoist), "what acts on channels, up to the convolution that computes them", _FUSED
+        "hoist-affine", _module(hoist), "move per-channel scales and shifts up to the convolution before them", _FUSED
     ),
     NetworkPass(
         "algebra",
         _algebra,
-        "fixed filters joined, where that costs less",
-        {"hoist-affine": "filters then have all scales"},
+        "join fixed filters where that costs less",
+        {"hoist-affine": "filters then contain all scales"},
     ),
     NetworkPass(
         "compute-in",
         _compute_in,
-        "another type of numbers, if one is given",
+        "convert to another floating-point type, if one is given",
         {"hoist-affine": "weights with their scales are rounded once"},
     ),
     NetworkPass(
-        "channels-last", _channels_last, "data channels last", {"algebra": "its rules read filters as models have them"}
+        "channels-last",
+        _channels_last,
+        "convert data to channels last",
+        {"algebra": "its rules read filters in the model's layout"},
     ),
     NetworkPass(
         "sink-reshapes",
         _module(sink),
-        "transpositions merged, reshapes after what kernels compute",
+        "merge transpositions; move reshapes behind kernels",
         {"channels-last": "it transposes"},
     ),
     NetworkPass(
         "keep-floats",
         _keep_floats,
-        "layers of integers in f32, if that is asked for and estimated to be faster",
-        {"sink-reshapes": "what follows a layer then has its shape"},
+        "compute integer layers in f32, if requested and estimated to be faster",
+        {"sink-reshapes": "operators after a layer then have its shape"},
     ),
     NetworkPass(
         "kernels",
         _kernels,
-        "each convolution and product, with what follows it, by a kernel",
-        {"sink-reshapes": "what follows a kernel then has its shape"},
+        "replace each convolution and product, with the operators fused into it, by a kernel",
+        {"sink-reshapes": "operators after a kernel then have its shape"},
     ),
     NetworkPass(
         "tabulate",
         _module(tabulate),
-        "functions of one number of 8 bits as tables",
-        {"kernels": "they take what follows them"},
+        "replace functions of one 8-bit number by tables",
+        {"kernels": "kernels fuse the operators after them"},
     ),
     NetworkPass(
         "recognise-activation",
         _module(recognise_activations),
-        "activations that no kernel has, as vectors",
-        {"kernels": "the rest is left"},
+        "vectorize activations outside kernels",
+        {"kernels": "it handles what kernels leave"},
     ),
     NetworkPass(
         "batch-norm-to-affine",
         _module(replace_batch_norms),
-        "batch normalizations that no kernel has, as a product and a sum",
-        {"kernels": "the rest is left"},
+        "write batch normalizations outside kernels as a product and a sum",
+        {"kernels": "it handles what kernels leave"},
     ),
-    NetworkPass("widen-bf16", _module(widen), "operators on bf16 in f32", {"kernels": "kernels take bf16"}),
+    NetworkPass("widen-bf16", _module(widen), "compute operators on bf16 in f32", {"kernels": "kernels take bf16"}),
     NetworkPass(
         "drop-unused",
         _module(relax.transform.DeadCodeElimination()),
-        "what nothing reads",
-        {"kernels": "they leave what they replace"},
+        "remove unused values",
+        {"kernels": "kernels leave replaced operators behind"},
     ),
 )

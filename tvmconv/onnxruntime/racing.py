@@ -103,7 +103,7 @@ def graph_of(
     found = next((identity for _, identity in _graphs(provider) if identity), None)
     if found is None:
         raise InputError(
-            "onnxruntime's graph of it has graphs within nodes, or tensors of types that networks lack"
+            "onnxruntime's graph of it has subgraphs, or tensors of unsupported types"
             + ("" if not outputs else f", or it does not compute {', '.join(outputs)}")
         )
     return found

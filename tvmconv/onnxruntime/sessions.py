@@ -86,7 +86,7 @@ def session(
     if claims is not None and claims not in CLAIMS:
         raise InputError(f"claims is {claims!r}; allowed: {', '.join(CLAIMS)}")
     if networks is not None and not all(isinstance(each, int) and 0 <= each < 1 << 64 for each in networks):
-        raise InputError(f"networks is {networks!r:.80}; give the identities of graphs, integers from 0 of 64 bits")
+        raise InputError(f"networks is {networks!r:.80}; give the identities of graphs, unsigned integers of 64 bits")
     devices = [each for each in ort.get_ep_devices() if each.ep_name == name][:1]
     chosen = {} if claims is None else {"claims": claims}
     if networks is not None:
@@ -95,7 +95,9 @@ def session(
     given = shapes is not None or dims is not None or batch is not None
     made = open_model(path, options, shapes, dims, batch) if given else ort.InferenceSession(str(path), options)
     if claims == NETWORK and (refusal := _refusal(library)):
-        raise InputError(f"{path} cannot be claimed as a network: {refusal}; export it again, or give another claims")
+        raise InputError(
+            f"{path} cannot be claimed as a network: {refusal}; export it again, or choose another value of claims"
+        )
     return made
 
 
@@ -127,7 +129,7 @@ def _library(provider: str | os.PathLike[str]) -> Path:
         path = _library_of(path)
     if not path.is_file():
         raise InputError(
-            f"provider is {str(path)!r}, which is neither a library nor a bundle; write one with: tvmconv export-onnxruntime MODEL -o {path.name}"
+            f"provider is {str(path)!r}, which is neither a library nor a bundle; write a library with: tvmconv export-onnxruntime MODEL -o {path.name}"
         )
     return path.resolve()
 
@@ -192,7 +194,9 @@ def with_shapes(
 
     shaped = _load_shaped(model, shapes, dims, batch)
     if any(map(uses_external_data, shaped.graph.initializer)):
-        raise InputError(f"{as_path('model', model)} has too many weights for one file; pass the shapes to session()")
+        raise InputError(
+            f"{as_path('model', model)} has weights of 2 GiB or more, too many for one ONNX file; pass the shapes to session()"
+        )
     content: bytes = shaped.SerializeToString()
     return content
 

@@ -16,17 +16,7 @@ EVEN = 0.01
 
 @dataclass(frozen=True)
 class Pair:
-    """One kernel of this bundle and what it is compared with.
-
-    Attributes
-    ----------
-    signature, algorithm
-        Of the kernel.
-    ours, theirs
-        Seconds of a call.
-    name
-        The other bundle's algorithm.
-    """
+    """One kernel of this bundle and the other bundle's algorithm for it (`name`), with the seconds of a call of both."""
 
     signature: str
     algorithm: str
@@ -47,15 +37,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios by kernel.
-
-    Attributes
-    ----------
-    other
-        Name of the bundle that this one is compared with.
-    pairs
-        At least one.
-    """
+    """Ratios by kernel, of which there is at least one, to the bundle called `other`."""
 
     other: str
     pairs: tuple[Pair, ...]

@@ -33,17 +33,7 @@ def document(
     threads: int,
     load: float,
 ) -> str:
-    """Return a page.
-
-    Parameters
-    ----------
-    name, summary
-        What it is of, and a sentence about it.
-    sections, facts
-        Its parts; lists of facts with their titles.
-    date, threads, load
-        As of `tvmconv.reporting.page.Page`.
-    """
+    """Return a page."""
     links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in sections)
     body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{text}</section>\n' for anchor, title, text in sections)
     lists = "\n".join(_facts(title, each) for title, each in (*facts, ("Timed by", _versions())))

@@ -73,11 +73,6 @@ def view(name: str, value: Any) -> tuple[np.ndarray, str]:
 def any_view(name: str, value: Any) -> tuple[np.ndarray, str]:
     """View a caller's array as one of NumPy's, of any type: all arrays that kernels and networks are given are read here.
 
-    Parameters
-    ----------
-    name, value
-        As for :func:`view`.
-
     Returns
     -------
     tuple

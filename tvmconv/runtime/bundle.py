@@ -36,7 +36,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -49,7 +48,7 @@ from ..family_text import parse_family
 from ..signature import parse_signature
 from ..support import schema
 from ..support.files import write_whole
-from .node_entries import NodeEntry, describe, parse_nodes, read
+from .node_entries import NODES, NodeEntry, describe, read
 
 FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
@@ -273,7 +272,6 @@ def _inside(value: object) -> bool:
     return "\0" not in value and "\\" not in value and not {"", ".", ".."} & set(value.split("/"))
 
 
-_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _PACKED = {"layout": schema.text, "dtype": schema.one_of(*PACKED_TYPES), "bytes": schema.unsigned}
 _MEASURED = {"seconds": schema.number, "machine": schema.text, "trials": schema.unsigned}
 _VERIFIED = schema.kind(f'true or false or "{EMULATED}"', lambda value: isinstance(value, bool) or value == EMULATED)
@@ -286,9 +284,7 @@ _ENTRY = schema.table(
         "numerical_class": schema.one_of(*NUMERICAL_CLASSES),
         "origin": schema.one_of(*ORIGINS),
         "file": schema.kind("a relative path that stays inside the bundle", _inside),
-        "sha256": schema.kind(
-            "64 hexadecimal digits", lambda value: isinstance(value, str) and _HASH.fullmatch(value) is not None
-        ),
+        "sha256": schema.sha256,
         "symbol": schema.text,
         "packed_filter": schema.optional(schema.table(_PACKED)),
         "workspace_bytes": schema.unsigned,
@@ -310,8 +306,9 @@ _MANIFEST = schema.table(
         "targets": schema.map_of(schema.table({"kind": schema.text, "features": schema.list_of(schema.text)})),
         "entries": schema.list_of(_ENTRY),
         "families": schema.list_of(_ENTRY),
+        "nodes": NODES,
     },
-    absent={"families": ()},
+    absent={"families": (), "nodes": ()},
 )
 
 
@@ -328,10 +325,9 @@ def _parse(folder: Path, document: object) -> Bundle:
     known = _MANIFEST(document)
     for what, check in (("entries", parse_signature), ("families", parse_family)):
         _check_entries(what, check, known, document)
-    try:
-        nodes = parse_nodes(document.get("nodes", []))
-    except ValueError as error:
-        raise _Malformed(str(error)) from None
+    nodes = known["nodes"]
+    if len({node.key for node in nodes}) < len(nodes):
+        raise _Malformed("nodes lists a node twice for the same signature")
     for number, node in enumerate(nodes):
         _check_signature(f"nodes[{number}].signature", node.signature, read)
     return Bundle(

@@ -16,7 +16,6 @@ that the epilogue adds. Manifests of before there were epilogues have no `scale`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,9 +24,9 @@ from ..family import ProblemFamily
 from ..family_text import is_family, parse_family
 from ..problem import Problem
 from ..signature import parse_signature
+from ..support import schema
 
 FOLDER = "filters"
-_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,49 +78,18 @@ def read(signature: str) -> Problem | ProblemFamily:
     return parse_family(signature) if is_family(signature) else parse_signature(signature)
 
 
-def parse_nodes(value: object) -> tuple[NodeEntry, ...]:
-    """Return what a manifest says of nodes.
-
-    Raises
-    ------
-    ValueError
-        Naming what is wrong with it.
-    """
-    if not isinstance(value, list):
-        raise ValueError("nodes must be a list")
-    nodes = tuple(_parse_node(f"nodes[{i}]", each) for i, each in enumerate(value))
-    if len({node.key for node in nodes}) < len(nodes):
-        raise ValueError("nodes lists a node twice for the same signature")
-    return nodes
+def _blob(value: object) -> Blob:
+    blob = Blob(**_BLOB(value))
+    if blob.file != blob_file(blob.sha256):
+        raise schema.SchemaError(blob_file("SHA256"), blob.file).within("file")
+    return blob
 
 
-def _parse_node(where: str, value: object) -> NodeEntry:
-    texts = ("name", "model", "signature", "output")
-    if not isinstance(value, dict) or not all(isinstance(value.get(name), str) for name in texts):
-        raise ValueError(f"{where} must be a table whose {', '.join(texts)} are strings")
-    filters, residual = value.get("filters"), value.get("residual")
-    name, model, signature, output = (value[each] for each in texts)
-    if not isinstance(filters, dict) or not filters:
-        raise ValueError(f"{where}.filters must be a table of files by layout")
-    blobs = {layout: _parse_blob(f"{where}.filters[{layout!r}]", blob) for layout, blob in filters.items()}
-    vectors = {
-        each: _parse_blob(f"{where}.{each}", value[each])
-        for each in ("bias", "scale", "slope")
-        if value.get(each) is not None
-    }
-    if residual is not None and not isinstance(residual, str):
-        raise ValueError(f"{where}.residual must be a string, the name of a tensor, or null")
-    bias = vectors.pop("bias", None)
-    return NodeEntry(name, model, signature, output, blobs, bias, **vectors, residual=residual)
-
-
-def _parse_blob(where: str, value: object) -> Blob:
-    if isinstance(value, dict):
-        file, sha256, size = (value.get(name) for name in ("file", "sha256", "bytes"))
-        hashed = isinstance(sha256, str) and _HASH.fullmatch(sha256)
-        if hashed and file == blob_file(hashed[0]) and type(size) is int and size >= 0:
-            return Blob(blob_file(hashed[0]), hashed[0], size)
-    raise ValueError(f"{where} must have sha256 (64 hexadecimal digits), file ({FOLDER}/SHA256.bin) and bytes")
+def _node(value: object) -> NodeEntry:
+    node = NodeEntry(**_NODE(value))
+    if not node.filters:
+        raise schema.SchemaError("a table of files by layout", node.filters).within("filters")
+    return node
 
 
 def blob_file(sha256: str) -> str:
@@ -137,3 +105,23 @@ def describe(nodes: Iterable[NodeEntry]) -> list[dict[str, Any]]:
 def size_of(nodes: Iterable[NodeEntry]) -> int:
     """Return the bytes that the files of `nodes` take together."""
     return sum(blob.bytes for blob in {blob for node in nodes for blob in node.blobs()})
+
+
+_BLOB = schema.table({"file": schema.text, "sha256": schema.sha256, "bytes": schema.unsigned})
+_FILE = schema.Kind(_BLOB.words, _blob)
+_NODE = schema.table(
+    {
+        "name": schema.words,
+        "model": schema.words,
+        "signature": schema.words,
+        "output": schema.words,
+        "filters": schema.map_of(_FILE),
+        "bias": schema.optional(_FILE),
+        "scale": schema.optional(_FILE),
+        "slope": schema.optional(_FILE),
+        "residual": schema.optional(schema.words),
+    },
+    absent={"bias": None, "scale": None, "slope": None, "residual": None},
+)
+# The nodes of a manifest.
+NODES = schema.list_of(schema.Kind(_NODE.words, _node))

@@ -40,13 +40,7 @@ def parse_device(device: Any) -> Device:
 
 
 def gpu_at(index: int) -> Gpu:
-    """Return a GPU by its number.
-
-    Raises
-    ------
-    UnsupportedMachineError
-        If this machine has no such GPU.
-    """
+    """Return a GPU by its number; UnsupportedMachineError if this machine has no such."""
     found = survey()
     if index < len(found.gpus):
         return found.gpus[index]

@@ -13,13 +13,7 @@ from .bundle import Bundle, Entry
 
 
 def check_before_use(bundle: Bundle, entry: Entry, problem: Problem | None = None) -> None:
-    """Compare a kernel with the reference, in this process; a family's at the extents of `problem`.
-
-    Raises
-    ------
-    VerificationError
-        If it is wrong.
-    """
+    """Compare a kernel with the reference, in this process, a family's at the extents of `problem`; VerificationError if it is wrong."""
     from .verify import KernelCheck, check_kernel
 
     answer = check_kernel(KernelCheck(bundle, entry, () if problem is None else (problem,)))

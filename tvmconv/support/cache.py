@@ -58,7 +58,7 @@ class Cache:
         except OSError:
             return None
         if hashlib.sha256(content).digest() != digest:
-            warnings.warn(f"{path} is damaged: it is left out, and made again", TvmconvWarning, stacklevel=2)
+            warnings.warn(f"{path} is damaged; it is ignored and written again", TvmconvWarning, stacklevel=2)
             with suppress(OSError):
                 path.unlink()
             return None
@@ -174,6 +174,6 @@ def open_cache() -> Cache | None:
         else:
             return Cache(folder)
     warnings.warn(
-        f"the cache {folder} {why}; nothing is cached ({VARIABLE}= leaves it out)", TvmconvWarning, stacklevel=2
+        f"the cache {folder} {why}; nothing is cached ({VARIABLE}= disables the cache)", TvmconvWarning, stacklevel=2
     )
     return None

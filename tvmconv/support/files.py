@@ -57,7 +57,7 @@ def check_file(path: Path, name: str = "path", *, mapped: bool = False) -> bool:
         return True
     kind = next(kind for is_kind, kind in _KINDS if is_kind(there.st_mode))
     file = "a file in it" if kind == "a folder" else "a file"
-    raise InputError(f"{name} {path} is {kind}; give the name of {file}, new or to be replaced")
+    raise InputError(f"{name} {path} is {kind}; give the name of {file}, a new or an existing one")
 
 
 @contextmanager

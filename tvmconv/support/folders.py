@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..errors import BundleError
 from .locks import lock_folder
 
 _AT_FDCWD = -100
@@ -24,6 +25,19 @@ _BUILDING, _REPLACED = "building", "replaced"
 def follow_link(place: Path) -> Path:
     """Return the folder that a link at `place` leads to; `place` where there is no such link."""
     return Path(os.path.realpath(place)) if place.is_symlink() and place.is_dir() else place
+
+
+def check_replaceable(place: Path, mark: str, what: str) -> bool:
+    """Return whether `place` holds a folder with the file `mark`; refuse what is no such, no empty folder, and no link to them."""
+    place = follow_link(place)
+    is_folder = place.is_dir() and not place.is_symlink()
+    if is_folder and (place / mark).is_file():
+        return True
+    if (place.exists() or place.is_symlink()) and not (is_folder and not any(place.iterdir())):
+        raise BundleError(
+            f"{place} exists and is not {what}, so it will not be replaced; give another path or remove it"
+        )
+    return False
 
 
 @contextmanager

@@ -27,13 +27,7 @@ class TimeoutExceededError(TvmconvError):
 
 
 class Sandbox(Generic[T, R]):
-    """Runs `function` on tasks in one process that lives until it crashes, hangs, or this is closed.
-
-    Parameters
-    ----------
-    function, threads, torch
-        As for `tvmconv.support.workers.Worker`.
-    """
+    """Runs `function` on tasks in one process (`Worker`) that lives until it crashes, hangs, or this is closed."""
 
     def __init__(self, function: Callable[[T], R] | str, threads: int, torch: bool = False) -> None:
         self._function = function

@@ -13,20 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _LONGEST = 80  # characters of a value in a message
 _MISSING = object()
 
 
 class SchemaError(ValueError):
-    """A value that is not of its kind, and where it stands.
-
-    Parameters
-    ----------
-    needed
-        What it must be.
-    value
-        What it is; absent: it is missing.
-    """
+    """A value that is not of its kind, or is missing, and where it stands."""
 
     def __init__(self, needed: str, value: object = _MISSING) -> None:
         self.path = ""
@@ -85,6 +78,7 @@ boolean = kind("true or false", lambda value: isinstance(value, bool))
 integer = kind("a whole number", lambda value: type(value) is int)
 unsigned = kind("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
 number = kind("a number of at least 0", lambda value: _is_number(value) and value >= 0)
+sha256 = kind("64 hexadecimal digits", lambda value: isinstance(value, str) and _SHA256.fullmatch(value) is not None)
 positive = kind("a number above 0", lambda value: _is_number(value) and value > 0)
 
 

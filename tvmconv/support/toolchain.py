@@ -1,4 +1,7 @@
-"""The C compilers: they link kernels, and build the program that measures the machine's peak."""
+"""The C compilers: they link kernels, and build the program that measures the machine's peak.
+
+A program that is missing, or fails, is a ToolchainError.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,7 @@ _MISMATCH = "function signature mismatch"
 
 
 def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
-    """Return the command of the C compiler for an instruction set; None: this machine's.
-
-    Raises
-    ------
-    ToolchainError
-        If there is none.
-    """
+    """Return the command of the C compiler for an instruction set; None: this machine's."""
     foreign = unless_native(isa)
     commands = [each.split() for each in (foreign.cross_compilers if foreign else _COMPILERS)]
     names = [name for name, *_ in commands]
@@ -56,13 +53,7 @@ def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
 
 
 def find_tool(name: str, isa: Isa | None = None) -> str:
-    """Return the path of a tool of binutils for an instruction set; None: this machine's.
-
-    Raises
-    ------
-    ToolchainError
-        If it is missing.
-    """
+    """Return the path of a tool of binutils for an instruction set; None: this machine's."""
     foreign = unless_native(isa)
     found = shutil.which(f"{foreign.tools}{name}" if foreign else name)
     if found is None:
@@ -93,13 +84,7 @@ def has_tool(name: str, isa: Isa | None = None) -> bool:
 
 
 def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = None) -> None:
-    """Run the C compiler for an instruction set, None: this machine's, in `folder`.
-
-    Raises
-    ------
-    ToolchainError
-        If there is none, or it fails.
-    """
+    """Run the C compiler for an instruction set, None: this machine's, in `folder`."""
     command = (*find_compiler(isa), *arguments)
     with stage("link"):
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -111,13 +96,7 @@ def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = Non
 
 
 def run_tool(name: str, arguments: tuple[str, ...], folder: Path, isa: Isa | None = None) -> None:
-    """Run a tool of binutils for an instruction set, None: this machine's, in `folder`.
-
-    Raises
-    ------
-    ToolchainError
-        If it is missing, or fails.
-    """
+    """Run a tool of binutils for an instruction set, None: this machine's, in `folder`."""
     command = (find_tool(name, isa), *arguments)
     with stage("link"):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -155,11 +134,6 @@ def select_symbols(
         Symbols that get other names first.
     stripped
         The flag of ``objcopy`` for other symbols, or what debuggers read, that may go.
-
-    Raises
-    ------
-    ToolchainError
-        If ``objcopy`` is needed and missing, or fails.
     """
     select = isa.platform.select if isa else None
     if select is not None:
@@ -176,13 +150,7 @@ def has_selection(isa: Isa) -> bool:
 
 
 def supply_libraries(folder: Path, isa: Isa) -> tuple[str, ...]:
-    """Write the libraries that the linker of a platform is given into `folder`; return their names.
-
-    Raises
-    ------
-    ToolchainError
-        If the compiler fails.
-    """
+    """Write the libraries that the linker of a platform is given into `folder`; return their names."""
     supplied = isa.platform.supplied
     for name, text in supplied.items():
         (folder / f"{name}.s").write_text(text)

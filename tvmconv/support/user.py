@@ -9,17 +9,11 @@ from ..errors import TvmconvError
 
 
 def user_folder() -> Path:
-    """Return the folder of the user's records, by the XDG convention.
-
-    Raises
-    ------
-    TvmconvError
-        If the user has no home.
-    """
+    """Return the folder of the user's records, by the XDG convention; TvmconvError if the user has no home."""
     data = os.environ.get("XDG_DATA_HOME", "")
     if os.path.isabs(data):  # the convention says to ignore another
         return Path(data) / "tvmconv"
     try:
         return Path.home().absolute() / ".local" / "share" / "tvmconv"
     except RuntimeError:
-        raise TvmconvError("this user has no home, where tuning records are kept; set HOME or XDG_DATA_HOME") from None
+        raise TvmconvError("this user has no home folder for tuning records; set HOME or XDG_DATA_HOME") from None

@@ -79,7 +79,7 @@ def user_rows() -> dict[str, Costs]:
         return _rows_at(path)
     except OSError as error:
         warnings.warn(
-            f"what tvmconv calibrate kept is not used: {path}: {error.strerror}", TvmconvWarning, stacklevel=2
+            f"the measurement of tvmconv calibrate is not used: {path}: {error.strerror}", TvmconvWarning, stacklevel=2
         )
         return {}
 
@@ -129,20 +129,14 @@ def rows_in(text: str, where: str) -> dict[str, Costs]:
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
-        raise TargetError(f"{where} is no JSON: {error}; remove it, or write it again by tvmconv calibrate") from error
+        raise TargetError(f"{where} is not JSON: {error}; remove it, or run tvmconv calibrate again") from error
     if not isinstance(values, dict):
-        raise TargetError(f"{where} has no rows by name; remove it, or write it again by tvmconv calibrate")
+        raise TargetError(f"{where} is not a table of rows by name; remove it, or run tvmconv calibrate again")
     return {name: from_json(Costs, row, f"{where}, {name}") for name, row in values.items()}
 
 
 def from_json(kind: type[T], values: Any, where: str) -> T:
-    """Return the dataclass `kind` of JSON's `values`.
-
-    Raises
-    ------
-    TargetError
-        If a field is missing or unknown, or of another type.
-    """
+    """Return the dataclass `kind` of JSON's `values`; TargetError if a field is missing, unknown, or of another type."""
     hints = get_type_hints(kind)
     if not isinstance(values, dict) or (unknown := sorted(values.keys() - hints.keys())):
         what = f"knows no {unknown[0]}" if isinstance(values, dict) else f"is {values!r}, not a row"
@@ -153,7 +147,7 @@ def from_json(kind: type[T], values: Any, where: str) -> T:
     try:
         return kind(**found)
     except TypeError as error:
-        raise TargetError(f"{where}: {error}; every coefficient must be there") from None
+        raise TargetError(f"{where}: {error}; give every coefficient") from None
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:

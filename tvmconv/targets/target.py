@@ -345,7 +345,7 @@ def _find_named(name: str) -> CpuTarget:
         )
     has = sorted(_llvm_features(cpu, isa) & isa.used)
     if unknown := [feature for feature in missing if feature not in has]:
-        raise TargetError(f"target is {name!r}; {cpu} has no {unknown[0]}: what can be left out is {', '.join(has)}")
+        raise TargetError(f"target is {name!r}; {cpu} has no {unknown[0]}; it can be without {', '.join(has)}")
     return _without(cpu, frozenset(missing), isa)
 
 
@@ -380,7 +380,7 @@ def _host() -> CpuTarget:
     isa = native()
     if isa is None:
         raise TargetError(
-            f"target is 'host', and this machine is of another instruction set than kernels are compiled for: "
+            f"target is 'host', and this machine has an unsupported instruction set; supported: "
             f"{', '.join(each.name for each in ISAS)}; name a CPU, for example x86-64-v3"
         )
     present = cpu_features()

@@ -30,13 +30,6 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         Its library.
     in_orders, out_orders
         Of each tensor that it takes and gives, the axes in the order in which its array has them.
-
-    Attributes
-    ----------
-    path, orders
-        As given.
-    network
-        The library.
     """
 
     def __init__(

@@ -51,15 +51,7 @@ def _part(kind: type[ChainPart], path: str, *orders: Any) -> nn.Module:
 
 
 class NetworkChain(nn.Module):  # type: ignore[misc]
-    """Networks, called one after the other.
-
-    Parameters
-    ----------
-    folder
-        Where their files are.
-    wiring
-        As :func:`wiring` returns it.
-    """
+    """Networks, called one after the other."""
 
     def __init__(self, folder: Path, wiring: Mapping[str, Any]) -> None:
         super().__init__()
@@ -99,8 +91,6 @@ def wiring(graph: fx.Graph, parts: Mapping[str, Sequence[Any]]) -> dict[str, Any
 
     Parameters
     ----------
-    graph
-        The graph.
     parts
         By the names of its modules what :func:`part` takes behind the folder.
     """

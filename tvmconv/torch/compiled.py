@@ -21,7 +21,7 @@ from ..runtime.networks.network import Network
 from ..runtime.networks.tensors import Tensor, fits
 from ..support.progress import Progress
 from .calling import TYPES, NetworkCall
-from .examples import DTYPES, cast, print_progress
+from .examples import as_example, cast, check_model, print_progress
 from .exporting import as_module, export
 from .flat import Flat, Structure, flatten_arguments, inverse, is_same
 from .free_axes import free_axes
@@ -85,15 +85,10 @@ def compile(
     from ..network.read.torch.reader import read_torch
 
     model = as_module(model)
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
-    if model.training:
-        raise InputError("the model is in training mode; compile is for inference: call model.eval() first")
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
+    check_model(model, dtype, "compile")
     if named_sizes and dynamic_shapes is None:
         raise InputError("named_sizes need dynamic_shapes; give them, or compile each size")
-    (args, kwargs), *named = map(_arguments, (example_inputs, *named_sizes))
+    (args, kwargs), *named = map(as_example, (example_inputs, *named_sizes))
     if dtype is not None:
         model = copied_model(model).to(dtype)
         (args, kwargs), *named = pytree.tree_map_only(
@@ -181,15 +176,3 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
                 f"input {number} needs a gradient, which compiled models do not compute; call it under torch.no_grad()"
             )
         return leaf.detach()
-
-
-def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(example, torch.Tensor):
-        return (example,), {}
-    if isinstance(example, tuple):
-        return example, {}
-    if isinstance(example, dict):
-        return (), example
-    raise InputError(
-        f"example_inputs is a {type(example).__name__}; give a tensor, a tuple of arguments or a dict of named ones"
-    )

@@ -252,7 +252,7 @@ def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
     """Compile a program; what cannot be read or compiled is left to PyTorch."""
     check_extra("compile", "tvm")
     from ..network.compile import build
-    from ..network.lower import check_target
+    from ..network.options import check_target
     from ..network.read.torch.reader import UnreadError, read_decomposed, unread
 
     cpu = check_target(target).name
@@ -307,7 +307,7 @@ def _build_free(
     """
     check_extra("compile", "tvm")
     from ..network.compile import build
-    from ..network.lower import check_target
+    from ..network.options import check_target
     from ..network.read.torch.reader import read_decomposed, unread
 
     if foreign := {node.name: why for node, why in unread(whole.graph.nodes).items()}:

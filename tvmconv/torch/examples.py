@@ -35,25 +35,32 @@ def print_progress(done: int, total: int, what: str) -> None:
     print(f"tvmconv: built {done} of {total}: {what}", file=sys.stderr, flush=True)
 
 
-def as_examples(given: Any) -> list[Arguments]:
-    """Return what a caller gave as example inputs, as positional and named arguments.
+def check_model(model: Any, dtype: Any, caller: str) -> None:
+    """Raise InputError if a model is none, or for training, or a type is none that models can be converted to."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if model.training:
+        raise InputError(f"the model is in training mode; {caller} is for inference: call model.eval() first")
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
 
-    Raises
-    ------
-    InputError
-        If it is none of what is allowed.
-    """
-    if isinstance(given, list) and given:
-        return [example for each in given for example in as_examples(each)]
+
+def as_examples(given: Any) -> list[Arguments]:
+    """Return what a caller gave as example inputs, one or a list, as positional and named arguments; InputError if it is else."""
+    return [*map(as_example, given)] if isinstance(given, list) and given else [as_example(given)]
+
+
+def as_example(given: Any) -> Arguments:
+    """Return one example's arguments; InputError if it is none."""
     if isinstance(given, torch.Tensor):
-        return [((given,), {})]
+        return (given,), {}
     if isinstance(given, tuple):
-        return [(given, {})]
+        return given, {}
     if isinstance(given, Mapping):
-        return [((), dict(given))]
+        return (), dict(given)
     raise InputError(
-        f"example_inputs is a {type(given).__name__}; give a tensor, a tuple of positional arguments, a dict of named ones,"
-        " or a list of such for several shapes"
+        f"example_inputs is a {type(given).__name__}; give a tensor, a tuple of positional arguments, or a dict of named ones;"
+        " tvmconv.torch.optimize takes a list of such for several shapes, too"
     )
 
 
@@ -101,8 +108,6 @@ def is_close(given: Any, expected: Any, coarse: bool = False) -> bool:
 
     Parameters
     ----------
-    given, expected
-        The answers.
     coarse
         They were computed in a type of few digits, though they may be of another.
     """

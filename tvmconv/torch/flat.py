@@ -23,8 +23,6 @@ class Flat(nn.Module):  # type: ignore[misc]
 
     Parameters
     ----------
-    model
-        The model.
     args, kwargs
         An example of its arguments.
     gives_views

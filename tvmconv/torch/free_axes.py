@@ -73,8 +73,6 @@ def free_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], d
 
     Parameters
     ----------
-    model, args, kwargs
-        The model and an example of its arguments.
     dynamic_shapes
         As torch.export takes it: by the names of arguments, or in their order.
 

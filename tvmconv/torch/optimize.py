@@ -19,7 +19,7 @@ from ..errors import InputError, TvmconvWarning
 from ..support.heap import give_back, trim
 from ..support.progress import Progress
 from .computed import How
-from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
+from .examples import Arguments, as_examples, cast, check_model, print_progress, run
 from .exporting import ProgramModule, as_module
 from .left import left_to_pytorch
 from .replacing import Replacing
@@ -136,8 +136,7 @@ def optimize(
 
 
 def _check(model: Any, dtype: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    check_model(model, dtype, "optimize")
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError(f"model is a {type(model).__name__}, which cannot be read; give the module it was made of")
     for path, module in model.named_modules():
@@ -150,20 +149,10 @@ def _check(model: Any, dtype: Any) -> None:
             raise InputError(
                 f"{path or 'the model'} has no parameters yet, since it was not called; call the model once"
             )
-    if model.training:
-        raise InputError("the model is in training mode; optimize is for inference: call model.eval() first")
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
 
 
 def _copy(model: nn.Module, examples: list[Arguments], dtype: Any) -> tuple[nn.Module, list[Arguments]]:
-    """Return a copy of a model, in a type, and its examples.
-
-    Raises
-    ------
-    InputError
-        If the copy fails where the model does not.
-    """
+    """Return a copy of a model, in a type, and its examples; InputError if the copy fails where the model does not."""
     for example in examples:
         run(model, example)
     try:

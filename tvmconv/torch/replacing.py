@@ -228,13 +228,7 @@ class Replacing:
 
 
 class CompileAnew:
-    """Compiles a module again that has changed.
-
-    Parameters
-    ----------
-    store, how
-        Where networks are kept, and how they are compiled.
-    """
+    """Compiles a module again that has changed."""
 
     def __init__(self, store: Store, how: How) -> None:
         self._store, self._how = store, how

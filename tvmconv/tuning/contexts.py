@@ -61,13 +61,7 @@ class Workload:
     numbers: Mapping[str, int]
 
     def trace(self, candidate: Candidate) -> Trace:
-        """Return the trace of a candidate of this algorithm.
-
-        Raises
-        ------
-        ReplayError
-            If its space does not have these choices.
-        """
+        """Return the trace of a candidate of this algorithm; ReplayError if its space lacks these choices."""
         choice = choice_of(self.problem, self.target, candidate)
         sketch = self.sketches[choice.sketch]
         if choice.decisions is None:
@@ -75,13 +69,7 @@ class Workload:
         return Trace(sketch.trace.insts, dict(zip(samples(sketch), choice.decisions, strict=True)))
 
     def candidate(self, trace: Trace) -> Candidate:
-        """Return the candidate of a trace.
-
-        Raises
-        ------
-        ReplayError
-            If it is of no sketch.
-        """
+        """Return the candidate of a trace; ReplayError if it is of no sketch."""
         simple = trace.simplified(True)
         number = self.numbers.get(_instructions(simple))
         if number is None:
@@ -146,13 +134,7 @@ def workload_in(module: tvm.IRModule) -> Workload:
 
 @derived_object
 class Sketches(PySpaceGenerator):  # type: ignore[misc]
-    """The sketches of a workload's space, with the mutator that changes their decisions.
-
-    Parameters
-    ----------
-    seed
-        Of the mutator.
-    """
+    """The sketches of a workload's space, with the mutator that changes their decisions."""
 
     sch_rules: tuple[()] = ()
     postprocs: tuple[()] = ()
@@ -174,15 +156,7 @@ class Sketches(PySpaceGenerator):  # type: ignore[misc]
 
 
 def tune_context(module: tvm.IRModule, seed: int = 0, **named: Any) -> TuneContext:
-    """Return a TuneContext of one thread, as the spaces of this project need it: they name no tensor intrinsic.
-
-    Parameters
-    ----------
-    module, named
-        As for ``tvm.s_tir.meta_schedule.TuneContext``.
-    seed
-        Of the random choices, at least 0.
-    """
+    """Return a TuneContext of one thread, as the spaces of this project need it: they name no tensor intrinsic."""
     with _without_intrinsics():
         return TuneContext(module, num_threads=1, rand_state=random_state(seed), **named)
 

@@ -41,17 +41,7 @@ NAME = "tvmconv.candidate"
 
 
 def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, scheduler: str) -> None:
-    """Run MetaSchedule's task scheduler until no problem takes another turn.
-
-    Parameters
-    ----------
-    problems, weights
-        Each problem, and how often it counts.
-    session
-        Theirs.
-    scheduler
-        ``"gradient"`` or ``"round-robin"``.
-    """
+    """Run MetaSchedule's task scheduler, ``"gradient"`` or ``"round-robin"``, until no problem takes another turn."""
     bench = _Bench(session, {format_signature(turns.problem): turns for turns in problems})
     # TVM compiles no kernels here, whatever the target.
     target = tvm.target.Target("llvm")

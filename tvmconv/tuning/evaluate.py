@@ -138,13 +138,7 @@ class Evaluator:
         return Trial(candidate, space.version, _status(built), None, str(built)[-_DETAIL:])
 
     def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> Times:
-        """Time candidates that worked before in turns, in several placements of the arrays.
-
-        Raises
-        ------
-        TvmconvError
-            If one of them fails this time.
-        """
+        """Time candidates that worked before in turns, in several placements of the arrays; TvmconvError if one fails this time."""
         libraries = []
         for built in self.build(problem, target, candidates, finalists=True):
             if not isinstance(built, Built):

@@ -87,13 +87,7 @@ _MACHINES = {"cpu": _cpu, "cuda": _gpu}
 
 
 def check_tunable(target: Target) -> Target:
-    """Return `target`.
-
-    Raises
-    ------
-    UnsupportedMachineError
-        If this machine cannot run its code.
-    """
+    """Return `target`; UnsupportedMachineError if this machine cannot run its code."""
     code, backend = BundleTarget(target.kind, target.features), BACKENDS[target.kind]
     devices = backend.devices()
     # Candidates are measured on the first.

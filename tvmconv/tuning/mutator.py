@@ -12,13 +12,7 @@ from tvm.s_tir.schedule import Trace
 
 @derived_object
 class MutateChoice(PyMutator):  # type: ignore[misc]
-    """Changes one choice of a trace.
-
-    Parameters
-    ----------
-    seed
-        Of the random choices.
-    """
+    """Changes one choice of a trace."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

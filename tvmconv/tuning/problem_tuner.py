@@ -39,8 +39,6 @@ class TuneResult:
 
     Attributes
     ----------
-    problem
-        The problem.
     record
         The winner; None if no candidate worked.
     trials
@@ -114,8 +112,6 @@ class ProblemTuner:
 
     Attributes
     ----------
-    problem
-        The problem.
     trials
         Every candidate measured until now.
     spaces

@@ -254,13 +254,7 @@ def _parser(target: str) -> Callable[[Any], Record]:
 
 
 def parse_record(value: Any, target: str) -> Record:
-    """Return the record of `target` that a line's JSON value is.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Return the record of `target` that a line's JSON value is, or raise ValueError."""
     known = _LINE(value)
     if known["target"] != target:
         raise ValueError(f"its target is {known['target']!r}, but it lies in the folder of {target!r}")

@@ -39,13 +39,7 @@ def spaces_of(problem: Problem, target: Target, math: str = "default", only: str
 
 
 def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
-    """Return `candidate` as the compiler takes it.
-
-    Raises
-    ------
-    ReplayError
-        If the algorithm's space does not have these choices.
-    """
+    """Return `candidate` as the compiler takes it; ReplayError if its space lacks these choices."""
     try:
         algorithm = algorithms.get(candidate.algorithm)
     except TvmconvError as error:
@@ -86,13 +80,7 @@ def compile_candidate(
     apart: bool = False,
     next_lines: int = 0,
 ) -> CompiledKernel:
-    """Compile one candidate into the shared library `path`, the rest as in `compile_problem`.
-
-    Raises
-    ------
-    ReplayError
-        If its space does not have these choices, or TVM cannot apply them.
-    """
+    """Compile one candidate into the shared library `path`, the rest as in `compile_problem`."""
     with replaying(candidate):
         choice = choice_of(problem, target, candidate)
         return compile_problem(

@@ -29,17 +29,7 @@ _DRAWS = 50
 
 @dataclass(frozen=True)
 class Candidate:
-    """One schedule of a problem.
-
-    Attributes
-    ----------
-    algorithm
-        Name of the algorithm.
-    sketch
-        Number of its sketch.
-    decisions
-        The value chosen at each sampling instruction of the sketch, in order.
-    """
+    """One schedule of a problem: an algorithm, the number of a sketch, and the value chosen at each of its sampling instructions in order."""
 
     algorithm: str
     sketch: int
@@ -51,15 +41,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Sketch:
-    """Decisions that a sketch leaves open.
-
-    Attributes
-    ----------
-    options
-        For each sampling instruction, in order, the values it allows.
-    default
-        The value of each for zero trials.
-    """
+    """Decisions that a sketch leaves open: for each sampling instruction, in order, the values it allows, and that for zero trials."""
 
     options: tuple[Decisions, ...]
     default: Decisions
@@ -72,15 +54,7 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Space:
-    """The schedules that one algorithm offers for one problem: its sketches, the default first.
-
-    Attributes
-    ----------
-    algorithm, version, numerical_class
-        Of the algorithm (see `tvmconv.algorithms.table.Algorithm`).
-    sketches
-        At least one.
-    """
+    """The schedules that one algorithm offers for one problem: its sketches, the default first."""
 
     algorithm: str
     version: int

@@ -118,13 +118,7 @@ def tune(
 
 
 def check_budget(trials: int | None, seconds: float | None) -> None:
-    """Check what tuning may take.
-
-    Raises
-    ------
-    TuningError
-        If there is a number that is not positive, or something else than a number.
-    """
+    """Raise TuningError unless trials and seconds are None or positive numbers."""
     if trials is not None and not (isinstance(trials, Integral) and trials >= 1):
         raise TuningError(f"trials is {trials!r}; it must be a whole number of at least 1")
     if seconds is not None and not (isinstance(seconds, Real) and seconds > 0):

@@ -58,13 +58,6 @@ class Budget:
         Candidates to measure for each problem, those of earlier runs included; None: no limit.
     seconds
         For all, the final races included; None: no limit.
-
-    Attributes
-    ----------
-    trials
-        As given.
-    problems
-        Those that take part.
     """
 
     def __init__(self, trials: int | None, seconds: float | None) -> None:
@@ -112,15 +105,7 @@ class Budget:
 
 
 class Turns:
-    """The turns of one problem. Nothing is done for it before the first one.
-
-    Attributes
-    ----------
-    problem
-        The problem.
-    result
-        What tuning gave; None until it has ended.
-    """
+    """The turns of one problem; `result` is None until they have ended. Nothing is done for it before the first one."""
 
     def __init__(
         self, session: Session, problem: Problem, budget: Budget, progress: Callable[[TuneProgress], None] | None

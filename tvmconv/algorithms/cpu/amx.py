@@ -55,9 +55,9 @@ def covers(problem: Problem, target: CpuTarget, product_order: int = 0) -> str |
     if missing := set(needed) - set(target.features):
         return f"{target.name} has no {', '.join(sorted(missing))}"
     if problem.is_quantized and tile_quads(problem, target) is None:
-        return f"it multiplies integers of 8 bits, and no filter whose zero point is {problem.filter_zero_point}"
+        return f"it multiplies 8-bit integers by filters whose zero point is 0, not {problem.filter_zero_point}"
     if problem.in_channels // problem.groups < 2:
-        return "there are no two channels to pair"
+        return "it multiplies pairs of channels, and there is one"
     if product_order == 1 and (few := too_few_outputs(problem, FEWEST_OUTPUTS)):
         return few
     return covers_data(problem, target)
@@ -67,7 +67,7 @@ def too_few_outputs(problem: Problem, fewest: int) -> str | None:
     """Return why a transform does not compute less than `fewest` outputs; None: the problem has as many."""
     if prod(problem.output_shape) >= fewest:
         return None
-    return f"of less than {fewest} outputs all may be sums that cancel, and errors large beside them"
+    return f"fewer than {fewest} outputs may all be sums that cancel, with large relative errors"
 
 
 def define(problem: Problem, target: CpuTarget, product_order: int = 0) -> Definition:
@@ -101,13 +101,7 @@ def _cycles(windows: Sequence[AmxWindow], target: CpuTarget) -> float:
 
 
 def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane)."""
     number, (tiles, vectors) = window.index, window.block
     read_data, read_filter = _data(window, data), _filter(window, weights)
     taps = [te.reduce_axis((0, count), name=f"k{i}") for i, count in enumerate(window.taps)]

@@ -52,7 +52,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     if flat.op == "convolution" or prod(flat.kernel) == 1:
         return "it is for transposed convolutions of several taps"
     if flat.filter_format != "OIX":
-        return f"the outputs of a channel lie apart in a filter of {flat.filter_format}"
+        return f"the outputs of a channel are not contiguous in a filter of {flat.filter_format}"
     if vnni_factor == 2 and (reason := no_dot(flat, target)):
         return reason
     if reason := covers_data(problem, target):
@@ -63,7 +63,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     if window.channels < LEAST_CHANNELS_OF_PARTS:
         return f"it sums {LEAST_CHANNELS_OF_PARTS} channels or more, not {window.channels}"
     if window.padded_outputs != window.outputs:
-        return f"{window.outputs} outputs of all taps are no whole vectors"
+        return f"{window.outputs} outputs of all taps do not fill whole vectors"
     return None
 
 
@@ -77,13 +77,7 @@ def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definit
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnsWindow(Window):
-    """A window of one axis and one tap, of all pixels of data, whose output channels are those of all taps.
-
-    Attributes
-    ----------
-    transposed
-        The problem whose data, filter and outputs they are.
-    """
+    """A window of one axis and one tap, of all pixels of data, whose output channels are those of all taps of `transposed`."""
 
     transposed: Problem
 
@@ -204,13 +198,7 @@ def _residues(flat: Problem, axis: int) -> list[_Residue]:
 
 
 def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, residues..., strides..., o), both of the outputs of each axis.
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, residues..., strides..., o), both of the outputs of each axis."""
     flat, rank, number = window.transposed, window.transposed.rank, window.index
     read_data, read_filter = staged_data(window, data), staged_filter(window, weights)
     multiply = multiply_of(window.problem, window.vnni_factor)

@@ -76,7 +76,7 @@ def covers(
             return f"{per_group} output channels per group leave lanes empty; it takes {LEAST_PER_GROUP} or more"
     elif vnni_factor == 2:
         if problem.in_channels // problem.groups % 2 or not shuffles(problem, 2, target):
-            return "no whole groups, of pairs of channels as they lie, fill vectors"
+            return "whole groups of contiguous pairs of channels do not fill vectors"
     elif problem.groups == 1:
         return "there is one group"
     elif per_group >= LEAST_PER_GROUP and (ordered or not shuffles(problem, 1, target)):
@@ -94,7 +94,7 @@ def no_dot(problem: Problem, target: CpuTarget, integers: bool = False) -> str |
     elif not target.has_dot:
         return f"{target.name} has no {target.isa.dot}"
     if problem.in_channels // problem.groups < 2 and not pairs_taps(problem):
-        return "there are no two channels to pair"
+        return "it multiplies pairs of channels, and there is one"
     return None
 
 
@@ -106,9 +106,9 @@ def _no_quads(problem: Problem, target: CpuTarget) -> str | None:
         return f"{target.name} has no {' or '.join(sorted(target.isa.quads)) or 'dot products of quads of integers'}"
     if quad_types(problem, products_of(target)) is None:
         products = ", ".join(sorted("".join(types) for types in products_of(target)))
-        return f"it multiplies {products}, and data of the other sign, and no filter whose zero point is {problem.filter_zero_point}"
+        return f"it multiplies {products}, or data of the other signedness, not a filter with zero point {problem.filter_zero_point}"
     if problem.in_channels // problem.groups < LEAST_OF_QUADS and not pairs_taps(problem):
-        return "there are no channels to fill a quad"
+        return "there are too few channels to fill a quad"
     return None
 
 

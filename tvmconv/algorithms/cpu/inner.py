@@ -96,14 +96,14 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     if vnni_factor == 2 and (reason := no_dot(flat, target)):
         return reason
     if vnni_factor == 2 and target.isa.dots_by_element:
-        return "dot products take an element of data"
+        return "dot products here take one operand by element, not by vector"
     products = _together(flat)
     if not products:
-        return f"what is summed lies apart in a filter of {flat.filter_format}"
+        return f"the products of a sum are not contiguous in a filter of {flat.filter_format}"
     if products % vnni_factor or not reduced_lanes(products // vnni_factor, target):
-        return f"{products} products that lie together are no whole vectors"
+        return f"{products} contiguous products do not fill whole vectors"
     if products < LEAST_PRODUCTS:
-        return f"{products} products lie together; it takes {LEAST_PRODUCTS} or more"
+        return f"{products} products are contiguous; it takes {LEAST_PRODUCTS} or more"
     if reason := covers_data(problem, target):
         return reason
     pixels = max((window.pixels for window in windows_of(flat, target)), default=0)
@@ -175,13 +175,7 @@ def _rows(window: Window, lanes: int, vnni_factor: int) -> RowWindow:
 
 
 def express_inner(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
     rank, number, lanes = len(window.axes), window.index, window.lanes
     read_data, read_filter = staged_data(window, data), filter_element(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]

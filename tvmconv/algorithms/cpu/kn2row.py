@@ -52,7 +52,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     """Return None if the algorithm computes the problem on the target, else why not."""
     problem = flatten(problem)
     if vnni_factor == 2 and not reads_pairs(problem):
-        return "pixels are no pairs of channels as they lie"
+        return "the channels of a pixel are not contiguous pairs"
     if problem.op != "convolution" and max(problem.strides) > 1:
         return "a transposed convolution with strides computes hardly any padding"
     if reason := direct.covers(problem, target, vnni_factor=vnni_factor):
@@ -196,13 +196,7 @@ def reach_of(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
 
 
 def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
     axes, rank, number = window.axes, len(window.axes), window.index
     read_data, read_filter = _data(window, data), staged_filter(window, weights)
     c = te.reduce_axis((0, window.channels), name="c")

@@ -38,7 +38,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
         return f"{target.name} has no instruction for matrices of bf16 in vector registers"
     flat = flatten(problem)
     if flat.in_channels // flat.groups < LEAST_CHANNELS:
-        return "one channel leaves elements of several empty"
+        return "with one channel, most elements of a matrix are empty"
     if flat.groups > 1 and flat.out_channels // flat.groups < LEAST_PER_GROUP:
         per_group = flat.out_channels // flat.groups
         return f"{per_group} output channels per group leave lanes empty; it takes {LEAST_PER_GROUP} or more"

@@ -37,9 +37,9 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: b
     if problem.op == "convolution" or problem.strides[-1] == 1:
         return "it has no phases along a row"
     if problem.dilations[-1] > 1:
-        return "dilated, phases read data at places of their own"
+        return "with dilation, the phases read different data"
     if any(phases_as_channels(problem, phases).is_constant for phases in phases_alike(problem)):
-        return "some phases of a row meet no data"
+        return "some phases of a row read no data"
     if vnni_factor == 2 and (reason := direct.no_dot(problem, target, integers=True)):
         return reason
     return covers_data(problem, target)

@@ -172,13 +172,7 @@ def _window(flat: Problem, number: int, axes: tuple[Axis, ...], target: CpuTarge
 
 
 def express_plain(plain: PlainWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o), with lanes along a row (..., o, x).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o), with lanes along a row (..., o, x)."""
     window, rank = plain.window, len(plain.window.axes)
     read_data, read_filter = _data(plain, data), _filter(plain, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]

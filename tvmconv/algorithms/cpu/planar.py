@@ -46,7 +46,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
     if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
         return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
     if sum_type(problem) != "float32":
-        return "its sums may pass the integers that f32 has exactly"
+        return "its sums may exceed the integers that f32 represents exactly"
     return covers_data(problem, target)
 
 
@@ -142,13 +142,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
 
 
 def express_planar(window: PlanarWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs but the last..., o, x).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs but the last..., o, x)."""
     rank, number = len(window.axes), window.index
     read_data, read_filter = _data(window, data), _filter(window, weights)
     c = te.reduce_axis((0, window.channels), name="c")

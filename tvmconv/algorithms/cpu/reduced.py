@@ -46,7 +46,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
     if problem.out_channels // problem.groups > FEW_OUTPUTS:
         return f"there are more than {FEW_OUTPUTS} output channels"
     if not reduced_lanes(problem.in_channels // problem.groups, target):
-        return "the channels of a group are no multiple of 4"
+        return "the channels of a group are not a multiple of 4"
     return covers_data(problem, target)
 
 
@@ -98,13 +98,7 @@ def packs_filter(window: Window) -> bool:
 
 
 def express_reduced(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
     rank, number, lanes = len(window.axes), window.index, window.lanes
     read_data, read_filter = staged_data(window, data), _filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]

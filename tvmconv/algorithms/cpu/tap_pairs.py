@@ -102,13 +102,13 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
     if not problem.is_quantized:
         return f"it multiplies integers, not {problem.dtype}"
     if problem.groups == 1 or not problem.in_channels == problem.out_channels == problem.groups:
-        return "channels are not each convolved by itself"
+        return "it is for depthwise convolutions"
     if problem.data_format != "NXC":
         return f"channels lie apart in {problem.data_format}"
     if target.isa.pairs.get(target.vector_bits) not in target.features:
         return f"{target.name} has no instruction for pairs of 16-bit integers"
     if problem.out_channels < (lanes := _lanes(target)):
-        return f"{problem.out_channels} channels fill no vector of {lanes}"
+        return f"{problem.out_channels} channels do not fill a vector of {lanes}"
     return covers_data(problem, target)
 
 
@@ -164,13 +164,7 @@ def _tile_cycles(window: TapPairsWindow, width: int, target: CpuTarget) -> float
 
 
 def express_pairs(window: TapPairsWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
     rank, number, axes = len(window.axes), window.index, window.axes
     at, weight = _data(window, data), _filter(window, weights)
     outer = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(axes[:-2])]

@@ -87,13 +87,7 @@ def _lanes_apart(tiles: WinogradWindow) -> bool:
 
 
 def express_winograd(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`.
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`."""
     transformed = transformed_data(tiles, data_reader(tiles, data))
     products = multiply_tiles(tiles, transformed, transformed_filter(tiles, weights))
     return transformed_back(tiles, products, epilogue)

@@ -47,7 +47,7 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
     if reason := amx.covers(problem, target, product_order=1) or winograd_cost.covers(problem, target, points):
         return reason
     if problem.in_channels // problem.groups % HALVES:
-        return "a group's channels are no whole pairs"
+        return "a group has an odd number of channels"
     return amx.too_few_outputs(problem, FEWEST_OUTPUTS)
 
 
@@ -83,13 +83,7 @@ def cut_windows(problem: Problem, target: CpuTarget, points: int) -> tuple[Winog
 
 
 def express(tiles: WinogradHalvesWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`.
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`."""
     return transformed_back(tiles, _products(tiles, _data(tiles, data), _filter(tiles, weights)), epilogue)
 
 

@@ -58,16 +58,16 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
     if reason := no_dot(problem, target, integers=True):
         return reason
     if (problem.op, problem.data_format, problem.filter_format) != ("convolution", "NXC", "XIO"):
-        return "it takes convolutions of NXC and XIO"
+        return "it is for the layouts NXC and XIO"
     if problem.in_channels // problem.groups % PAIR:
-        return "a group's channels are no whole pairs"
+        return "a group has an odd number of channels"
     if reason := winograd_cost.covers(problem, target, points):
         return reason
     tiled = tiles_of(problem, target, points)
     if any(_largest_transformed(tiles) > _MOST for tiles in tiled):
-        return "its transformed numbers may pass 16 bits"
+        return "its transformed numbers may exceed 16 bits"
     if not all(tiles.parts for tiles in tiled):
-        return "its sums, times what transforms make of them, may pass 32 bits"
+        return "its sums, scaled by the transforms, may exceed 32 bits"
     return None
 
 
@@ -92,13 +92,7 @@ def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Defini
 
 
 def express(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`.
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`."""
     at = data_reader(tiles, data, spread_signed)
     pairs = transformed_data(tiles, lambda *index: at(*index).astype("int32"), transform_data, _as_pairs)
     sums = multiply_tiles(tiles, pairs, _filter(tiles, weights), multiply_of(tiles.problem, PAIR))

@@ -30,15 +30,7 @@ OTHER_REGISTERS = 48
 
 @dataclass(frozen=True)
 class FmaTile(BlockTile):
-    """Tile of a matrix multiplication that a block of threads computes on FMA units.
-
-    Attributes
-    ----------
-    threads_m, threads_n
-        Threads along rows and columns.
-    sums_m, sums_n
-        Sums of each thread along rows and columns.
-    """
+    """Tile of a matrix multiplication that a block of threads computes on FMA units: each thread has its sums of rows (m) and columns (n)."""
 
     threads_m: int
     threads_n: int

@@ -21,7 +21,7 @@ def covers(problem: Problem, target: CudaTarget, tf32: bool = False) -> str | No
     if not tf32 and problem.dtype == "f32":
         return "tensor cores multiply f32 only as TF32"
     if problem.out_channels // problem.groups < LEAST_COLUMNS:
-        return f"tiles of 16 output channels per group would be emptier than half; it takes {LEAST_COLUMNS} or more"
+        return f"tiles of 16 output channels per group would be more than half empty; it takes {LEAST_COLUMNS} or more"
     return covers_data(problem, target)
 
 

@@ -36,15 +36,7 @@ _OTHER_REGISTERS = 56
 
 @dataclass(frozen=True)
 class Tile(BlockTile):
-    """Tile of a matrix multiplication that a block of warps computes on tensor cores.
-
-    Attributes
-    ----------
-    warps_m, warps_n
-        Warps along rows and columns.
-    fragments_m, fragments_n
-        16x16 sums of each warp along rows and columns.
-    """
+    """Tile of a matrix multiplication that a block of warps computes on tensor cores, by fragments of 16x16 sums along rows (m) and columns (n)."""
 
     warps_m: int
     warps_n: int

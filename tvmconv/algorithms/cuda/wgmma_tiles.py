@@ -371,9 +371,7 @@ def covers_wgmma(problem: Problem, target: CudaTarget, mixed: bool) -> str | Non
     if (phases := count_phases(flatten(problem))) > MOST_PHASES:
         return f"each of {phases} stride phases needs a map of the output, and a launch has {MOST_PHASES}"
     if _best_packing(problem, target) is None:
-        return (
-            f"boxes leave out at most {MOST_STRIDE - 1} of {MOST_STRIDE} pixels, or data with zeros added are too large"
-        )
+        return f"it is for strides up to {MOST_STRIDE}, and for data that has room with zeros added"
     return None
 
 

@@ -24,8 +24,6 @@ class Way:
     ----------
     origin
         Its name in a manifest: ``"tuned"``, ``"transferred"`` (another problem's record) or ``"default"``.
-    algorithm
-        The algorithm.
     record
         The record whose schedule it takes; None: the algorithm's default.
     blocks
@@ -40,15 +38,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Decision:
-    """The ways to compile a problem for a target, the best first: each is tried where those before it fail.
-
-    Attributes
-    ----------
-    problem, target, math
-        The question, about a problem or a family; `math` as in `tvmconv.algorithms.table.applicable`.
-    ways
-        The answer.
-    """
+    """The ways to compile a problem, or a family, for a target, the best first: each is tried where those before it fail."""
 
     problem: Problem | ProblemFamily
     target: Target

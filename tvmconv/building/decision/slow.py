@@ -11,13 +11,7 @@ SHARE = 0.1  # of the roofline: less is reported
 
 
 def slow(problem: Problem, target: Target, algorithm: str) -> str | None:
-    """Return why a kernel is slow by estimate, in words; None: it is not, or its target has no such estimate.
-
-    Parameters
-    ----------
-    algorithm
-        The kernel's.
-    """
+    """Return why a kernel is slow by estimate, in words; None: it is not, or its target has no such estimate."""
     least = target.least_cycles(problem.flops, problem.nbytes)
     if least is None or problem.is_constant or problem.is_empty or is_tiny(problem):
         return None

@@ -23,8 +23,6 @@ class Weighed:
 
     Attributes
     ----------
-    algorithm, numerical_class
-        As in the table of algorithms.
     covers
         Whether it can compute the problem, and `math` allows it.
     cycles

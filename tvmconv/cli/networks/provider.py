@@ -91,13 +91,7 @@ def _flags_of(bucket: Bucket) -> str:
 def networks_of(
     models: Sequence[str], arguments: argparse.Namespace, folder: Path, progress: Progress
 ) -> dict[int, list[NetworkPart]]:
-    """Return the networks by the identities of the graphs that onnxruntime makes; say which there are not, and why.
-
-    Parameters
-    ----------
-    folder
-        For a library that tells identities.
-    """
+    """Return the networks by the identities of the graphs that onnxruntime makes; say which there are not, and why."""
     from ...exporting.provider_library import export_provider
     from ...network.read.onnx.partition import read_parts
     from ...onnxruntime.racing import graph_of

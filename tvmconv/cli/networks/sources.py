@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -107,30 +108,36 @@ class _OnnxModel:
         from ...network.read.onnx.compare import answers, is_quantized
 
         if is_quantized(self._model.graph):
+            from ...network.read.onnx.compare_quantized import find_wrong_quantizers
+
+            find_wrong = partial(find_wrong_quantizers, self._model)
             with suppress(InputError):  # compared as a whole then
-                return self._quantized_answers(arrays)
+                return _answer_quantized(self._model, self._source, self._layout, self.by, arrays, find_wrong)
         return answers(self._model, arrays, self._came)
 
-    def _quantized_answers(self, arrays: Mapping[str, Array]) -> list[Array]:
-        from ...network.read.onnx.compare_quantized import find_wrong_quantizers
 
-        taken = _run_with_quantized(self._model, self._source, self._layout, arrays)
-        _check_quantizers(self._source, self.by, find_wrong_quantizers(self._model, arrays, taken))
-        return [taken[each.name] for each in self._model.graph.output]
-
-
-def _run_with_quantized(model: Any, source: str, layout: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the network of a quantized model computes, and the numbers of its quantizers."""
+def _answer_quantized(
+    model: Any,
+    source: str,
+    layout: str,
+    by: str,
+    arrays: Mapping[str, Array],
+    find_wrong: Callable[[Mapping[str, Array], Mapping[str, Array]], list[str]],
+) -> list[Array]:
+    """Return what the network of a quantized model computes, if `find_wrong` finds its quantizers right, by a library."""
     from ...network.compile import build
     from ...network.read.onnx.compare_quantized import with_quantized
     from ...network.read.onnx.reader import as_relax
     from ...runtime.networks.network import load_network
 
+    outputs = [each.name for each in model.graph.output]
     model = with_quantized(model, {name: each.shape for name, each in arrays.items()})
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         path = Path(folder) / "network.so"
         build(as_relax(model, source), path, layout=layout)
-        return load_network(path)(**arrays)
+        taken = load_network(path)(**arrays)
+    _check_quantizers(source, by, find_wrong(arrays, taken))
+    return [taken[each] for each in outputs]
 
 
 def _check_quantizers(source: str, by: str, wrong: list[str]) -> None:
@@ -212,18 +219,12 @@ class _IrFile:
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
         """Return OpenVINO's outputs; of a quantized model the network's own, as those of a quantized ONNX file."""
-        from ...network.read.openvino.compare import compute_answers, find_quantizers
+        from ...network.read.openvino.compare import compute_answers, find_quantizers, find_wrong_quantizers
 
         if find_quantizers(self._model):
-            return self._quantized_answers(arrays)
+            find_wrong = partial(find_wrong_quantizers, self._model)
+            return _answer_quantized(self._model.onnx, self._source, self._layout, self.by, arrays, find_wrong)
         return compute_answers(self._model.ir, arrays)
-
-    def _quantized_answers(self, arrays: Mapping[str, Array]) -> list[Array]:
-        from ...network.read.openvino.compare import find_wrong_quantizers
-
-        taken = _run_with_quantized(self._model.onnx, self._source, self._layout, arrays)
-        _check_quantizers(self._source, self.by, find_wrong_quantizers(self._model, arrays, taken))
-        return [taken[each.name] for each in self._model.onnx.graph.output]
 
 
 class _SavedProgram:

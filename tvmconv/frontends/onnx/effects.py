@@ -30,15 +30,7 @@ _EPSILON = 1e-5  # the default of ONNX's BatchNormalization
 
 
 class OnnxOperations(FollowedGraph):
-    """The graph of a convolution, as :func:`~tvmconv.frontends.following.follow` reads it; a node is the first tensor that it gives.
-
-    Parameters
-    ----------
-    place, problem
-        The convolution, as the model has it.
-    tensors
-        Those of its graph.
-    """
+    """The graph of a convolution, as :func:`~tvmconv.frontends.following.follow` reads it; a node is the first tensor that it gives."""
 
     def __init__(self, place: Place, problem: Problem, tensors: Tensors) -> None:
         self._scope, self._tensors, self._shape = place.scope, tensors, problem.output_shape

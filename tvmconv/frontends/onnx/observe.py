@@ -45,8 +45,6 @@ def observe(
 
     Parameters
     ----------
-    model
-        The model; it is not changed.
     folder
         Where its weights are if they are kept in other files.
     bound

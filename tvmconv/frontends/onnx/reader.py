@@ -63,13 +63,7 @@ class OnnxReader(Reader):
                 raise SourceError(f"{source} has no input {name!r}; its inputs: {', '.join(map(str, self._inputs))}")
 
     def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
-        """Return the convolutions at the shapes of a bucket, and those that are skipped.
-
-        Raises
-        ------
-        SourceError
-            If the bucket does not fit the model, or the model cannot be run though it is asked for.
-        """
+        """Return the convolutions at the shapes of a bucket, and those that are skipped."""
         bound = self._bound(self._inputs, bucket)
         model = with_known_versions(with_inputs(self._model, bound), self._source)
         free = left_free(bound)

@@ -25,10 +25,6 @@ class Tensors:
 
     Parameters
     ----------
-    model
-        The model.
-    place
-        The convolution.
     folder
         Where the model's other files are.
 

@@ -34,7 +34,7 @@ def extents_of(shape: Any) -> Extents:
 
 
 class IrLayer(NodeWriter):
-    """Writes what stands for a layer.
+    """Writes what stands for a layer; its ValueErrors continue "the layer ...".
 
     Attributes
     ----------
@@ -99,13 +99,7 @@ class IrLayer(NodeWriter):
         return self._translation.fixed.of(self._op.input_value(place)) is not None
 
     def fixed(self, place: int) -> Array | None:
-        """Return an input's fixed numbers; None: there is no such input.
-
-        Raises
-        ------
-        ValueError
-            If it is not fixed; it continues "the layer ...".
-        """
+        """Return an input's fixed numbers; None: there is no such input."""
         if place >= self.count:
             return None
         array = self._array(place)
@@ -127,13 +121,7 @@ class IrLayer(NodeWriter):
         return [axis % max(self.rank(), 1) for axis in self.numbers(place, default)]
 
     def weights(self, place: int, change: Callable[[Array], Array]) -> str:
-        """Write an input that is fixed, after a move, if they are integers as such, with DequantizeLinear; return its name.
-
-        Raises
-        ------
-        ValueError
-            If their scale is not finite; it continues "the layer ...".
-        """
+        """Write an input that is fixed, after a move, if they are integers as such, with DequantizeLinear; return its name."""
         value = self._translation.fixed.of(self._op.input_value(place))
         assert value is not None
         moved = value.move(change) if isinstance(value, DequantizedWeights) else change(value)
@@ -153,13 +141,7 @@ class IrLayer(NodeWriter):
         return extents_of(self._op.get_input_partial_shape(place))
 
     def static(self, place: int = 0) -> tuple[int, ...]:
-        """Return the extents of an input.
-
-        Raises
-        ------
-        ValueError
-            If one is free; it continues "the layer ...".
-        """
+        """Return the extents of an input."""
         return _fix(self.shape(place))
 
     def out_shape(self, place: int = 0) -> Extents:

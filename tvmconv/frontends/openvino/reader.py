@@ -29,13 +29,7 @@ class OpenvinoReader(Reader):
         self._how = how
 
     def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
-        """Return the convolutions at the shapes of a bucket, and those that are skipped.
-
-        Raises
-        ------
-        SourceError
-            If it is no IR, the bucket does not fit it, or it cannot be run though that is asked for.
-        """
+        """Return the convolutions at the shapes of a bucket, and those that are skipped."""
         model = load_ir(self._source)
         bound = self._bound(declare_inputs(model), bucket)
         reshape(model, bound, self._source)

@@ -49,15 +49,7 @@ def onnx_type(element: Any) -> int:
 
 
 class Translation:
-    """An ONNX model as far as it is written.
-
-    Attributes
-    ----------
-    model
-        The model.
-    fixed
-        Values that no input decides.
-    """
+    """An ONNX model as far as it is written, and the values in it that no input decides (`fixed`)."""
 
     def __init__(self, wanted: Sequence[str] = ()) -> None:
         imports = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]

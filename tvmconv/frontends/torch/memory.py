@@ -25,8 +25,6 @@ def digest(tensor: torch.Tensor, is_known: bool = False) -> str:
 
     Parameters
     ----------
-    tensor
-        The tensor.
     is_known
         Whether a digest of before will do, if PyTorch has counted no change since.
     """

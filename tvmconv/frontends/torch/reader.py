@@ -74,13 +74,7 @@ class ExportReader(Reader):
         self._program = load_program(source)
 
     def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
-        """Return the convolutions at the shapes of a bucket, and those that are skipped.
-
-        Raises
-        ------
-        SourceError
-            If the bucket does not fit the program, or the program does not run.
-        """
+        """Return the convolutions at the shapes of a bucket, and those that are skipped."""
         placeholders = self._placeholders()
         inputs = [Input(name, _dims(value)) for name, value in placeholders.items()]
         bound = self._bound(inputs, bucket)

@@ -62,7 +62,7 @@ def expand_operators(body: Any, fused: bool = True, saturates: bool = False) -> 
     """
     body = map_nodes(body, tirx.BufferStore, partial(_expand, fused=fused, saturates=saturates))
     for call in _operators(body):
-        raise RewriteError(f"a step of an epilogue is no part of what is stored: {call}")
+        raise RewriteError(f"an epilogue step is not part of a stored value: {call}")
     return body
 
 

@@ -117,7 +117,7 @@ def check_answered(func: tirx.PrimFunc, later: Iterable[str] = ()) -> None:
             if key.startswith(PREFIX):
                 refuse(loop, key, "nothing answered it")
     if left := asked_of(func).difference(later):
-        raise RewriteError(f"the function asks for {', '.join(sorted(left))}, which is no rewrite")
+        raise RewriteError(f"the function asks for {', '.join(sorted(left))}, which is not a rewrite")
 
 
 def check_well_formed(func: tirx.PrimFunc) -> None:
@@ -129,14 +129,14 @@ def check_well_formed(func: tirx.PrimFunc) -> None:
     for call in find_all(func.body, Call):
         if call.op.same_as(EXTERN) and f"@{call.args[0].value}(" not in imported:
             raise RewriteError(
-                f"nothing defines {call.args[0].value}, which is called: no rewrite made it an instruction"
+                f"nothing defines {call.args[0].value}, which is called; no rewrite turned it into an instruction"
             )
     # TVM puts a loop's pragmas around the loop, where the variable that they name is not yet defined.
     body = structural_map(func.body, (tirx.AttrStmt, lambda each: each.body))
     try:
         tirx.analysis.verify_well_formed(func.with_body(body))
     except (ValueError, RuntimeError) as error:
-        raise RewriteError(f"a rewrite left a function that is not well formed: {error}") from error
+        raise RewriteError(f"a rewrite left a malformed function: {error}") from error
 
     for access in find_all(_unconditional(func.body), TensorLoad, tirx.BufferStore):
         buffer = access.source if isinstance(access, TensorLoad) else access.buffer

@@ -50,8 +50,6 @@ class Vector:
 
     Parameters
     ----------
-    value
-        The value.
     statements
         Where the stores go.
     fused

@@ -111,13 +111,7 @@ def write_family(
     algorithm: str,
     chosen: Sequence[tuple[str, Shape]],
 ) -> CompiledKernel:
-    """Write the library of a family, which is called by an algorithm, by blocks of some algorithms and outputs.
-
-    Raises
-    ------
-    ToolchainError
-        If the C compiler is missing, or fails.
-    """
+    """Write the library of a family, which is called by an algorithm, by blocks of some algorithms and outputs."""
     blocks = blocks_of(family, target, chosen)
     packing = PackedLayouts.of(blocks)
     functions = {}

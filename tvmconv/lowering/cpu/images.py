@@ -72,16 +72,10 @@ def _row_of_elements(problem: Problem, name: str) -> Any:
 
 
 def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
-    """Return a buffer of the shape of `old`, which has a block's data in order, as it lies in an image of some extents.
-
-    Raises
-    ------
-    RewriteError
-        If an axis of `old` is several that do not lie together.
-    """
+    """Return a buffer of the shape of `old`, which has a block's data in order, as it lies in an image of some extents."""
     shape, wanted = list(problem.data_shape), [int(extent) for extent in old.shape]
     if prod(shape) != prod(wanted) or old.dtype != KERNEL_DTYPES[problem.types.data]:
-        raise RewriteError("elements of data are several of the image's")
+        raise RewriteError("an element of data is several elements of the image's")
     # Of each axis of data: by how many elements, and by the extents of which axes times that, its neighbours are apart.
     channels, first = problem.in_channels, 1 if problem.data_format == "NXC" else 2
     apart: list[tuple[int, range]] = []
@@ -119,13 +113,7 @@ def _windows(definition: Definition) -> list[tuple[StoreIndex, Any]]:
 
 
 def _in_image(store_index: StoreIndex, window: Any, problem: Problem, extents: Sequence[Any]) -> StoreIndex:
-    """Return the store index of a window's output in an image of some extents.
-
-    Raises
-    ------
-    RewriteError
-        If its axes are not the image's.
-    """
+    """Return the store index of a window's output in an image of some extents."""
     flat, axes = flatten(problem), list(getattr(window, "axes", ()))
     stored = [axis.store_extent for axis in axes]
     # The window may have an axis of one element more, at each end; and lack the image's first, of which the block has one.
@@ -148,7 +136,7 @@ def _in_image(store_index: StoreIndex, window: Any, problem: Problem, extents: S
         offset, inside = store_index(indices)
         there, _ = moved(indices)
         if not sym.Analyzer().can_prove_equal(substitute(there, static), offset):
-            raise RewriteError("places in the output are not those of an image's axes")
+            raise RewriteError("places in the output do not match an image's axes")
         return there, inside
 
     return at

@@ -63,11 +63,6 @@ def link(
         (`tvmconv.runtime.kernel_object`).
     isa
         The module's instruction set; None: this machine's.
-
-    Raises
-    ------
-    ToolchainError
-        If there is no C compiler, or it fails.
     """
     with whole_file(Path(path), mapped=True) as library:
         work = library.parent

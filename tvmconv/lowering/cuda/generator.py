@@ -52,7 +52,7 @@ def show(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> st
     if stage == "tir":
         if scheduled_tile(scheduled.mod, problem, target) is not None:
             raise TvmconvError(
-                f"{choice.algorithm} has no stage tir: its kernel is CUDA C++ of our own; see --stage cuda"
+                f"{choice.algorithm} has no stage tir: its kernel is handwritten CUDA C++; see --stage cuda"
             )
         return str(lower_cuda(scheduled.mod, definition, target).script())
     source = to_source(scheduled.mod, definition, target).source
@@ -61,4 +61,4 @@ def show(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> st
 
 def module(scheduled: tvm.IRModule, definition: Definition, target: CudaTarget) -> NoReturn:
     """Raise TargetError: kernels for GPUs are called otherwise."""
-    raise TargetError(f"build is for CPUs, and {target.name} is a GPU; `tvmconv tune` builds for it")
+    raise TargetError(f"modules are built for CPUs, and {target.name} is a GPU; `tvmconv tune` builds for it")

@@ -41,13 +41,7 @@ __asm__(
 
 
 def link_cuda(kernel: CudaSource, problem: Problem, target: CudaTarget, path: str | os.PathLike[str]) -> None:
-    """Compile a kernel for the target's architectures and write its shared library; an existing file is replaced whole.
-
-    Raises
-    ------
-    ToolchainError
-        If there is no nvcc or C compiler, nvcc is too old for an architecture, or one of them fails.
-    """
+    """Compile a kernel for the target's architectures and write its shared library; an existing file is replaced whole."""
     fatbin = compile_fatbin(kernel.source, target)
     with whole_file(Path(path), mapped=True) as library:
         work = library.parent

@@ -161,7 +161,7 @@ class _LaunchTable:
         elif isinstance(statement, tirx.Evaluate) and statement.value.op.name == "tirx.call_ffi_kernel":
             self.launches.append(self._launch(statement.value))
         else:
-            raise ValueError(f"the schedule leaves this outside of device functions: {statement}")
+            raise ValueError(f"the schedule leaves this statement outside device functions: {statement}")
 
     def _allocate(self, buffer: Any) -> None:
         self._pointers[buffer] = Argument(WORKSPACE, self.workspace_bytes)

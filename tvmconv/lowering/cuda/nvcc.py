@@ -1,4 +1,7 @@
-"""NVIDIA's compiler: where it is, and CUDA C++ to one fatbin with machine code for several architectures."""
+"""NVIDIA's compiler: where it is, and CUDA C++ to one fatbin with machine code for several architectures.
+
+nvcc that is missing, too old for an architecture, or fails, is a ToolchainError.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,7 @@ def tool_paths(tool: str, package: str) -> list[str]:
 
 
 def nvcc_paths() -> list[str]:
-    """Return the paths of nvcc, as :func:`tool_paths` finds it.
-
-    Raises
-    ------
-    ToolchainError
-        If there is none.
-    """
+    """Return the paths of nvcc, as :func:`tool_paths` finds it."""
     found = tool_paths("nvcc", _PACKAGE)
     if not found:
         raise ToolchainError(
@@ -64,13 +61,7 @@ def _find_packaged(tool: str, package: str) -> list[Path]:
 
 @cache
 def nvcc_version(nvcc: str) -> str:
-    """Return the release of the toolkit that `nvcc` is of, such as ``13.0``.
-
-    Raises
-    ------
-    ToolchainError
-        If it does not run, or does not say.
-    """
+    """Return the release of the toolkit that `nvcc` is of, such as ``13.0``."""
     text = _run((nvcc, "--version"), None).stdout
     release = re.search(r"release (\d+\.\d+)", text)
     if release is None:
@@ -79,13 +70,7 @@ def nvcc_version(nvcc: str) -> str:
 
 
 def check_nvcc(target: CudaTarget) -> str:
-    """Return the path of the first nvcc that knows the target's architectures.
-
-    Raises
-    ------
-    ToolchainError
-        If there is no nvcc, or it is too old.
-    """
+    """Return the path of the first nvcc that knows the target's architectures."""
     needed = max((_SINCE[each] for each in target.architectures), key=_numbers)
     releases = {nvcc: nvcc_version(nvcc) for nvcc in nvcc_paths()}
     for nvcc, release in releases.items():
@@ -102,11 +87,6 @@ def compile_fatbin(source: str, target: CudaTarget) -> bytes:
 
     The same source gives the same bytes, wherever and whenever it is compiled. No function keeps registers in local
     memory if a block has enough of them.
-
-    Raises
-    ------
-    ToolchainError
-        If there is no nvcc, it is too old for an architecture, or it fails.
     """
     nvcc = check_nvcc(target)
     codes = {each.removeprefix("sm_"): each for each in target.features}
@@ -151,6 +131,6 @@ def _run(command: tuple[str, ...], folder: Path | None) -> subprocess.CompletedP
     if result.returncode:
         raise ToolchainError(
             f"nvcc failed ({' '.join(command)}), with:\n{(result.stderr or result.stdout).strip()}\n"
-            "it needs the GNU C++ compiler besides itself (Debian, Ubuntu: apt install g++)"
+            "it also needs the GNU C++ compiler (Debian, Ubuntu: apt install g++)"
         )
     return result

@@ -1,4 +1,4 @@
-"""The machine code of a fatbin as text (SASS), by NVIDIA's cuobjdump, which calls nvdisasm."""
+"""The machine code of a fatbin as text (SASS), by NVIDIA's cuobjdump, which calls nvdisasm; ToolchainError if one fails."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ _PACKAGES = {"cuobjdump": "nvidia-cuda-cuobjdump", "nvdisasm": "nvidia-cuda-nvdi
 
 
 def disassemble(fatbin: bytes) -> str:
-    """Return the machine code for each architecture that a fatbin holds code for.
-
-    Raises
-    ------
-    ToolchainError
-        If one of the programs is missing, or fails.
-    """
+    """Return the machine code for each architecture that a fatbin holds code for."""
     cuobjdump, nvdisasm = map(_find, _PACKAGES)
     path = os.pathsep.join([str(Path(nvdisasm).parent), os.environ.get("PATH", os.defpath)])
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:

@@ -65,8 +65,6 @@ class Branches:
 
     Parameters
     ----------
-    graph
-        The function.
     target
         Whose estimates count.
     small

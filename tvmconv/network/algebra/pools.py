@@ -24,17 +24,7 @@ from .reading import POOLS, levels, write_map
 
 @dataclass(frozen=True)
 class Pooled:
-    """A pool, and a pointwise map after it.
-
-    Attributes
-    ----------
-    source
-        What is pooled.
-    map
-        The map.
-    pool
-        The pool's call, of whose data the attributes do not speak.
-    """
+    """A pool, and a pointwise map after it."""
 
     source: Any
     map: LinearMap

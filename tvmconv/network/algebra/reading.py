@@ -29,17 +29,7 @@ POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 
 @dataclass(frozen=True)
 class Level:
-    """A variable as a map of another.
-
-    Attributes
-    ----------
-    source
-        What is read.
-    map
-        What is computed of it.
-    parts
-        The maps that it is composed of, each with the shape of what it reads.
-    """
+    """A variable as a map of a source, composed of `parts`, each with the shape of what it reads."""
 
     source: Any
     map: LinearMap

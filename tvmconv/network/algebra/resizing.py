@@ -27,17 +27,7 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric
 
 @dataclass(frozen=True)
 class Resized:
-    """A pointwise map, and a resize after it.
-
-    Attributes
-    ----------
-    source
-        What is resized.
-    map
-        The map.
-    resize
-        The call that resizes.
-    """
+    """A pointwise map, and a resize after it."""
 
     source: Any
     map: LinearMap

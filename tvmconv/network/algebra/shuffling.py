@@ -28,15 +28,7 @@ from .transposing import transpose, transposed_cycles
 
 @dataclass(frozen=True)
 class Ordered:
-    """A convolution whose outputs lie as they are moved.
-
-    Attributes
-    ----------
-    source, map
-        What it reads, and its map, places first.
-    factors
-        Into how many pixels one becomes, along each axis.
-    """
+    """A convolution whose outputs lie as they are moved: each becomes `factors` pixels along each axis, with the map's places first."""
 
     source: Any
     map: LinearMap
@@ -61,15 +53,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Strided:
-    """A transposed convolution in the place of a convolution and a pixel shuffle.
-
-    Attributes
-    ----------
-    source, map
-        What it reads, and the convolution's map.
-    order
-        As a pixel shuffle has it.
-    """
+    """A transposed convolution in the place of a convolution and a pixel shuffle of this `order`."""
 
     source: Any
     map: LinearMap

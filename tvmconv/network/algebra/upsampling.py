@@ -31,17 +31,7 @@ _AT_MOST = 4, 5
 
 @dataclass(frozen=True)
 class Upsampled:
-    """A transposed convolution in the place of repeated pixels and a convolution.
-
-    Attributes
-    ----------
-    source
-        What is repeated.
-    map
-        What is computed of the repeated pixels.
-    factors
-        How often they are repeated, along each axis.
-    """
+    """A transposed convolution in the place of pixels that are repeated `factors` times along each axis, and a convolution."""
 
     source: Any
     map: LinearMap

@@ -82,17 +82,7 @@ _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 
 @dataclass(frozen=True)
 class Planned:
-    """A network before it is written.
-
-    Attributes
-    ----------
-    plan
-        What it runs.
-    functions
-        Those that the plan calls, scheduled.
-    description
-        What it says of itself; its steps are added.
-    """
+    """A network before it is written: its plan, the scheduled functions that this calls, and what it says of itself, but its steps."""
 
     plan: NetworkPlan
     functions: Mapping[str, tirx.PrimFunc]
@@ -106,21 +96,7 @@ class Planned:
 def write(network: Planned, target: CpuTarget, path: Path, sizes: Sequence[Planned] = ()) -> None:
     """Write a network's library, which is replaced whole.
 
-    Parameters
-    ----------
-    network
-        The network.
-    target
-        What it is for.
-    path
-        Where it goes.
-    sizes
-        The same network at some of its sizes, which are called where these come. Equal weights of all are one.
-
-    Raises
-    ------
-    ToolchainError
-        If there is no C compiler, or it fails.
+    `sizes` are the same network at some of its sizes, which are called where these come; equal weights of all are one.
     """
     weights = _share_weights([network.plan, *(each.plan for each in sizes)]) if sizes else network.plan.weights
     described = network.described()

@@ -31,16 +31,7 @@ def plan(
     workspaces: Mapping[str, int],
     nodes: Mapping[str, Sequence[str]],
 ) -> NetworkPlan:
-    """Return the plan of a function, whose calls are of functions of its module, with the bytes that some of these allocate.
-
-    Parameters
-    ----------
-    functions
-        The Relax functions of the module by their names.
-    name
-        The function's.
-    nodes
-        The model's nodes by the names of variables.
+    """Return the plan of a function, by its name, with the bytes that functions allocate and the model's nodes by variables' names.
 
     Raises
     ------

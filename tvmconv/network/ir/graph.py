@@ -51,13 +51,7 @@ class Normalization:
 
 
 class Graph:
-    """The bindings of a function whose calls take variables and constants (A-normal form).
-
-    Attributes
-    ----------
-    values
-        What each variable is bound to, in order.
-    """
+    """The bindings of a function whose calls take variables and constants (A-normal form)."""
 
     def __init__(self, function: relax.Function) -> None:
         self.values: dict[relax.Var, Any] = {}

@@ -27,15 +27,7 @@ if BY_RECIPROCAL not in Op.list_op_names():
 
 
 def quantize(kind: str, data: relax.Expr, scale: relax.Expr, zero: relax.Expr, axis: int, dtype: str) -> relax.Call:
-    """Return a quantizer of f32 by one scale and zero point, or by one for each index along an axis.
-
-    Parameters
-    ----------
-    kind
-        DIVIDING or BY_RECIPROCAL.
-    data, scale, zero, axis, dtype
-        As of ``relax.op.quantize``.
-    """
+    """Return ``relax.op.quantize`` of f32, DIVIDING or BY_RECIPROCAL, by one scale and zero point, or by one for each index along an axis."""
     call = relax.op.quantize(data, scale, zero, axis, dtype)
     return relax.Call(Op.get(kind), list(call.args), call.attrs)
 

@@ -51,17 +51,7 @@ WORKSPACE = "tvmconv_workspace"
 
 @dataclass(frozen=True)
 class NetworkKernel:
-    """A problem's kernel.
-
-    Attributes
-    ----------
-    problem
-        What it computes.
-    algorithm, origin
-        As a manifest says (see `tvmconv.building.fallbacks`).
-    function
-        Takes the problem's operands, the filter packed if there is a `pack`, and the output.
-    """
+    """A problem's kernel: `function` takes the operands, the filter packed if there is a `pack`, and the output."""
 
     problem: Problem
     algorithm: str

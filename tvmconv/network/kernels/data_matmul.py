@@ -25,25 +25,13 @@ Shape = tuple[int, ...]
 
 @dataclass(kw_only=True)
 class DataProduct(Followed):
-    """A product of two tensors that are both data, and what follows it.
-
-    Attributes
-    ----------
-    filter
-        The tensor that the kernel takes as its filter, plain.
-    """
+    """A product of two tensors that are both data, of which the kernel takes one as its filter, plain, and what follows it."""
 
     filter: Any
 
 
 def data_product(variable: relax.Var, graph: Graph, taken: Taken) -> DataProduct | None:
-    """Return the product of two tensors that a variable is bound to, and what follows it; None: it is none that a kernel computes.
-
-    Parameters
-    ----------
-    taken
-        As of `follow`.
-    """
+    """Return the product of two tensors that a variable is bound to, and what follows it; None: it is none that a kernel computes."""
     call = graph.call(variable, "relax.matmul")
     if call is None or any(graph.array(each) is not None for each in call.args):
         return None

@@ -40,17 +40,7 @@ PADS = "tvmconv_pads"
 
 @dataclass(frozen=True)
 class FreeKernel:
-    """A family's kernel.
-
-    Attributes
-    ----------
-    family
-        What it computes.
-    algorithm, origin
-        As a manifest says.
-    code, symbol, workspace
-        Its object file, its function there, and the bytes that this allocates.
-    """
+    """A family's kernel: its object file, the name of its function there, and the bytes that this allocates."""
 
     family: ProblemFamily
     algorithm: str

@@ -68,15 +68,7 @@ class Followed:
 
 @dataclass(kw_only=True)
 class EpilogueChain(Followed):
-    """A convolution by a fixed filter, and what follows it.
-
-    Attributes
-    ----------
-    filter
-        In the order OIX.
-    constant
-        The filter as the module has it.
-    """
+    """A convolution by a fixed filter, in the order OIX and as the module has it (`constant`), and what follows it."""
 
     filter: Vector
     constant: npt.NDArray[Any]
@@ -87,11 +79,6 @@ Taken = MutableMapping[Any, Any]
 
 def follow(variable: relax.Var, graph: Graph, taken: Taken) -> EpilogueChain:
     """Return the convolution that a variable is bound to, and what follows it.
-
-    Parameters
-    ----------
-    taken
-        As of :func:`tvmconv.frontends.following.follow`.
 
     Raises
     ------

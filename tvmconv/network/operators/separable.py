@@ -99,23 +99,7 @@ def call_windows(
     kind: WindowKind,
     name: str,
 ) -> relax.Expr | None:
-    """Return what windows along the last axes make of data, channels first; None: the function does not have them.
-
-    Parameters
-    ----------
-    builder
-        Where it is emitted.
-    data
-        Of one of `TYPES`.
-    shape
-        What is made.
-    axes
-        The windows of its last axes, at most three.
-    kind
-        What is made of a window.
-    name
-        What the function is called.
-    """
+    """Return what at most three windows along the last axes make of data, channels first, as a `shape`; None: the function does not have them."""
     images, (planes, lines, columns) = _together(shape, axes, kind)
     block = _block(columns, kind)
     # Rows that stay as they are are vectors of TVM's loops, too.

@@ -32,8 +32,6 @@ class PixelShuffle:
 
     Attributes
     ----------
-    data
-        What is shuffled.
     order
         For each channel, and each place along each axis of the pixels that one becomes, the channel of the data.
     """

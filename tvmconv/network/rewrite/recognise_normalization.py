@@ -40,8 +40,6 @@ class RowsNormalization:
 
     Attributes
     ----------
-    data
-        What is normalized.
     axis
         The one that rows lie along.
     order

@@ -48,13 +48,7 @@ class Driver:
         self._contexts: dict[int, c_void_p] = {}
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call the driver's function `name`.
-
-        Raises
-        ------
-        CudaError
-            If it fails, or the driver has no such function.
-        """
+        """Call the driver's function `name`; CudaError if it fails, or the driver has none."""
         code = self.code(name, *arguments)
         if code:
             raise CudaError(f"{name} failed: {self._explain(code)}")

@@ -42,15 +42,7 @@ class Device:
 
 
 class DeviceArray:
-    """A C-contiguous array in a GPU's memory, which it owns.
-
-    Parameters
-    ----------
-    shape, dtype
-        As NumPy's.
-    gpu
-        The GPU's number.
-    """
+    """A C-contiguous array in a GPU's memory, which it owns."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], gpu: int = 0) -> None:
         self.shape, self.dtype, self.device = shape, np.dtype(dtype), Device(gpu)

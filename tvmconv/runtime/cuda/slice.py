@@ -14,17 +14,6 @@ class Slice:
     """A C-contiguous tensor's images from one to before another, to be taken by DLPack.
 
     Keep it as long as what was made of it: it holds the shape, and the tensor that has the memory.
-
-    Parameters
-    ----------
-    tensor
-        Of tvm-ffi, on a GPU.
-    images
-        Which indices of the first axis.
-    dtype
-        Its type, as Problems name it.
-    gpu
-        The number of the GPU.
     """
 
     def __init__(self, tensor: Any, images: slice, dtype: str, gpu: int) -> None:

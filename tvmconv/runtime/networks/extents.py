@@ -16,15 +16,7 @@ _TYPICAL = 64
 
 
 class FreeExtents:
-    """Extents that calls give, by the names that inputs have in their shapes.
-
-    Parameters
-    ----------
-    description
-        What the library says of itself.
-    inputs
-        What the network takes.
-    """
+    """Extents that calls give, by the names that inputs have in their shapes."""
 
     def __init__(self, description: Mapping[str, Any], inputs: Sequence[Tensor]) -> None:
         self.extents = [Extent(**each) for each in description.get("extents", ())]

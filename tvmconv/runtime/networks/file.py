@@ -84,8 +84,6 @@ class NetworkFile:
 
     Attributes
     ----------
-    path
-        The file.
     weights, weight_bytes
         Where in it the weights begin, and how many bytes they have.
     description

@@ -45,11 +45,6 @@ class _Frame:
 class NativeLibrary:
     """A library, whose functions take numbers and return one, or nothing.
 
-    Parameters
-    ----------
-    path
-        Where it is.
-
     Raises
     ------
     OSError

@@ -27,8 +27,6 @@ def place(lifetimes: Sequence[Lifetime], needs: Mapping[int, int]) -> tuple[list
 
     Parameters
     ----------
-    lifetimes
-        The arrays.
     needs
         Of steps, how many bytes in a row they need besides. Where there are as many, but apart, arrays lie at an end of their slot.
     """

@@ -17,17 +17,7 @@ from .snapshot import Snapshot
 
 
 class Guards:
-    """State of a model that networks were compiled for.
-
-    Parameters
-    ----------
-    module
-        What they compute.
-    reads
-        What its code may read.
-    own
-        As for :func:`~tvmconv.torch.facts.read_facts`.
-    """
+    """State of a model that networks were compiled for."""
 
     def __init__(self, module: nn.Module, reads: Reads, own: Callable[[Any], Any]) -> None:
         self._module, self._reads, self._own = module, reads, own

@@ -86,10 +86,6 @@ def read_facts(module: nn.Module, reads: Reads, own: Callable[[Any], Any]) -> tu
 
     Parameters
     ----------
-    module
-        The module.
-    reads
-        What its code may read.
     own
         Returns a module's own ``forward`` of what it has in its place, or None.
     """

@@ -26,17 +26,7 @@ NEAR, ROUNDS = 1.15, 60
 
 @dataclass(frozen=True)
 class Sample:
-    """Measured time of an algorithm's default schedule for a problem.
-
-    Attributes
-    ----------
-    signature, algorithm
-        Which.
-    seconds
-        The time of a call on one core.
-    counts
-        The events.
-    """
+    """Seconds of a call of an algorithm's default schedule on one core, and the events counted."""
 
     signature: str
     algorithm: str

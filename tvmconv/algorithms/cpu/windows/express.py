@@ -24,13 +24,7 @@ from .window import Window
 
 
 def express(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
-
-    Raises
-    ------
-    InvalidProblemError
-        If a stage has more elements than 32-bit indices reach.
-    """
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
     rank, number = len(window.axes), window.index
     read_data = staged_data(window, data)
     read_filter = staged_filter(window, weights)

@@ -19,15 +19,10 @@ from .window import FEW_PIXELS, Window
 
 @dataclass(frozen=True)
 class Im2colWindow(Window):
-    """A window of a problem with one axis and one tap, of all pixels, whose data lies along several.
+    """A window of a problem with one axis and one tap, of all pixels, whose data lies along `data_axes`.
 
     A channel is one of data's for one of the taps: neighbours are as the filter has them, so that it can be read in place;
     but pairs are of channels, as data may have them.
-
-    Attributes
-    ----------
-    data_axes
-        The axes along which data lies.
     """
 
     data_axes: tuple[Axis, ...] = ()

@@ -17,13 +17,7 @@ LEAST_USED = 32
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTapsWindow(Window):
-    """A window of a problem with one tap along its last axis, whose channels are those of all taps of data's.
-
-    Attributes
-    ----------
-    data_row
-        The last axis, along which data lies.
-    """
+    """A window of a problem with one tap along its last axis, whose channels are those of all taps along `data_row`, data's last axis."""
 
     data_row: Axis
 

@@ -82,7 +82,7 @@ def _by_dots(body: Any, text: Text) -> Any:
 
 def _for_one_lane(call: Any) -> Any:
     if dot_of(call):
-        raise RewriteError(f"a dot product is in no vectorized sum: {call}")
+        raise RewriteError(f"a dot product is outside a vectorized sum: {call}")
     if not calls(call, ROUND):
         return call
     return tirx.call_pure_extern("uint16", _ROUND_ONE, call.args[1])
@@ -139,7 +139,7 @@ def _operands(loop: Any) -> list[Any]:
     value = loop.body.value
     found = [lanes_of(each, loop) for each in (value.a, *value.b.args[1:])]
     if any(each is None for each in found):
-        raise RewriteError(f"sums, data or filter of a dot product do not lie together: {loop.body}")
+        raise RewriteError(f"sums, data or filter of a dot product are not contiguous: {loop.body}")
     return found
 
 

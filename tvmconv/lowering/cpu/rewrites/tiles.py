@@ -226,7 +226,7 @@ class _AmxTiles:
         distance = analyzer.simplify(second - first)
         constant = isinstance(distance, (int, tirx.IntImm))
         if not constant or not analyzer.can_prove_equal(offset - first, loop.loop_var * distance):
-            raise RewriteError(f"the loop over {role} meets {self._access} at no constant distance")
+            raise RewriteError(f"the loop over {role} has no constant stride in {self._access}")
         return int(distance)
 
 
