@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from tvm import relax
 
 from tests.numerics.test_network import module
 from tvmconv.network.compile import build
+from tvmconv.network.lower import check_target, schedule_functions
 from tvmconv.runtime.networks.network import load_network
 
 op = relax.op
+ROW = np.ones(32, np.float32)
 # Rows of whole vectors, of less than one, and that end with some elements; of several axes, which lie together or do not; many
 # enough for threads; few of many elements, which are cut into chunks: of whole vectors, and of the first axis, evenly or not.
 CASES: list[tuple[tuple[int, ...], Any]] = [
@@ -76,6 +79,25 @@ def test_extremes_along_rows(shape: tuple[int, ...], tmp_path: Path) -> None:
     for answer, right in zip(answers, expected, strict=True):
         np.testing.assert_array_equal(answer, right)
     np.testing.assert_array_equal(index, data.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda emit, x: op.sum(x, -1),
+        lambda emit, x: op.max(x, -1),
+        lambda emit, x: op.nn.softmax(x),
+        lambda emit, x: op.nn.layer_norm(x, relax.const(ROW), relax.const(ROW), -1),
+    ],
+    ids=["sum", "max", "softmax", "layer_norm"],
+)
+def test_parts_of_short_rows_come_together_by_vectors(make: Any) -> None:
+    """LLVM brought the 16 parts of a row together by 20 shuffles: half the time of a normalization of 16 channels."""
+    mod = module(lambda builder, x: builder.emit(make(builder.emit, x)), [(64, len(ROW))], "float32")
+    lanes = re.findall(
+        r"in T\.vectorized\((?:T\.int64\()?(\d+)", schedule_functions(mod, check_target("host")).script()
+    )
+    assert {"8", "4"} <= set(lanes), lanes
 
 
 def test_normalizations_of_few_groups(tmp_path: Path) -> None:
