@@ -91,18 +91,42 @@ def _across(data: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(shape, lambda *at: power(*at) / of(total, at), "softmax")
 
 
-def join_parts(parts: te.Tensor, combine: Callable[[Any, Any], Any], name: str) -> te.Tensor:
-    """Return the parts of each row combined, by halves as long as these are vectors."""
+def join_parts(
+    parts: te.Tensor,
+    combine: Callable[[Any, Any], Any],
+    name: str,
+    left: Callable[..., Any] | None = None,
+    count: int = 0,
+) -> te.Tensor:
+    """Return the parts of each row combined, by halves as long as these are vectors, and `count` elements that are `left` of it."""
     *rows, lanes = map(number_of, parts.shape)
+    done = 0
     while lanes > LEAST_HALF:
         lanes //= 2
-        parts = _join_halves(parts, (*rows, lanes), combine, f"{name}_{lanes}")
-    terms = range(lanes)
-    return te.compute(rows, lambda *at: combine_halves([parts(*at, each) for each in terms], combine), f"{name}_total")
+        some = left if count - done >= lanes else None
+        parts = _join_halves(parts, (*rows, lanes), combine, f"{name}_{lanes}", some, done)
+        done += lanes if some else 0
+
+    def whole(*at: Any) -> Any:
+        rest = [left(*at, each) for each in range(done, count)] if left else []
+        return combine_halves([*(parts(*at, each) for each in range(lanes)), *rest], combine)
+
+    return te.compute(rows, whole, f"{name}_total")
 
 
-def _join_halves(whole: te.Tensor, shape: Sequence[Any], combine: Callable[[Any, Any], Any], name: str) -> te.Tensor:
-    return te.compute(shape, lambda *at: combine(whole(*at), whole(*at[:-1], at[-1] + shape[-1])), name)
+def _join_halves(
+    whole: te.Tensor,
+    shape: Sequence[Any],
+    combine: Callable[[Any, Any], Any],
+    name: str,
+    left: Callable[..., Any] | None,
+    first: int,
+) -> te.Tensor:
+    def half(*at: Any) -> Any:
+        both = combine(whole(*at), whole(*at[:-1], at[-1] + shape[-1]))
+        return combine(both, left(*at[:-1], at[-1] + first)) if left else both
+
+    return te.compute(shape, half, name)
 
 
 OPERATORS = {f"relax.nn.{make.__name__}": make for make in (log_softmax, softmax)}
