@@ -14,8 +14,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
 from torch.nn import functional as F  # noqa: E402
 
-from tests.numerics.test_network_torch_operators import wrong  # noqa: E402
+from tests.numerics.test_network_torch_operators import ALLOWED, difference, wrong  # noqa: E402
+from tvmconv.network.compile import build  # noqa: E402
 from tvmconv.network.operators.gather import parts_of  # noqa: E402
+from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
 Cases = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -59,6 +61,9 @@ def others() -> Cases:
         "trilinear": (lambda a: F.interpolate(a, scale_factor=2, mode="trilinear"), (volume,)),
         "trilinear corners": (lambda a: F.interpolate(a, (7, 4, 50), mode="trilinear", align_corners=True), (volume,)),
         "nearest of volumes": (lambda a: F.interpolate(a, (9, 9, 60)), (volume,)),
+        "nearest by less than an element": (lambda a: F.interpolate(a, scale_factor=1.04), (plane,)),
+        "nearest of lines by less": (lambda a: F.interpolate(a, scale_factor=1.01), (line,)),
+        "nearest of volumes by less": (lambda a: F.interpolate(a, scale_factor=1.1), (volume,)),
         "reflected": (lambda a: F.pad(a, (18, 3, 2, 5), mode="reflect"), (plane,)),
         "replicated": (lambda a: F.pad(a, (18, 0, 2, 5), mode="replicate"), (plane,)),
         "circular": (lambda a: F.pad(a, (18, 40, 0, 5), mode="circular"), (plane,)),
@@ -77,6 +82,32 @@ def test_windows_are_pytorchs(cases: Callable[[], Cases], tmp_path: Path) -> Non
     assert not wrong(cases(), torch.float32, tmp_path)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nearest_elements_between_convolutions(dtype: Any, tmp_path: Path) -> None:
+    """Of any ratio they stay channels last: a resize channels first took a tenth of GhostNetV2, with a transposition before and after."""
+
+    class Between(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.Conv2d(16, 16, 3, padding=1)
+
+        def forward(self, a: Any) -> Any:
+            made = F.interpolate(self.before(a), (7, 9), mode="nearest")
+            return self.after(F.interpolate(made, (10, 8), mode="nearest-exact"))
+
+    torch.manual_seed(0)
+    model, data = Between().eval().to(dtype), torch.randn(1, 3, 3, 4).to(dtype)
+    with torch.no_grad():
+        build(read_torch(torch.export.export(model, (data,))), tmp_path / "network.so")
+        right = model(data)
+    network = load_network(tmp_path / "network.so")
+    given = {network.inputs[0].name: data.float().numpy().astype(network.inputs[0].numpy)}
+    (answer,) = network(**given).values()
+    assert difference(answer, right, ALLOWED[dtype]) is None
+    names = [each.name for each in network.operators(given, 0.001) if not each.ours]
+    assert sum("transpose" in each for each in names) == 2, names  # of the input and the answer
+
+
 def test_windows_of_bf16(tmp_path: Path) -> None:
     """One function for each resize, which rounds once."""
     torch.manual_seed(0)
@@ -91,7 +122,7 @@ def test_windows_of_bf16(tmp_path: Path) -> None:
     network = load_network(tmp_path / "network.so")
     given = {each.name: np.zeros(each.shape, each.numpy) for each in network.inputs}
     calls = [each for each in network.operators(given, 0.001) if each.name.startswith("resize")]
-    assert sum(each.calls for each in calls) == 3
+    assert sum(each.calls for each in calls) == 4
 
 
 @pytest.mark.parametrize(

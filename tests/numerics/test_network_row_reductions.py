@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tvm import relax
 
 from tests.numerics.test_network import module
 from tvmconv.network.compile import build
+from tvmconv.network.lower import check_target, schedule_functions
 from tvmconv.runtime.networks.network import load_network
 
 op = relax.op
@@ -76,6 +78,44 @@ def test_extremes_along_rows(shape: tuple[int, ...], tmp_path: Path) -> None:
     for answer, right in zip(answers, expected, strict=True):
         np.testing.assert_array_equal(answer, right)
     np.testing.assert_array_equal(index, data.argmax(-1))
+
+
+@pytest.mark.parametrize("extent", [32, 37])
+@pytest.mark.parametrize("name", ["sum", "max", "softmax", "layer_norm"])
+def test_rows_come_together_by_vectors(name: str, extent: int) -> None:
+    """LLVM brought the 16 parts of a row together by 20 shuffles: half the time of a normalization of 16 channels."""
+    one = relax.const(np.ones(extent, np.float32))
+    ways = {
+        "sum": lambda x: op.sum(x, -1),
+        "max": lambda x: op.max(x, -1),
+        "softmax": op.nn.softmax,
+        "layer_norm": lambda x: op.nn.layer_norm(x, one, one, -1),
+    }
+    mod = module(lambda builder, x: builder.emit(ways[name](x)), [(64, extent)])
+    lanes = re.findall(
+        r"in T\.vectorized\((?:T\.int64\()?(\d+)", schedule_functions(mod, check_target("host")).script()
+    )
+    assert {"16", "8", "4"} <= set(lanes), lanes
+
+
+def test_normalizations_of_rows_that_are_no_whole_vectors(tmp_path: Path) -> None:
+    """Of all that may be left of a row, and less than a vector: the sum of 257 numbers was one chain, eight times as long."""
+    rng = np.random.default_rng(3)
+    extents = [7, 17, 19, 23, 28, 31, 257]
+    arrays = [(rng.standard_normal((3, extent)) + 10).astype(np.float32) for extent in extents]
+    ones = [relax.const(np.ones(extent, np.float32)) for extent in extents]
+
+    def make(builder: Any, *given: Any) -> Any:
+        pairs = list(zip(given, ones, strict=True))
+        rows = [op.nn.layer_norm(each, one, one, -1, scale=False, center=False) for each, one in pairs]
+        return builder.emit(relax.Tuple([*map(builder.emit, [*rows, *(op.nn.rms_norm(*pair, -1) for pair in pairs)])]))
+
+    build(module(make, [each.shape for each in arrays], "float32"), tmp_path / "network.so")
+    answers = iter(load_network(tmp_path / "network.so")(**{f"x{at}": each for at, each in enumerate(arrays)}).values())
+    exact = [each.astype(np.float64) for each in arrays]
+    for rows in [*(each - each.mean(-1, keepdims=True) for each in exact), *exact]:
+        right = rows / np.sqrt((rows * rows).mean(-1, keepdims=True) + 1e-5)
+        assert_near(next(answers), right, summed=rows.shape[1], magnitude=10.0, layers=2)  # the mean
 
 
 def test_normalizations_of_few_groups(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from ..schedule.rules import ROWS
 from ..schedule.stages import KEPT
 from .elementwise import OPAQUE
 from .free_sums import sum_in_turn
-from .softmax import combine_halves
+from .softmax import join_parts
 
-# Parts of a row's sum, the first of these that divides it: 16 are two vectors of AVX2, or one of AVX-512.
+# Parts of a row's sum; of rows of several axes, the first of these that divides one: 16 are two vectors of AVX2, or one of AVX-512.
 _LANES = (16, 8, 4, 2, 1)
 _HALF = "bfloat16"
 Value = Callable[..., Any]
@@ -196,18 +196,26 @@ def _of_groups(value: Value, shape: Sequence[Any], spatial: Sequence[int], size:
         f"{name}_group",
     )
     if along:
-        total = _added_parts(total, name)
+        total = join_parts(total, add, name)
     by = tirx.const(1 / count, "float32")
     return te.compute((n, channels), lambda n, c: total(n, c // size) * by, name)
 
 
 def _mean(value: Value, shape: Sequence[Any], axes: Sequence[int], count: int, name: str) -> te.Tensor:
     """Return the sum over axes of `value`, a function of all indices, by `count`."""
-    if len(shape) - 1 in axes:
-        total = _added_parts(_parts_of_rows(value, shape, axes, name), name)
-    else:
-        total = _across_rows(value, shape, axes, name)
+    totals = _row_totals if len(shape) - 1 in axes else _across_rows
+    total = totals(value, shape, axes, name)
     return te.compute(total.shape, lambda *at: total(*at) * tirx.const(1 / count, "float32"), name)
+
+
+def _row_totals(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
+    """Return sums over the last axis, and others: of rows alone in parts of whole vectors, to which what is left of a row comes."""
+    extent, lanes = int(shape[-1]), _LANES[0]
+    if len(axes) > 1 or extent < lanes:
+        return join_parts(_parts_of_rows(value, shape, axes, name), add, name)
+    whole = extent // lanes * lanes
+    parts = _parts_of_rows(value, (*shape[:-1], whole), axes, name)
+    return join_parts(parts, add, name, lambda *at: value(*at[:-1], at[-1] + whole), extent - whole)
 
 
 def _parts_of_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
@@ -215,13 +223,6 @@ def _parts_of_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name
     lanes = next(each for each in _LANES if int(shape[-1]) % each == 0)
     vectors = (*shape[:-1], int(shape[-1]) // lanes, lanes)
     return _sum_axes(lambda *at: value(*at[:-2], at[-2] * lanes + at[-1]), vectors, axes, f"{name}_parts")
-
-
-def _added_parts(parts: te.Tensor, name: str) -> te.Tensor:
-    *shape, lanes = parts.shape
-    return te.compute(
-        shape, lambda *at: combine_halves([parts(*at, each) for each in range(int(lanes))], add), f"{name}_total"
-    )
 
 
 def _across_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:

@@ -29,7 +29,7 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "floor": lambda x: np.floor(x + _EPSILON),
     "ceil": lambda x: np.ceil(x - _EPSILON),
 }
-# Rounding for free extents alone; the factor is then the distance of outputs, as PyTorch has it.
+# Rounding of nearest elements as PyTorch has it; the factor is then the distance of outputs.
 TRUNCATE = "truncate"
 # The functions of C that make tables; the lists are in the order of their numbers there.
 NEAREST, BEFORE, SHARE = "tvmconv_network_nearest", "tvmconv_network_before", "tvmconv_network_share"
@@ -59,7 +59,10 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     first = layout.index("H")
     extents = list(zip(given[first : first + 2], shape[first : first + 2], strict=True))
     tables = []
-    for extent, size in extents:
+    for (extent, size), scale in zip(extents, attrs.roi[:2], strict=False):
+        if str(attrs.rounding_method) == TRUNCATE:
+            tables.append(truncated_places(extent, size, mode, float(scale)))
+            continue
         at = _coordinates(extent, size, mode)
         if method == "linear":
             whole = np.floor(at)
@@ -197,6 +200,12 @@ def _nearest(at: Array, extent: int, size: int, mode: str, rounding: str) -> Arr
     if mode == "asymmetric" and rounding in ("", "floor") and size % extent == 0:
         return np.arange(size) // (size // extent)
     return _ROUNDINGS[rounding or ("round" if mode == "align_corners" else "floor")](at)
+
+
+def truncated_places(extent: int, size: int, mode: str, scale: float) -> Array:
+    """Return which of `extent` elements each output is nearest to, by TRUNCATE; `scale` is the distance of outputs, 0: the quotient."""
+    begin, step = 0.5 if mode == "half_pixel" else 0.0, scale or np.float32(extent) / np.float32(size)
+    return _within(np.floor((np.arange(size, dtype=np.float32) + np.float32(begin)) * np.float32(step)), extent)
 
 
 def _cubic(at: Array, extent: int, alpha: float, excludes: bool) -> list[Array]:

@@ -15,9 +15,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ..ir.free import dims_of
+from ..schedule.reduce import combine_halves
 from ..schedule.stages import KEPT
 from .elementwise import Legalize
-from .softmax import combine_halves
 
 # Elements of a row that are scanned as one vector.
 _BLOCK = 16

@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 from ...lowering.common.elementary_arithmetic import elementary
 from ..ir.constants import static_shape
 from ..ir.free import dims_of, number_of
+from ..schedule.reduce import LEAST_HALF, combine_halves
 from ..schedule.rules import ROWS
 from .elementwise import OPAQUE
 
@@ -51,7 +52,7 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
         parts = te.compute(
             (*rows, _LANES), lambda *at: reduce(value(*at[:-1], step * _LANES + at[-1]), axis=step), f"{name}_parts"
         )
-        return te.compute(rows, lambda *at: combine_halves([parts(*at, lane) for lane in range(_LANES)], by), name)
+        return join_parts(parts, by, name)
 
     def element(*at: Any) -> Any:
         # What is beyond the row adds nothing to its sum, not even of nothing but minus infinity.
@@ -90,12 +91,42 @@ def _across(data: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(shape, lambda *at: power(*at) / of(total, at), "softmax")
 
 
-def combine_halves(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """Return terms combined by halves, so that each waits for few others."""
-    if len(terms) == 1:
-        return terms[0]
-    half = len(terms) // 2
-    return combine(combine_halves(terms[:half], combine), combine_halves(terms[half:], combine))
+def join_parts(
+    parts: te.Tensor,
+    combine: Callable[[Any, Any], Any],
+    name: str,
+    left: Callable[..., Any] | None = None,
+    count: int = 0,
+) -> te.Tensor:
+    """Return the parts of each row combined, by halves as long as these are vectors, and `count` elements that are `left` of it."""
+    *rows, lanes = map(number_of, parts.shape)
+    done = 0
+    while lanes > LEAST_HALF:
+        lanes //= 2
+        some = left if count - done >= lanes else None
+        parts = _join_halves(parts, (*rows, lanes), combine, f"{name}_{lanes}", some, done)
+        done += lanes if some else 0
+
+    def whole(*at: Any) -> Any:
+        rest = [left(*at, each) for each in range(done, count)] if left else []
+        return combine_halves([*(parts(*at, each) for each in range(lanes)), *rest], combine)
+
+    return te.compute(rows, whole, f"{name}_total")
+
+
+def _join_halves(
+    whole: te.Tensor,
+    shape: Sequence[Any],
+    combine: Callable[[Any, Any], Any],
+    name: str,
+    left: Callable[..., Any] | None,
+    first: int,
+) -> te.Tensor:
+    def half(*at: Any) -> Any:
+        both = combine(whole(*at), whole(*at[:-1], at[-1] + shape[-1]))
+        return combine(both, left(*at[:-1], at[-1] + first)) if left else both
+
+    return te.compute(shape, half, name)
 
 
 OPERATORS = {f"relax.nn.{make.__name__}": make for make in (log_softmax, softmax)}

@@ -26,6 +26,8 @@ from .stages import LEAST_PARALLEL, TASKS, are_last, inline, is_fixed, schedule
 
 # Parts of a result, and the vectors by which what is left of a row comes to them.
 _LANES, _REST = 16, (8, 4, 1)
+# Parts that are still combined as a vector, of 128 bits; LLVM combines numbers of a longer one by many shuffles.
+LEAST_HALF = 4
 _OPERATORS = (tirx.Add, tirx.Max, tirx.Min)
 _TYPES = ("float32", "float64", "int32", "int64")
 _Operation = tuple[Callable[[Any, Any], Any], Any]
@@ -189,11 +191,27 @@ class _RowLoops:
         return loop(lane, lanes, kind, tirx.BufferStore(parts, value, [lane]))
 
     def _whole(self, parts: Any, places: Any) -> Any:
-        """Return what stores the result of all parts, by halves, so that each waits for few others."""
-        terms = [tirx.BufferLoad(parts, [tirx.const(each, self._integer)]) for each in range(_LANES)]
-        while len(terms) > 1:
-            terms = [self._combine(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
-        return tirx.BufferStore(self._store.buffer, terms[0], [substitute(at, places) for at in self._store.indices])
+        """Return what brings the parts together, by halves as long as these are vectors, and stores the result."""
+        halves, lanes = [], _LANES
+        while lanes > LEAST_HALF:
+            lanes //= 2
+            halves.append(self._second_half(parts, lanes))
+        terms = [tirx.BufferLoad(parts, [tirx.const(each, self._integer)]) for each in range(lanes)]
+        at = [substitute(index, places) for index in self._store.indices]
+        return tirx.SeqStmt([*halves, tirx.BufferStore(self._store.buffer, combine_halves(terms, self._combine), at)])
+
+    def _second_half(self, parts: Any, lanes: int) -> Any:
+        """Return what brings the second half of the parts to the first one, of so many."""
+        return self._combined(parts, lambda lane: tirx.BufferLoad(parts, [lane + lanes]), lanes)
+
+
+def combine_halves(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """Return terms combined by halves, so that each waits for few others, and neighbours are combined as vectors."""
+    left = list(terms)
+    while len(left) > 1:
+        half = len(left) // 2
+        left = [*map(combine, left[:half], left[half : 2 * half]), *left[2 * half :]]
+    return left[0]
 
 
 def _operation(store: Any) -> _Operation | None:

@@ -16,7 +16,8 @@ from tvm import relax, sym, te, tirx
 
 from ...ir.free import equal, is_one
 from ...ir.operators import AVERAGE_POOLS, MAX_POOLS, Operators
-from ...operators.resize import TRUNCATE
+from ...operators.elementwise import FLOATS
+from ...operators.resize import TRUNCATE, truncated_places
 from .arguments import Converter, Converters, Given
 
 # PyTorch's operators for two dimensions alone, by their kind of weights: those of `aa` are wider where sizes shrink.
@@ -169,7 +170,7 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         corners = given.get("align_corners")
         ratios = [_ratio(*each) for each in zip(sizes, shape[2:], strict=True)]
         as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
-        # Nearest elements of whole ratios alone: else roundings of coordinates decide. Fixed extents have weights of their own.
+        # Nearest elements of whole ratios alone: else roundings of coordinates decide.
         free = not all(isinstance(each, int) for each in (*shape, *sizes))
         if free and mode in _NEAREST and rank < 3:
             steps = [1 / scale if scale else 0.0 for scale in scales]
@@ -183,12 +184,25 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
             factors = [0.0 if as_sizes else float(scale or 0) for scale in scales]
             return _resize_planes(given, data, sizes, factors, fast, how, "floor")
         shape = given.fixed_shape(name)
-        for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
-            rows = _rows(shape[axis], size, scale, mode, corners)
-            data = _weigh(given, data, axis, rows)
+        rows = [
+            _rows(rank, extent, size, scale, mode, corners)
+            for extent, size, scale in zip(shape[2:], sizes, scales, strict=True)
+        ]
+        if mode in _NEAREST and rank < 3 and given.dtype in (*FLOATS, "bfloat16"):
+            how, steps = _NEAREST[mode], [1 / scale if scale else 0.0 for scale in scales]
+            if all(_are_truncated(each, how, step) for each, step in zip(rows, steps, strict=True)):
+                return _resize_planes(given, data, sizes, steps, "nearest_neighbor", how, TRUNCATE)
+        for axis, each in enumerate(rows, 2):
+            data = _weigh(given, data, axis, each)
         return data
 
     return convert
+
+
+def _are_truncated(rows: Any, how: str, step: float) -> bool:
+    """Return whether PyTorch takes the elements that our resize does; not where a scale leaves the extent as it is."""
+    size, extent = rows.shape
+    return bool((rows.argmax(1) == truncated_places(extent, size, how, step)).all())
 
 
 def _resize_planes(
@@ -219,7 +233,7 @@ def _ratio(size: Any, extent: Any) -> float | None:
     return int(most) if isinstance(most, (int, tirx.IntImm)) and equal(size, extent * int(most)) else None
 
 
-def _rows(extent: int, size: int, scale: float | None, mode: str, corners: Any) -> Any:
+def _rows(rank: int, extent: int, size: int, scale: float | None, mode: str, corners: Any) -> Any:
     """Return the weights of `extent` elements in each of the `size` that they are resized to."""
     identity = torch.eye(extent)[None]
     if mode in _OF_PLANES:  # PyTorch has them of two dimensions alone
@@ -228,9 +242,11 @@ def _rows(extent: int, size: int, scale: float | None, mode: str, corners: Any) 
         )[0, :, 0]
     elif mode == "linear":
         made = torch.ops.aten.upsample_linear1d(identity, [size], bool(corners), scale)[0]
-    else:
-        name = "upsample_nearest1d" if mode == "nearest" else "_upsample_nearest_exact1d"
-        made = getattr(torch.ops.aten, name)(identity, [size], scale)[0]
+    else:  # an extent that stays has its own elements, whatever the scale, of two dimensions and more alone
+        name = "upsample_nearest" if mode == "nearest" else "_upsample_nearest_exact"
+        ones = [1] * (rank - 1)
+        planes, scales = identity.reshape(1, extent, *ones, extent), [None] * (rank - 1)
+        made = getattr(torch.ops.aten, f"{name}{rank}d")(planes, [*ones, size], *scales, scale).reshape(extent, size)
     return made.numpy().T
 
 
