@@ -72,7 +72,7 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     SourceError
         If PyTorch writes an operator for some of the extents that calls give.
     """
-    decided = _decisions(program)
+    decided = decisions(program)
     known = len(decided)
     table = default_decompositions()
     for operator in [each for each in table if each.namespace == "aten" and each.__name__ in WHOLE]:
@@ -97,7 +97,7 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     return without_complex(without_masks(program))
 
 
-def _decisions(program: ExportedProgram) -> list[Any]:
+def decisions(program: ExportedProgram) -> list[Any]:
     """Return the list to which PyTorch adds what is decided by extents that are free; of none, an empty one."""
     values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
     sizes = (size for value in values for size in getattr(value, "shape", ()))
