@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
 
-from ..ir.free import dims_of, equal, is_one
+from ..ir.free import dims_of, equal, is_one, simplify
 from ..ir.number_table import number_table
 
 
@@ -40,6 +40,18 @@ def from_start(builder: relax.BlockBuilder, indices: relax.Expr, extent: Any) ->
     counted = builder.emit(relax.op.add(indices, as_tensor(builder, extent, dtype)))
     is_below = builder.emit(relax.op.less(indices, relax.const(0, dtype)))
     return builder.emit(relax.op.where(is_below, counted, indices))
+
+
+def take_first_of_sort(
+    builder: relax.BlockBuilder, data: relax.Expr, count: Any, axis: int, is_falling: bool
+) -> tuple[relax.Expr, relax.Expr]:
+    """Return the first numbers of a sort, as many as calls give, and their places."""
+    axis %= data.ty.ndim
+    extent = (dims_of(data.ty) or ())[axis]
+    count = simplify(tirx.min(count, tirx.const(0, "int64") + extent))
+    places = builder.emit(relax.op.argsort(data, axis, is_falling, "int64"))
+    places = builder.emit(relax.op.strided_slice(places, [axis], [0], [count], assume_inbound=True))
+    return builder.emit(relax.op.gather_elements(data, places, axis)), places
 
 
 def write_extents_alike(builder: relax.BlockBuilder, operands: list[Any]) -> bool:

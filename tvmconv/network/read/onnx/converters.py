@@ -31,7 +31,7 @@ from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ...ir.nodes import with_nodes
 from ..builder import end_block, write_extents_alike
 from ..quantized import find_dequantized
-from .free import gather, gather_elements, gather_nd, resize, take_slices
+from .free import gather, gather_elements, gather_nd, resize, take_first, take_slices
 from .free_pads import pad
 from .free_windows import add_windows, average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
@@ -94,11 +94,14 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         """Read a node where extents are free: what it computes of shapes is no operator."""
         made = sizes.compute(node, self._nodes)
         value = sizes.counted(node, self._nodes, self.bb) if made is None else made.as_value(self.bb)
-        if node.op_type in ("Col2Im", "Pad") and isinstance(self._nodes.get("".join(node.input[1:2])), relax.ShapeExpr):
+        if node.op_type in ("Col2Im", "Pad", "TopK") and isinstance(
+            self._nodes.get("".join(node.input[1:2])), relax.ShapeExpr
+        ):
             given = [self._nodes.get(name) for name in node.input]
             value = _WRITERS[node.op_type](self.bb, given, attributes_of(node))
         if value is not None:
-            self._nodes[node.output[0]] = value
+            outputs = value.fields if isinstance(value, relax.Tuple) else [value]
+            self._nodes.update(zip(node.output, outputs, strict=False))
             return
         tensors = sizes.tensors(node, self.bb)
         kept = {name: self._nodes[name] for name in tensors}
@@ -350,6 +353,7 @@ _WRITERS: dict[str, Callable[[relax.BlockBuilder, Sequence[Any], dict[str, Any]]
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
     "Pad": pad,
+    "TopK": take_first,
 }
 # None of these: the frontend's own.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {

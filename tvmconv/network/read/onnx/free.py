@@ -16,7 +16,7 @@ from ....frontends.shapes import Dims, Input
 from ....lowering.common.rewrites import substitute
 from ...ir.constants import constant
 from ...ir.free import dims_of, equal, is_free, number_of, product, simplify
-from ..builder import as_tensor, from_start
+from ..builder import as_tensor, from_start, take_first_of_sort
 from .expand_functions import types_of
 from .sizes import quotient_of
 
@@ -259,6 +259,14 @@ def gather_nd(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping
         row = emit(relax.op.add(before, place))
     rows = emit(relax.op.reshape(data, [product(dims[:count]), *dims[count:]]))
     return relax.op.take(rows, row, 0)
+
+
+def take_first(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a TopK of as many numbers as calls give; None: it is another."""
+    if len(inputs) < 2 or not isinstance(inputs[1], relax.ShapeExpr):
+        return None
+    (count,), axis = inputs[1].values, int(given.get("axis", -1))
+    return relax.Tuple(list(take_first_of_sort(builder, inputs[0], count, axis, bool(given.get("largest", 1)))))
 
 
 def numbers_in(given: Any) -> list[Any] | None:

@@ -118,7 +118,11 @@ def _holds(condition: Any, ranges: Mapping[Any, Any]) -> bool:
     for number in range(500):
         most = 1000 if number % 2 else 20
         sizes = [draw.randint(low, min(low + most, high)) for low, high in zip(lows, highs, strict=True)]
-        if condition.subs(dict(zip(symbols, sizes, strict=True))) != True:  # noqa: E712 - SymPy's
+        try:
+            is_true = condition.subs(dict(zip(symbols, sizes, strict=True))) == True  # noqa: E712 - SymPy's
+        except ZeroDivisionError:  # as of h // 4 windows, where the model has no answer
+            continue
+        if not is_true:
             return False
     return True
 

@@ -177,6 +177,16 @@ def _repeat(given: Given) -> relax.Expr:
     return given.emit(relax.op.reshape(given.emit(relax.op.broadcast_to(apart, wide)), given.made_dims()))
 
 
+def _split(given: Given) -> relax.Expr:
+    """Return ``split_with_sizes``, by extents that calls give, too."""
+    (axis,), begin, parts = given.axes(), 0, []
+    for size in given["split_sizes"]:
+        part = relax.op.strided_slice(given["self"], [axis], [begin], [begin + size], assume_inbound=True)
+        begin += size
+        parts.append(given.emit(part))
+    return relax.Tuple(parts)
+
+
 MOVES: Converters = {
     "constant_pad_nd.default": _pad,
     "copy_strided.default": lambda given: given["a"],
@@ -188,6 +198,7 @@ MOVES: Converters = {
     "index_select.default": _select,
     "select.int": _choose,
     "slice.Tensor": _part,
+    "split_with_sizes.default": _split,
     "embedding.default": _take_rows,
     "cat.default": _concatenate,
     "stack.default": _stack,
