@@ -42,6 +42,7 @@ _SUMS = {
     "LayerNormalization",
     "CumSum",
     "LSTM",
+    "STFT",
     "GRU",
 }
 
@@ -73,7 +74,7 @@ class FreeDraw:
         steps: list[Callable[[str], None]] = [
             self._convolution, self._convolution, self._convolution, self._transposed, self._pool, self._unary, self._normal,
             self._enlarged, self._joined, self._added, self._gated, self._padded, self._rows, self._part, self._head,
-            self._chosen, self._written, self._scanned, self._sampled, self._recurrent,
+            self._chosen, self._written, self._scanned, self._sampled, self._recurrent, self._picked, self._framed, self._repeated,
         ]  # fmt: skip
         for _ in range(self.random.randint(2, 7)):
             recent = self.random.random() < 0.7
@@ -214,7 +215,9 @@ class FreeDraw:
 
     def _part(self, name: str) -> None:
         channels, key = self.values[name]
-        begin, end, step = self.random.choice(((0, 2**62, 2), (1, 2**62, 1), (0, -1, 1)))
+        begin, end, step = self.random.choice(
+            ((0, 2**62, 2), (1, 2**62, 1), (0, -1, 1), (-1, -(2**63), -1), (-2, -(2**63), -2))
+        )
         numbers = [self._constant(np.array([each], np.int64)) for each in (begin, end, self.rank + 1, step)]
         self.values[self._node("Slice", name, *numbers)] = channels, f"{key}[{begin}:{end}:{step}]"
 
@@ -262,6 +265,28 @@ class FreeDraw:
         direction, count = self.random.choice((("forward", 1), ("reverse", 1), ("bidirectional", 2)))
         weights = self._weight(count, gates * 5, channels), self._weight(count, gates * 5, 5)
         self._outputs.append(self._node(kind, rows, *weights, hidden_size=5, direction=direction))
+
+    def _picked(self, name: str) -> None:
+        """Add columns at places that numbers decide, by several indices."""
+        place = self._node("ArgMax", name, axis=self.rank + 1, keepdims=1)
+        rows = self._node("ReduceMax", place, self._constant(np.array([0, 1])), keepdims=0)
+        columns = self._node("Transpose", name, perm=[self.rank + 1, *range(self.rank + 1)])
+        self._outputs.append(self._node("GatherND", columns, rows))
+
+    def _framed(self, name: str) -> None:
+        """Add spectra of parts of each image as one row."""
+        row = self._node("Reshape", name, self._constant(np.array([0, -1], np.int64)))
+        step, length = (self._constant(np.array(each)) for each in self.random.choice(((2, 4), (3, 7))))
+        self._outputs.append(self._node("STFT", row, step, "", length))
+
+    def _repeated(self, name: str) -> None:
+        """Add the sum of copies along an axis that a number names."""
+        copies = self._node(
+            "Expand",
+            self._node("Unsqueeze", name, self._constant(np.array(1))),
+            self._constant(np.array([1, 3, 1, *self._each(1)])),
+        )
+        self.values[self._node("ReduceSum", copies, self._constant(np.array([1])), keepdims=0)] = self.values[name]
 
     def _head(self, name: str) -> None:
         channels, _ = self.values[name]

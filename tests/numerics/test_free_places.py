@@ -19,7 +19,6 @@ from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.errors import SourceError  # noqa: E402
 
 node = helper.make_node
 SIZES = ((4, 5), (7, 13), (16, 33), (101, 6))
@@ -80,16 +79,25 @@ def test_parts_from_both_ends() -> None:
             assert torch.equal(found, right)
 
 
-def test_an_adaptive_pool_of_one_size_is_named(tmp_path: Path) -> None:
-    """As dynamo writes it: by gathers, whose number the example's size decides."""
+def test_pixels_at_places_from_extents(tmp_path: Path) -> None:
+    """As dynamo writes several indices; some count from the end."""
     nodes = [
         node("Shape", ["x"], ["s"], start=2),
         node("Div", ["s", "two"], ["half"]),
+        node("Neg", ["half"], ["back"]),
         node("Unsqueeze", ["half", "zero"], ["places"]),
+        node("Unsqueeze", ["back", "zero"], ["others"]),
+        node("Concat", ["places", "others", "places"], ["all"], axis=0),
         node("Transpose", ["x"], ["last"], perm=[2, 3, 0, 1]),
-        node("GatherND", ["last", "places"], ["y"]),
+        node("GatherND", ["last", "all"], ["y"]),
+        node("ArgMax", ["last"], ["best"], axis=0, keepdims=0),
+        node("Unsqueeze", ["best", "end"], ["rows"]),
+        node("GatherND", ["last", "rows"], ["z"]),
     ]
-    weights = [numpy_helper.from_array(np.array([number]), name) for name, number in (("two", 2), ("zero", 0))]
-    source = save(model(nodes, [value("x", [1, 3, "h", "w"])], [value("y", None)], weights=weights), tmp_path)
-    with pytest.raises(SourceError, match=r"GatherND node 'y' gathers by places .* a \.pt2"):
-        free_network(source, "1x3x?x?", tmp_path)
+    weights = [
+        numpy_helper.from_array(np.array([number]), name) for name, number in (("two", 2), ("zero", 0), ("end", -1))
+    ]
+    source = save(
+        model(nodes, [value("x", ["n", 3, "h", "w"])], [value("y", None), value("z", None)], weights=weights), tmp_path
+    )
+    check(source, free_network(source, "?x3x?x?", tmp_path), [(1, 3, 4, 6), (2, 3, 13, 7), (3, 3, 2, 31)])

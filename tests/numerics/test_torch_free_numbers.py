@@ -9,13 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")
+import sympy  # noqa: E402
 from near import assert_near  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.utils._sympy.functions import FloorDiv  # noqa: E402
+from torch.utils._sympy.value_ranges import ValueRanges  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.errors import SourceError, TvmconvWarning  # noqa: E402
+from tvmconv.network.read.torch.decompose import _holds  # noqa: E402
 
 SIZES = (7, 13), (33, 1), (16, 20)
 
@@ -86,3 +90,32 @@ def test_guards_of_extents_are_named() -> None:
         tvmconv.torch.optimize(
             Halved().eval(), (images(16, 20),), dynamic_shapes=({2: Dim("h"), 3: Dim("w")},), progress=None
         )
+
+
+class Cached(nn.Module):
+    """Positions behind those of a cache, and parts as long as inputs."""
+
+    def forward(self, x: Any, past: Any) -> Any:
+        new, old = x.shape[1], past.shape[1]
+        keys = torch.cat([past, x], 1)
+        seen = torch.arange(old + new)[None] <= (torch.arange(new) + old)[:, None]
+        first, rest = torch.split(keys * 2, [old, new], 1)
+        return (x @ keys.mT).masked_fill(~seen, -1.0), first, rest.exp()
+
+
+def test_positions_behind_a_cache() -> None:
+    def given(new: int, old: int) -> list[Any]:
+        return [torch.randn(2, length, 4, generator=torch.Generator().manual_seed(length)) for length in (new, old)]
+
+    free = ({1: Dim("new")}, {1: Dim("old")})
+    fast = tvmconv.torch.compile(Cached().eval(), tuple(given(5, 7)), dynamic_shapes=free, progress=None)
+    for size in SIZES:
+        for found, right in zip(fast(*given(*size)), Cached()(*given(*size)), strict=True):
+            assert_near(found, right, summed=4)
+
+
+def test_sizes_without_an_answer_decide_nothing() -> None:
+    height = sympy.Symbol("h", integer=True)
+    window, ranges = FloorDiv(height, FloorDiv(height, 4)), {height: ValueRanges(2, 64)}
+    assert _holds(sympy.Ge(window, 4), ranges)
+    assert not _holds(sympy.Ge(window, 5), ranges)

@@ -90,3 +90,19 @@ def test_reflection_at_free_edges_is_refused() -> None:
 
     with pytest.raises(SourceError, match="planes that are reflected must have fixed extents above 1"):
         tvmconv.torch.compile(Reflected().eval(), images(2, 4, 12, 16)[1], dynamic_shapes=FREE, progress=None)
+
+
+def test_coordinates_of_bf16_are_in_f32() -> None:
+    """Numbers between pixels are rounded once; PyTorch's coordinates are in bf16, and its numbers elsewhere."""
+
+    class Warped(nn.Module):
+        def forward(self, data: Any, grid: Any) -> Any:
+            return functional.grid_sample(data, grid, align_corners=False)
+
+    draw = torch.Generator().manual_seed(0)
+    data = torch.randn(1, 4, 64, 64, generator=draw).bfloat16()
+    grid = (torch.rand(1, 64, 64, 2, generator=draw) * 2.2 - 1.1).bfloat16()
+    right = Warped()(data.double(), grid.double())
+    found = tvmconv.torch.compile(Warped().eval(), (data, grid), progress=None)(data, grid)
+    assert_near(found.float(), right.bfloat16().float(), summed=4, dtype="bfloat16")
+    assert (Warped()(data, grid).double() - right).norm() > 20 * (found.double() - right).norm()

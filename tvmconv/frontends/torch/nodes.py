@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch._prims_common import is_contiguous_or_false
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.utils._pytree import tree_map_only
 
 
 def name_of(node: fx.Node) -> str:
@@ -56,7 +58,8 @@ class Nodes:
         self._known: dict[Any, fx.Node] = {}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """Return a call of an operator of ATen."""
+        """Return a call of an operator of ATen; extents that calls give are asked of tensors that have them."""
+        args, kwargs = tree_map_only(torch.SymInt, self._extent, (args, kwargs))
         with self._graph.inserting_before(self.before):
             node = self._graph.call_function(target, args, kwargs)
         node.meta = {key: value for key, value in self.like.meta.items() if key in ("nn_module_stack", "stack_trace")}
@@ -87,17 +90,13 @@ class Nodes:
         return self._program.constants[name] if found is None else found
 
     @staticmethod
-    def shape(node: fx.Node) -> list[int]:
-        """Return the shape of what a node gives."""
-        return [int(size) for size in node.meta["val"].shape]
+    def shape(node: fx.Node) -> list[Any]:
+        """Return the shape of what a node gives: numbers, and PyTorch's symbols of extents that calls give."""
+        return list(node.meta["val"].shape)
 
-    def broadcast(self, *values: Any) -> Sequence[int]:
-        """Return the shape that tensors and numbers have in common."""
-        return torch.broadcast_shapes(*(self.shape(each) for each in values if isinstance(each, fx.Node)))
-
-    def expanded(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
+    def expanded(self, node: fx.Node, shape: Sequence[Any]) -> fx.Node:
         """Return a tensor in a shape that it is broadcast to."""
-        return node if self.shape(node) == list(shape) else self.call(torch.ops.aten.expand.default, node, list(shape))
+        return node if _is_shape(node, shape) else self.call(torch.ops.aten.expand.default, node, list(shape))
 
     def permuted(self, node: fx.Node, order: Sequence[int]) -> fx.Node:
         """Return a tensor with its axes in another order."""
@@ -105,13 +104,25 @@ class Nodes:
             return node
         return self.call(torch.ops.aten.permute.default, node, list(order))
 
-    def viewed(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
+    def viewed(self, node: fx.Node, shape: Sequence[Any]) -> fx.Node:
         """Return a tensor in another shape."""
-        if self.shape(node) == list(shape):
+        if _is_shape(node, shape):
             return node
-        if not node.meta["val"].is_contiguous():
+        if not is_contiguous_or_false(node.meta["val"]):
             node = self.call(torch.ops.aten.clone.default, node, memory_format=torch.contiguous_format)
         return self.call(torch.ops.aten.view.default, node, list(shape))
+
+    def _extent(self, size: torch.SymInt) -> fx.Node:
+        """Return the extent of a tensor that has it."""
+        for node in self._graph.nodes:
+            shape = getattr(node.meta.get("val"), "shape", ())
+            axis = next((axis for axis, each in enumerate(shape) if _is_same(each, size)), None)
+            if axis is not None:
+                break
+        with self._graph.inserting_before(self.before):
+            made = self._graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
+        made.meta["val"] = size
+        return made
 
     def finish(self) -> None:
         """Let the program's signature name what it returns, and its graph have what is used alone."""
@@ -134,3 +145,13 @@ class Nodes:
                 self._program.constants.pop(spec.target, None)
         self._graph.lint()
         self._program.graph_module.recompile()
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two extents are one number or one expression, without asking PyTorch, which would fix what calls give."""
+    return one is other or str(one) == str(other)
+
+
+def _is_shape(node: fx.Node, shape: Sequence[Any]) -> bool:
+    found = node.meta["val"].shape
+    return len(found) == len(shape) and all(map(_is_same, found, shape))

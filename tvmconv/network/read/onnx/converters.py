@@ -8,7 +8,6 @@ earlier ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from math import inf, nan
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -30,10 +29,11 @@ from ...ir.constants import constant, integers, static_shape
 from ...ir.extents import formula
 from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ...ir.nodes import with_nodes
+from ..builder import end_block, write_extents_alike
 from ..quantized import find_dequantized
-from .free import gather, gather_elements, resize, take_slices, write_extents_alike
+from .free import gather, gather_elements, gather_nd, resize, take_first, take_slices
 from .free_pads import pad
-from .free_windows import average, give_free_pads
+from .free_windows import add_windows, average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
 from .recurrent import convert_recurrent
 from .sizes import SizeTensors
@@ -57,8 +57,7 @@ def read(
     try:
         mod = importer.from_onnx(model.graph, importer.opset)
     except Exception:
-        with suppress(Exception):  # where none is open
-            importer.bb._end_block()  # which TVM leaves open, and warns users of
+        end_block(importer.bb)
         raise
     return with_nodes(mod, importer.names)
 
@@ -95,13 +94,14 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         """Read a node where extents are free: what it computes of shapes is no operator."""
         made = sizes.compute(node, self._nodes)
         value = sizes.counted(node, self._nodes, self.bb) if made is None else made.as_value(self.bb)
-        if node.op_type == "Pad" and any(
-            isinstance(self._nodes.get(name), relax.ShapeExpr) for name in node.input[1:2]
+        if node.op_type in ("Col2Im", "Pad", "TopK") and isinstance(
+            self._nodes.get("".join(node.input[1:2])), relax.ShapeExpr
         ):
             given = [self._nodes.get(name) for name in node.input]
-            value = pad(self.bb, given, attributes_of(node))
+            value = _WRITERS[node.op_type](self.bb, given, attributes_of(node))
         if value is not None:
-            self._nodes[node.output[0]] = value
+            outputs = value.fields if isinstance(value, relax.Tuple) else [value]
+            self._nodes.update(zip(node.output, outputs, strict=False))
             return
         tensors = sizes.tensors(node, self.bb)
         kept = {name: self._nodes[name] for name in tensors}
@@ -150,7 +150,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         super()._check_for_unsupported_ops(
-            SimpleNamespace(node=[each for each in graph.node if each.op_type not in (*CONVERTERS, *GATES)])
+            SimpleNamespace(node=[each for each in graph.node if each.op_type not in (*CONVERTERS, *GATES, *_WRITERS)])
         )
 
     def _parse_array(self, tensor_proto: TensorProto) -> Any:
@@ -193,6 +193,10 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         """Return what TVM's frontend makes of an operator, whose inputs are put right."""
         if op_name == "Pow":
             inputs[1] = _as_base(*inputs)
+        if op_name == "Expand" and is_free(inputs[0].ty) and (sizes := constant(inputs[1])) is not None:
+            inputs[1] = relax.ShapeExpr(sizes.tolist())  # of which alone it knows free extents
+        if op_name == "Unsqueeze" and inputs[1:] and (axes := constant(inputs[1])) is not None:
+            inputs[1] = relax.const(axes.reshape(-1))  # which PyTorch writes as a number, too
         if op_name == "TopK" and len(inputs) > 1:
             opset = max(opset, 11)
         found = find_dequantized(self.bb, inputs[0]) if op_name == "Pad" and len(inputs) > 1 else None
@@ -344,9 +348,12 @@ def _combine(operator: Callable[..., relax.Expr], is_mean: bool = False) -> Call
 
 # Conversions to several operators.
 _WRITERS: dict[str, Callable[[relax.BlockBuilder, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
+    "Col2Im": add_windows,
     "Gather": gather,
     "GatherElements": gather_elements,
+    "GatherND": gather_nd,
     "Pad": pad,
+    "TopK": take_first,
 }
 # None of these: the frontend's own.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {

@@ -15,8 +15,8 @@ from ....frontends.onnx.graph import attributes_of
 from ....frontends.shapes import Dims, Input
 from ....lowering.common.rewrites import substitute
 from ...ir.constants import constant
-from ...ir.free import dims_of, equal, is_free, is_one, number_of, simplify
-from ...ir.number_table import number_table
+from ...ir.free import dims_of, equal, is_free, number_of, product, simplify
+from ..builder import as_tensor, from_start, take_first_of_sort
 from .expand_functions import types_of
 from .sizes import quotient_of
 
@@ -120,11 +120,6 @@ def check_nodes(model: ModelProto, source: str) -> None:
 def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> str | None:
     if node.op_type in _FIXED:
         return "is read by the shape of its data"
-    if node.op_type == "GatherND":
-        return (
-            "gathers by places that extents decide (as torch.onnx.export with dynamo=True writes adaptive pools, right at the example's size"
-            " alone: give torch.export's own program, a .pt2)"
-        )
     same = str(given.get("auto_pad", "NOTSET"))
     if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool", "AveragePool"):
         return f"pads by {same}"
@@ -205,10 +200,16 @@ def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> r
         return None
     axes = [axis % len(dims) for axis in axes or range(len(starts))]
     steps = steps or [1] * len(axes)
-    if any(not isinstance(step, int) or step < 1 for step in steps):
+    if not all(isinstance(step, int) for step in steps):
         return None
-    sides = [[_side(each, dims[axis]) for axis, each in zip(axes, side, strict=True)] for side in (starts, ends)]
-    return relax.op.strided_slice(data, axes, *sides, steps, assume_inbound=True)
+    for number, (axis, step) in enumerate(zip(axes, steps, strict=True)):
+        if step < 0:  # the same of what is turned around
+            data, steps[number] = emit(relax.op.flip(data, axis)), -step
+            for sides in (starts, ends):
+                last = -1 if isinstance(sides[number], int) else dims[axis] - 1
+                sides[number] = last - sides[number]
+    begins, ends = ([_side(each, dims[axis]) for axis, each in zip(axes, side, strict=True)] for side in (starts, ends))
+    return relax.op.strided_slice(data, axes, begins, ends, steps, assume_inbound=True)
 
 
 def gather(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
@@ -219,7 +220,7 @@ def gather(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[st
         return None
     axis = int(given.get("axis", 0)) % len(dims)
     if indices is None:
-        return relax.op.take(data, _from_start(builder, inputs[1], dims[axis]), axis)
+        return relax.op.take(data, from_start(builder, inputs[1], dims[axis]), axis)
     if isinstance(dims[axis], int):
         return relax.op.take(data, relax.const(indices % dims[axis], "int64"), axis)
     if (indices >= 0).all():
@@ -238,16 +239,34 @@ def gather_elements(builder: relax.BlockBuilder, inputs: Sequence[Any], given: M
     if dims is None or not is_free(data.ty):
         return None
     axis = int(given.get("axis", 0)) % len(dims)
-    return relax.op.gather_elements(data, _from_start(builder, indices, dims[axis]), axis)
+    return relax.op.gather_elements(data, from_start(builder, indices, dims[axis]), axis)
 
 
-def _from_start(builder: relax.BlockBuilder, indices: Any, extent: Any) -> Any:
-    """Return indices that may count from the end of an axis as those from its start."""
-    dtype = str(indices.ty.dtype)
-    number = relax.const(extent, dtype) if isinstance(extent, int) else number_table(builder, [extent], dtype, ())
-    counted = builder.emit(relax.op.add(indices, number))
-    is_below = builder.emit(relax.op.less(indices, relax.const(0, dtype)))
-    return builder.emit(relax.op.where(is_below, counted, indices))
+def gather_nd(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a GatherND, of indices below 0 too, of extents that calls give; None: it is another."""
+    (data, indices), emit = inputs, builder.emit
+    dims, places = dims_of(data.ty), dims_of(indices.ty)
+    if dims is None or places is None or not (is_free(data.ty) or is_free(indices.ty)):
+        return None
+    count = places[-1]
+    if not isinstance(count, int) or given.get("batch_dims"):
+        raise ValueError("with free extents it must have no batch axes, and places of as many numbers as is fixed")
+    row = relax.const(0, str(indices.ty.dtype))
+    for axis, extent in enumerate(dims[:count]):
+        part = emit(relax.op.strided_slice(indices, [len(places) - 1], [axis], [axis + 1], assume_inbound=True))
+        place = from_start(builder, emit(relax.op.squeeze(part, [-1])), extent)
+        before = emit(relax.op.multiply(row, as_tensor(builder, extent, str(indices.ty.dtype))))
+        row = emit(relax.op.add(before, place))
+    rows = emit(relax.op.reshape(data, [product(dims[:count]), *dims[count:]]))
+    return relax.op.take(rows, row, 0)
+
+
+def take_first(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a TopK of as many numbers as calls give; None: it is another."""
+    if len(inputs) < 2 or not isinstance(inputs[1], relax.ShapeExpr):
+        return None
+    (count,), axis = inputs[1].values, int(given.get("axis", -1))
+    return relax.Tuple(list(take_first_of_sort(builder, inputs[0], count, axis, bool(given.get("largest", 1)))))
 
 
 def numbers_in(given: Any) -> list[Any] | None:
@@ -277,22 +296,3 @@ def word_of(given: Mapping[str, Any], name: str, default: str) -> str:
     """Return an attribute of text, which the frontend hands over as bytes, or what it is by default."""
     value = given.get(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def write_extents_alike(builder: relax.BlockBuilder, inputs: Any) -> bool:
-    """Give operands that broadcast the same expressions of extents that are equal, which TVM cannot prove; return whether some differed."""
-    differed, known = False, list[Any]()
-    for at, each in enumerate(inputs):
-        dims = dims_of(getattr(each, "ty", None)) if isinstance(each, relax.Expr) else None
-        if dims is None:
-            continue
-        known = [*[1] * (len(dims) - len(known)), *known]
-        alike = list(dims)
-        for axis, size in enumerate(dims, len(known) - len(dims)):
-            if is_one(known[axis]):
-                known[axis] = size
-            elif known[axis] is not size and equal(known[axis], size):
-                alike[axis - len(known)] = known[axis]
-        if any(one is not other for one, other in zip(alike, dims, strict=True)):
-            inputs[at], differed = builder.emit(relax.op.reshape(each, alike)), True
-    return differed

@@ -6,7 +6,7 @@ An average of what is inside alone is one with zeros around, divided by the same
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
+from math import inf, prod
 from typing import Any
 
 from tvm import relax, tirx
@@ -15,6 +15,8 @@ from ...ir.constants import static_shape
 from ...ir.free import dims_of, product
 from ...ir.operators import AVERAGE_POOLS
 from ...operators.max_pool import may_begin_beyond
+from ..folding import FoldedAxis, fold
+from .free import numbers_in
 
 _KINDS = ("Conv", "MaxPool")
 
@@ -67,6 +69,28 @@ def average(emit: Callable[[Any], Any], inputs: Sequence[Any], given: Mapping[st
         ones = [(0, edge - end) for (_, edge), (_, end) in zip(edges, ends, strict=True)]
     inside = emit(relax.op.full(relax.ShapeExpr([1, 1, *spatial]), relax.const(1, dtype), dtype))
     return relax.op.divide(mean, pooled(inside, ones))
+
+
+def add_windows(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr:
+    """Return a Col2Im of an image that calls give the extents of, and of two axes.
+
+    Raises
+    ------
+    ValueError
+        If the extents of its windows are not fixed, or it has other axes.
+    """
+    data, image, block = inputs[0], *map(numbers_in, inputs[1:])
+    dims = dims_of(data.ty)
+    if dims is None or image is None or block is None or len(image) != 2:
+        raise ValueError("with free extents it must have two axes, and windows of fixed extents")
+    pads = given.get("pads") or [0] * 4
+    dilations, strides = (given.get(name) or [1, 1] for name in ("dilations", "strides"))
+    axes = [FoldedAxis(*each) for each in zip(block, dilations, pads[:2], pads[2:], strides, strict=True)]
+    dtype, channels = str(data.ty.dtype), dims[1] // prod(block)
+    if dtype != "float32":
+        data = builder.emit(relax.op.astype(data, "float32"))
+    made = fold(builder, data, [dims[0], channels, *image], axes)
+    return made if dtype == "float32" else builder.emit(relax.op.astype(made, dtype))
 
 
 def _edges(inputs: Sequence[Any], given: Mapping[str, Any]) -> tuple[list[tuple[Any, Any]], list[int]] | None:

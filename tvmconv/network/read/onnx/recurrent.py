@@ -24,7 +24,7 @@ def convert_recurrent(
     ValueError
         If it is one that is not read.
     """
-    data, *others = [*inputs, *[None] * 8][:8]
+    data, *others = [*inputs, *[None] * 7][:7]
     weights, recurrent, bias = (None if each is None else constant(each) for each in others[:3])
     emit: Callable[[relax.Expr], relax.Expr] = builder.emit
     dims = dims_of(data.ty)
@@ -42,15 +42,6 @@ def convert_recurrent(
         bias = np.zeros((directions, 2 * GATES[kind] * size), np.float32)
     weights, recurrent, bias = (each.astype(np.float32) for each in (weights, recurrent, bias))
     data, *others[4:6] = (each if each is None else _cast(emit, each, "float32") for each in (data, *others[4:6]))
-    lengths = None if others[3] is None else constant(others[3])
-    if (
-        (others[3] is not None and (lengths is None or (lengths != dims[0]).any()))
-        or others[6] is not None
-        or given.get("clip")
-        or given.get("layout")
-        or given.get("input_forget")
-    ):
-        raise ValueError("it has sequence lengths, peepholes, clips or coupled gates, or is batch-first")
     found = []
     for number, name in enumerate(kinds):
         states = [_initial(emit, each, number, (dims[1], size)) for each in others[4:6]]

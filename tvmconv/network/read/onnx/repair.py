@@ -18,7 +18,7 @@ from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attr
 from .quantizers import read_quantizer
 from .recurrent import kind_of
 from .resize import resize
-from .unroll_recurrent import GATES, unroll
+from .unroll_recurrent import GATES, check_recurrent, unroll
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -104,6 +104,7 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return decompose(node, shapes, types, model)
     if node.op_type in GATES:
         data, double = shapes.get(node.input[0], ()), types.get(node.input[0]) == onnx.TensorProto.DOUBLE
+        check_recurrent(node, data, model)
         directions = 1 + (given.get("direction") == "bidirectional")
         is_loop = not double and all(kind_of(node.op_type, given, number) for number in range(directions))
         return [node] if is_loop or not all(data) else unroll(node, data, model)

@@ -36,7 +36,7 @@ class SizeTensors:
     """Tensors of a model whose numbers are known so, by their names."""
 
     # Operators that take shapes and single numbers; others take tensors.
-    TAKING = ("ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice")
+    TAKING = ("Col2Im", "ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice", "TopK")
 
     def __init__(self) -> None:
         self._known: dict[str, Sizes] = {}

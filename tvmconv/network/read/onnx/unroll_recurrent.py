@@ -29,6 +29,24 @@ _INPUTS = {"GRU": 6, "LSTM": 8, "RNN": 6}
 _OPERATORS = {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"}
 
 
+def check_recurrent(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> None:
+    """Check that loops and steps have a node's variant; leave out lengths that are those of its data.
+
+    Raises
+    ------
+    ValueError
+        If they do not; it continues "the node ...".
+    """
+    given, inputs = attributes_of(node), [*node.input, *[""] * 8]
+    if given.get("clip") or given.get("layout") or given.get("input_forget"):
+        raise ValueError("clips its sums, couples its gates, or is batch-first")
+    lengths = next((array_of(each) for each in model.graph.initializer if each.name == inputs[4]), None)
+    if lengths is not None and data and data[0] and (lengths == data[0]).all():
+        node.input[4] = inputs[4] = ""
+    if inputs[4] or inputs[7]:
+        raise ValueError("has sequence lengths or peepholes")
+
+
 def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[NodeProto]:
     """Return the nodes for a GRU, an LSTM or an RNN; their constants are added to the model.
 
@@ -41,10 +59,7 @@ def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[No
     inputs = dict(enumerate(node.input)) | dict.fromkeys(range(len(node.input), _INPUTS[node.op_type]), "")
     directions = 2 if given.get("direction", "forward") == "bidirectional" else 1
     constants = {each.name: each for each in model.graph.initializer}
-    lengths = array_of(constants[inputs[4]]) if inputs[4] in constants else None
-    if lengths is not None and data and (lengths == data[0]).all():
-        inputs[4] = ""
-    activations = _check(node.op_type, given, inputs, data, directions)
+    activations = _check(node.op_type, given, data, directions)
     arrays = [array_of(constants[inputs[place]]) if inputs[place] in constants else None for place in (1, 2, 3)]
     weights, recurrent, bias = arrays
     if weights is None or recurrent is None or (inputs[3] and bias is None):
@@ -76,19 +91,13 @@ def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[No
     return write.nodes
 
 
-def _check(
-    kind: str, given: dict[str, Any], inputs: dict[int, str], data: tuple[int, ...], directions: int
-) -> list[list[str]]:
+def _check(kind: str, given: dict[str, Any], data: tuple[int, ...], directions: int) -> list[list[str]]:
     """Return the activations of each direction."""
     names = [each.decode() for each in given.get("activations", [])] or ACTIVATIONS[kind] * directions
     if not _OPERATORS.issuperset(names) or "activation_alpha" in given or "activation_beta" in given:
         raise ValueError(
             f"has the activations {', '.join(names)}; supported are {', '.join(sorted(_OPERATORS))}, without parameters"
         )
-    if "clip" in given or given.get("layout") or given.get("input_forget"):
-        raise ValueError("clips its sums, couples its gates, or is batch-first")
-    if inputs[4] or inputs.get(7):
-        raise ValueError("has sequence lengths or peepholes")
     if len(data) != 3 or not all(data):
         raise ValueError("takes data of unknown shape")
     count = len(ACTIVATIONS[kind])

@@ -11,7 +11,7 @@ from tvm import relax, te
 from ....frontends.torch.nodes import arguments
 from ...ir.constants import static_shape
 from ...ir.free import Dims, dims_of
-from ...ir.number_table import number_table
+from ..builder import as_tensor
 from ..quantized import Quantized, find_dequantized
 
 if TYPE_CHECKING:
@@ -140,20 +140,3 @@ Converters = Mapping[str, Converter]
 def type_name(dtype: Any) -> str:
     """Return TVM's name of a type of PyTorch."""
     return str(dtype).removeprefix("torch.")
-
-
-def as_tensor(builder: relax.BlockBuilder, value: Any, dtype: str) -> relax.Expr:
-    """Return a tensor in a type, or a number as one of no axes: it may be an expression of extents.
-
-    Raises
-    ------
-    ValueError
-        If it is a number that was not computed.
-    """
-    if value is None:
-        raise ValueError("a number of it is computed from extents, in a way that networks lack")
-    if isinstance(value, (bool, int, float)):
-        return relax.const(value, dtype)
-    if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
-        return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
-    return number_table(builder, [value], dtype, ())

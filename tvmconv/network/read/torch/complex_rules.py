@@ -53,7 +53,6 @@ def _sum(sign: int) -> Rule:
         if alpha != 1 or not isinstance(self.real, fx.Node):
             return None
         target = aten.add.Tensor if sign > 0 else aten.sub.Tensor
-        shape = nodes.broadcast(self.real, other.real)
         real = nodes.call(target, self.real, other.real)
         imaginary: Any = None
         if other.imaginary is None:
@@ -66,7 +65,7 @@ def _sum(sign: int) -> Rule:
             return Parts(real, None)
         if not isinstance(imaginary, fx.Node):
             imaginary = nodes.call(aten.full_like.default, real, imaginary)
-        return Parts(real, nodes.expanded(imaginary, shape))
+        return Parts(real, nodes.expanded(imaginary, nodes.shape(real)))
 
     return rule
 

@@ -6,7 +6,7 @@ multiplications a number in place of N. It is cut so where that saves more than 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isqrt, sqrt
 from typing import Any
 
@@ -19,6 +19,17 @@ aten = torch.ops.aten
 # Cost of transposes and a product between two stages, in multiplications a number: rows of 128 numbers are faster by one product,
 # those of 256 by two.
 _MOVES = 128
+
+
+def _of_fixed(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rule that transforms nothing along extents that calls give."""
+
+    def rule(nodes: Nodes, self: Parts, dim: Sequence[int], *more: Any, **others: Any) -> Any:
+        shape = nodes.shape(self.real)
+        extents = [*(shape[axis] for axis in dim), others.get("last_dim_size", 1)]
+        return transform(nodes, self, dim, *more, **others) if all(isinstance(each, int) for each in extents) else None
+
+    return rule
 
 
 def _real_to_complex(nodes: Nodes, self: Parts, dim: Sequence[int], normalization: int, onesided: bool) -> Parts:
@@ -169,7 +180,7 @@ def _divisor(extent: int) -> int:
 
 
 FOURIER = {
-    "_fft_r2c.default": _real_to_complex,
-    "_fft_c2c.default": _complex_to_complex,
-    "_fft_c2r.default": _complex_to_real,
+    "_fft_r2c.default": _of_fixed(_real_to_complex),
+    "_fft_c2c.default": _of_fixed(_complex_to_complex),
+    "_fft_c2r.default": _of_fixed(_complex_to_real),
 }

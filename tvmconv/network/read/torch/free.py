@@ -18,7 +18,8 @@ from ....checks import LARGEST
 from ....errors import SourceError
 from ....family import Extent
 from ...ir.free import product
-from .arguments import as_tensor
+from ..builder import as_tensor
+from .decompose import decisions
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -57,8 +58,8 @@ class ProgramExtents:
     def __init__(self, program: ExportedProgram, names: Mapping[str, str] | None = None) -> None:
         self.extents: list[Extent] = []
         self._symbols: dict[Any, tirx.Var] = {}
-        self._decided: Any = []
-        self._known = 0
+        self._decided = decisions(program)
+        self._known = len(self._decided)
         multiples: dict[Any, int] = {}
         inputs = set(program.graph_signature.user_inputs)
         nodes = [node for node in program.graph.find_nodes(op="placeholder") if node.name in inputs]
@@ -66,8 +67,6 @@ class ProgramExtents:
             for axis, size in enumerate(getattr(node.meta["val"], "shape", ())):
                 if not isinstance(size, torch.SymInt):
                     continue
-                self._decided = size.node.shape_env.guards
-                self._known = len(self._decided)
                 multiple, symbol = size.node.expr.as_coeff_Mul()
                 if not isinstance(symbol, sympy.Symbol) or multiples.setdefault(symbol, int(multiple)) != multiple:
                     raise SourceError(

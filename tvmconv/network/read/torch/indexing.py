@@ -16,6 +16,7 @@ from tvm import relax
 
 from ...ir.constants import static_shape
 from ...ir.free import equal, is_below_zero, is_one
+from ..builder import from_start
 from .arguments import Converters, Given
 
 
@@ -38,7 +39,7 @@ def _index(given: Given) -> relax.Expr:
 
 def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
     """Return the positions that indices of neighbouring axes have where these are one."""
-    found = [from_start(given, index, extent) for index, extent in zip(indices, extents, strict=True)]
+    found = [_from_start(given, index, extent) for index, extent in zip(indices, extents, strict=True)]
     place = found[0]
     for index, extent in zip(found[1:], extents[1:], strict=True):
         place = given.emit(relax.op.multiply(place, given.of_type(extent, "int64")))
@@ -46,13 +47,11 @@ def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
     return place
 
 
-def from_start(given: Given, index: Any, extent: Any) -> Any:
+def _from_start(given: Given, index: Any, extent: Any) -> Any:
     """Return indices that may count from the end as those from the start."""
     if str(index.ty.dtype) == "bool":
         raise ValueError("it is indexed by booleans, and the number of true ones is not fixed")
-    index, least = given.of_type(index, "int64"), relax.const(0, "int64")
-    counted = given.emit(relax.op.add(index, given.of_type(extent, "int64")))
-    return given.emit(relax.op.where(given.emit(relax.op.less(index, least)), counted, index))
+    return from_start(given.builder, given.of_type(index, "int64"), extent)
 
 
 def _select(given: Given) -> relax.Expr:
@@ -69,7 +68,7 @@ def _choose(given: Given) -> relax.Expr:
         part = given.emit(relax.op.strided_slice(given["self"], [axis], [begin], [begin + 1]))
         return given.emit(relax.op.reshape(part, given.made_dims()))
     if isinstance(index, relax.Expr):
-        at = from_start(given, index, extent)
+        at = _from_start(given, index, extent)
     elif isinstance(index, int):
         at = relax.const(index % extent, "int64")
     else:
@@ -178,6 +177,16 @@ def _repeat(given: Given) -> relax.Expr:
     return given.emit(relax.op.reshape(given.emit(relax.op.broadcast_to(apart, wide)), given.made_dims()))
 
 
+def _split(given: Given) -> relax.Expr:
+    """Return ``split_with_sizes``, by extents that calls give, too."""
+    (axis,), begin, parts = given.axes(), 0, []
+    for size in given["split_sizes"]:
+        part = relax.op.strided_slice(given["self"], [axis], [begin], [begin + size], assume_inbound=True)
+        begin += size
+        parts.append(given.emit(part))
+    return relax.Tuple(parts)
+
+
 MOVES: Converters = {
     "constant_pad_nd.default": _pad,
     "copy_strided.default": lambda given: given["a"],
@@ -189,6 +198,7 @@ MOVES: Converters = {
     "index_select.default": _select,
     "select.int": _choose,
     "slice.Tensor": _part,
+    "split_with_sizes.default": _split,
     "embedding.default": _take_rows,
     "cat.default": _concatenate,
     "stack.default": _stack,

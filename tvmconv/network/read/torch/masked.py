@@ -87,7 +87,9 @@ def _same(one: Any, other: Any) -> bool:
 def _choose(nodes: Nodes, node: fx.Node, mask: fx.Node) -> _MaskedRows:
     data, indices = node.args[:2]
     shape, first, rank = nodes.shape(data), len(indices) - 1, mask.meta["val"].dim()
-    wanted = [*shape[:first], prod(shape[first : first + rank]), *shape[first + rank :]]
+    extents = shape[first : first + rank]
+    count = prod(extents) if rank == 1 or all(isinstance(each, int) for each in extents) else -1
+    wanted = [*shape[:first], count, *shape[first + rank :]]
     return _MaskedRows(mask, len(shape) - first - rank, nodes.viewed(data, wanted))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,16 @@ from ....frontends.torch.fixed import TYPES
 from ....frontends.torch.memory import dense, readable
 from ....support.lines import line_of, module_of
 from ...ir.extents import with_extents
-from ...ir.free import Dims, dims_of, equal, is_one
+from ...ir.free import Dims, dims_of, equal
 from ...ir.nodes import with_nodes
+from ..builder import end_block, write_extents_alike
 from .arguments import Converter, Given
 from .complex import is_complex
 from .constants import constants, fixed_of
 from .decompose import decompose
 from .elementwise import ARITHMETIC
 from .folding import FOLDING
+from .fourier import FOURIER
 from .free import ProgramExtents, compute_float
 from .indexing import MOVES
 from .matmul import PRODUCTS
@@ -99,8 +100,7 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
         importer.prepare(program, names)
         module = importer.from_exported_program(program, False, False, False, None)
     except Exception as error:  # assertions, and whatever converters stumble over
-        with suppress(Exception):  # where none is open
-            importer.block_builder._end_block()  # which TVM leaves open, and warns users of
+        end_block(importer.block_builder)
         if isinstance(error, SourceError):
             raise
         raise importer.error(last_line(error)) from error
@@ -210,6 +210,8 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         if isinstance(node.meta.get("val"), NUMBERS):
             return "it is a number of one in a tensor" if free_unbacked_symbols(node.meta["val"]) else ""
         name = node.target.__name__
+        if name in FOURIER:
+            return "it transforms along an axis whose extent calls give"
         if name not in self.convert_map:
             return "there is no conversion of it"
         if name.startswith("_assert_async"):
@@ -283,26 +285,18 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
             return made
         known, dims = self._dims(value.shape), dims_of(made.ty)
         if dims is None:
-            made = self._matched(made, known)
+            made = self._by_operands_alike(made)
             dims = dims_of(made.ty)
         if dims is not None and len(dims) == len(known) and all(map(equal, dims, known)):
             return made
         return self.block_builder.emit(relax.op.reshape(made, known))
 
-    def _matched(self, made: Any, known: Dims) -> Any:
+    def _by_operands_alike(self, made: Any) -> Any:
         """Return what an operator makes of operands whose extents are equal, where TVM cannot prove it, by these written alike."""
         call = self.block_builder.lookup_binding(made)
         if not isinstance(call, relax.Call) or not all(isinstance(each.ty, relax.TensorType) for each in call.args):
             return made
-        operands = []
-        for each in call.args:
-            dims = dims_of(each.ty)
-            if dims is None or len(dims) > len(known):
-                return made
-            alike = [
-                size if is_one(size) or not equal(size, right) else right
-                for size, right in zip(dims, known[len(known) - len(dims) :], strict=True)
-            ]
-            is_same = all(one is other for one, other in zip(dims, alike, strict=True))
-            operands.append(each if is_same else self.block_builder.emit(relax.op.reshape(each, alike)))
+        operands = [*call.args]
+        if not write_extents_alike(self.block_builder, operands):
+            return made
         return self.block_builder.emit(relax.Call(call.op, operands, call.attrs, call.ty_args))
