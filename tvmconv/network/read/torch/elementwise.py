@@ -148,6 +148,7 @@ ARITHMETIC: Converters = {
     **{f"pow.{of}": _power for of in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
     **{f"clamp.{of}": _clamp for of in ("default", "Tensor")},
     "hardtanh.default": _clamp,
+    "remainder.Scalar_Tensor": _of_two(relax.op.floor_mod),
     "where.self": _where,
     "softplus.default": _softplus,
     "elu.default": _elu,
