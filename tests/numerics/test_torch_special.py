@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+from torch.nn.functional import interpolate as resized  # noqa: E402
+
 import tvmconv.torch  # noqa: E402
 
 SPECIAL = [float("nan"), float("inf"), float("-inf"), 0.0, 1.0, -1.0, 0.3, 2.7, -5.5, 3e4]
@@ -38,16 +41,31 @@ class Divides(torch.nn.Module):
         return self.layer(data), [*made, 1 % y, 3 // y, torch.fmod(x, y)]
 
 
-def check(model: Any, example: Any, *given: Any) -> None:
+class OfBytes(torch.nn.Module):
+    """Computes with images of 8 bits without a sign as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+
+    def forward(self, data: Any, x: Any) -> Any:
+        made = [
+            resized(x, size, mode=mode) for mode in ("nearest", "bilinear", "bicubic") for size in ((18, 20), (5, 13))
+        ]
+        return self.layer(data), [*made, -x, x.sign(), x.abs(), x.clamp(min=1).reciprocal(), 255 - x]
+
+
+def check(model: Any, example: Any, *given: Any, left: Collection[str] = ()) -> None:
     """Compare a model that is compiled for an example with itself in f32 or f64, on other numbers, exactly."""
     data = torch.randn(2, 3)
     with torch.no_grad():
         fast = tvmconv.torch.optimize(model, (data, *example), progress=None)
         report = tvmconv.torch.report(fast)
-        assert not report.refused and not [row for row in report if row.by == "PyTorch"]
+        assert not report.refused and {row.computes for row in report if row.by == "PyTorch"} == {*left}
         _, found = fast(data, *given)
         # PyTorch rounds every step of a division to its type.
-        _, right = model(data, *(each if each.dtype is torch.float64 else each.float() for each in given))
+        coarse = (torch.float16, torch.bfloat16)
+        _, right = model(data, *(each.float() if each.dtype in coarse else each for each in given))
     for one, other in zip(found, right, strict=True):
         torch.testing.assert_close(one, other.to(one.dtype), rtol=0, atol=0, equal_nan=True)
 
@@ -66,3 +84,10 @@ def test_divisions_beside_whole_multiples(dtype: Any) -> None:
     beside = torch.nextafter(x, torch.full_like(x, torch.inf)), torch.nextafter(x, torch.full_like(x, -torch.inf))
     x = torch.stack([x, *beside, x * 100 + y / 3])
     check(Divides().eval(), [torch.rand_like(x), y.abs()], x, y)
+
+
+def test_images_of_8_bits() -> None:
+    images = torch.arange(2 * 9 * 10).reshape(2, 1, 9, 10)
+    # PyTorch rounds between the axes.
+    left = "upsample_bilinear2d.vec", "upsample_bicubic2d.vec"
+    check(OfBytes().eval(), [(images * 31 % 256).to(torch.uint8)], (images * 97 % 256).to(torch.uint8), left=left)

@@ -20,6 +20,7 @@ from ..ir.ordering import greater, less
 from .elementwise import Legalize, broadcast, by_pair
 
 TYPES = ("float32", "float16", "float64")
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _WHOLE = ("int8", "uint8", "int16", "int32", "int64")
 # More than any index.
 _NO_INDEX = 2**31 - 1
@@ -56,8 +57,8 @@ def _alone(builder: relax.BlockBuilder, data: Any, function: Callable[[Any], Any
     return builder.call_te(computed, data, primfunc_name_hint=name)
 
 
-def _elementwise(function: Callable[[Any], Any], name: str) -> Legalize:
-    return _of_floats(lambda builder, call: _alone(builder, call.args[0], function, name))
+def _elementwise(function: Callable[[Any], Any], name: str, types: Sequence[str] = TYPES) -> Legalize:
+    return _of_floats(lambda builder, call: _alone(builder, call.args[0], function, name), types)
 
 
 def _is_finite(x: Any) -> Any:
@@ -97,7 +98,12 @@ def _relu(x: Any) -> Any:
 
 def _sign(x: Any) -> Any:
     zero, one = (tirx.const(each, x.ty.dtype) for each in (0, 1))
-    return tirx.Select(x > zero, one, tirx.Select(x < zero, -one, x))
+    return tirx.Select(x > zero, one, x if str(x.ty.dtype) in _UNSIGNED else tirx.Select(x < zero, -one, x))
+
+
+def _negative(x: Any) -> Any:
+    """Return what a number without a sign is short of the next power of two; TVM multiplies by -1, which it has not in its type."""
+    return tirx.bitwise_not(x) + tirx.const(1, x.ty.dtype)
 
 
 def _of_two(choose: Callable[[Any, Any], Any], name: str) -> Legalize:
@@ -211,7 +217,8 @@ OPERATORS = {
     "relax.minimum": _of_two(less, "minimum"),
     "relax.multiply": _product,
     "relax.not_equal": by_pair(_unequal, "not_equal"),
+    "relax.negative": _elementwise(_negative, "negative", _UNSIGNED),
     "relax.nn.leakyrelu": _of_floats(_leaky),
     "relax.nn.relu": _elementwise(_relu, "relu"),
-    "relax.sign": _elementwise(_sign, "sign"),
+    "relax.sign": _elementwise(_sign, "sign", (*TYPES, *_UNSIGNED)),
 }
