@@ -281,11 +281,6 @@ def test_what_differs_from_itself() -> None:
     same(answer_of(lambda x: op.not_equal(x, x), np.array([np.nan, 1], np.float32)), [True, False])
 
 
-@mends("network/operators/minmax.py")
-def test_what_equals_itself() -> None:
-    same(answer_of(lambda x: op.equal(x, x), np.array([np.nan, 1], np.float32)), [False, True])
-
-
 @mends("network/operators/division.py")
 def test_remainders_beside_whole_multiples() -> None:
     three = relax.const(np.float32(3))

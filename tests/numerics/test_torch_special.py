@@ -25,7 +25,8 @@ class Asks(torch.nn.Module):
     def forward(self, data: Any, x: Any) -> Any:
         again = x.abs() * x.sign()
         asked = [torch.isfinite(x), torch.isinf(x), torch.isnan(x), x == x, x != x, x >= x, x <= x, x > x, x < x]
-        asked += [again == x, again >= x, again <= x, x == 1, x >= 1, x <= 1, torch.where(x == x, x, 0)]
+        asked += [again == x, again >= x, again <= x, x == 1, x >= 1, x <= 1]
+        asked += [torch.where(each, x, 0) for each in (x == x, x != x, x >= x, x <= x)]
         return self.layer(data), asked
 
 

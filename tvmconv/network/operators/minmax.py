@@ -199,7 +199,7 @@ def _unequal(x: Any, y: Any) -> Any:
 
 
 def _of_numbers(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a comparison that is false of what is not a number; TVM's simplifier takes ``x == x`` and ``x >= x`` for true."""
+    """Return a comparison that is false of what is not a number; in conditions, TVM's simplifier takes ``x == x`` and ``x >= x`` for true."""
     return lambda x, y: tirx.all(tirx.Not(tirx.isnan(x)), compare(x, y))
 
 
