@@ -281,6 +281,12 @@ def test_what_differs_from_itself() -> None:
     same(answer_of(lambda x: op.not_equal(x, x), np.array([np.nan, 1], np.float32)), [True, False])
 
 
+@mends("network/operators/division.py")
+def test_remainders_beside_whole_multiples() -> None:
+    three = relax.const(np.float32(3))
+    same(answer_of(lambda x: op.floor_mod(x, three), np.array([2.9999998, 2**31], np.float32)), [2.9999998, 2])
+
+
 @mends("network/operators/sort.py")
 def test_sorts_of_what_is_no_number() -> None:
     x = np.array([2, np.nan, 1, 0, np.nan, 5, 4], np.float32)

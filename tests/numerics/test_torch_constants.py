@@ -12,6 +12,7 @@ from near import assert_near
 torch = pytest.importorskip("torch")
 import tvmconv.torch  # noqa: E402
 from tvmconv.frontends.torch.fixed import TYPES  # noqa: E402
+from tvmconv.frontends.torch.memory import octets  # noqa: E402
 from tvmconv.network.read.torch.constants import constants  # noqa: E402
 from tvmconv.network.read.torch.reader import _ProgramImporter  # noqa: E402
 
@@ -23,6 +24,7 @@ LAYOUTS = {
     "expanded": lambda each: each[:, :1].expand(-1, 5, -1, -1),
     "not aligned": lambda each: each.reshape(-1)[3:],
     "of one number": lambda each: each[0, 0, 0, 0],
+    "of one number, stretched": lambda each: each[:1, 1, 2:3, 3].as_strided((1, 1), (0, 5)),
     "empty": lambda each: each[:, :0].transpose(0, 1),
     "copied on write": lambda each: each.contiguous()._lazy_clone(),
     "sparse": lambda each: each.to_sparse(),
@@ -39,6 +41,8 @@ def test_numbers_are_read_in_every_layout(dtype: Any, layout: str) -> None:
     for given in (_ProgramImporter._convert_pytorch_tensor_to_tvm(tensor), constants(tensor).value):
         assert str(given.dtype) == str(dtype).removeprefix("torch.")
         np.testing.assert_array_equal(given.numpy().astype(np.float64), wide)
+    plain = torch.tensor(expected.flatten().tolist(), dtype=dtype)
+    np.testing.assert_array_equal(octets(tensor), plain.view(torch.uint8).numpy())
 
 
 @pytest.mark.parametrize("is_model_bf16", [False, True])

@@ -224,7 +224,7 @@ def _read_model(
         again = f"remove {store.path} to try again"
         warnings.warn(f"PyTorch computes what could not be compiled; {again}: {why}", TvmconvWarning, stacklevel=2)
     if not kept.files:
-        raise SourceError(f"none of its operators can be compiled: {_first(kept.foreign)}")
+        raise SourceError(f"none of its operators can be compiled: {(*kept.failures, _first(kept.foreign))[0]}")
     return _assemble(whole, kept, store, flat.structure())
 
 

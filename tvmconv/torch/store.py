@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from ..errors import BundleError, ToolchainError, UnsupportedMachineError
-from ..frontends.torch.memory import numbers
+from ..frontends.torch.memory import octets
 from ..runtime.networks.network import Network
 from ..support import origin
 from ..support.cache import Cache, open_cache
@@ -174,7 +174,7 @@ def key_of(graph: fx.GraphModule, *options: Any) -> str:
             sha.update(repr((value.shape, value.stride(), value.dtype)).encode())
     for name, tensor in sorted({**dict(graph.named_parameters()), **dict(graph.named_buffers())}.items()):
         sha.update(name.encode())
-        sha.update(numbers(tensor.detach().contiguous().flatten().view(torch.uint8)))
+        sha.update(octets(tensor))
     return sha.hexdigest()
 
 

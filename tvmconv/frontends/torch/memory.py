@@ -36,7 +36,7 @@ def digest(tensor: torch.Tensor, is_known: bool = False) -> str:
         return f"{id(tensor)} {now}"
     if tensor.is_meta:
         return ""
-    made = hashlib.sha256(numbers(dense(tensor).flatten().view(torch.uint8))).hexdigest()
+    made = hashlib.sha256(octets(tensor)).hexdigest()
     _DIGESTS[tensor] = now, made
     return made
 
@@ -62,6 +62,13 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 def numbers(tensor: torch.Tensor) -> Any:
     """Return a tensor's numbers as an array, to be read."""
     return readable(tensor.detach()).numpy()
+
+
+def octets(tensor: torch.Tensor) -> Any:
+    """Return the bytes of a tensor's numbers as an array, to be read."""
+    flat = dense(tensor).flatten()
+    # With any stride a single number is contiguous, but not bytes.
+    return numbers(flat.as_strided(flat.shape, (1,)).view(torch.uint8))
 
 
 def sharing(tensors: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:

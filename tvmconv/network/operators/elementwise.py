@@ -5,13 +5,16 @@ TVM calls the C library's functions, a number at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 
 from ...algorithms.epilogue import apply_operator
 from ...epilogue import Step
+from ..ir.constants import constant
+from ..ir.free import dims_of, has_elements, is_one
+from ..ir.graph import scalar
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 FLOATS = ("float32", "float16")
@@ -33,6 +36,37 @@ def by_element(function: Callable[[Any], Any], name: str) -> Legalize:
             return function(data(*at).astype("float32")).astype(data.dtype)
 
         return te.compute(data.shape, element, name, tag=topi.tag.ELEMWISE)
+
+    return legalize
+
+
+def broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
+    """Return the element of a tensor that is broadcast to the shape that an index is of."""
+    own = at[len(at) - len(tensor.shape) :]
+    return tensor(*(0 if is_one(size) else each for size, each in zip(tensor.shape, own, strict=True)))
+
+
+def by_pair(function: Callable[[Any, Any], Any], name: str) -> Legalize:
+    """Return how an operator on two numbers is legalized, by a function of them; f16 is f32 there. Of integers it is TVM's."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        dtype, known = str(call.args[0].ty.dtype), all(has_elements(each.ty) for each in (*call.args, call))
+        if dtype not in (*FLOATS, "float64") or not known:
+            return call.op.get_attr("FLegalize")(builder, call)
+        # A number that is written in the function needs no memory.
+        operands = [each if (number := scalar(constant(each))) is None else number for each in call.args]
+        wide, shape = "float32" if dtype == "float16" else dtype, dims_of(call.ty) or ()
+        return builder.call_te(computed, *operands, wide, shape, str(call.ty.dtype), primfunc_name_hint=name)
+
+    def computed(left: Any, right: Any, wide: str, shape: Sequence[int], dtype: str) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            def of(operand: Any) -> Any:
+                is_number = isinstance(operand, float)
+                return tirx.const(operand, wide) if is_number else broadcast(operand, at).astype(wide)
+
+            return function(of(left), of(right)).astype(dtype)
+
+        return te.compute(shape, element, name, tag=topi.tag.BROADCAST)
 
     return legalize
 

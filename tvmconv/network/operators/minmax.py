@@ -6,6 +6,7 @@ was -3.4e38, and its index -1. TVM's simplifier takes ``x != x`` for false, so t
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from math import inf, nan
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ..ir.constants import constant
-from ..ir.free import dims_of, has_elements, is_one, same_shape
+from ..ir.free import dims_of, has_elements, same_shape
 from ..ir.graph import scalar
 from ..ir.ordering import greater, less
-from .elementwise import Legalize
+from .elementwise import Legalize, broadcast, by_pair
 
 TYPES = ("float32", "float16", "float64")
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _WHOLE = ("int8", "uint8", "int16", "int32", "int64")
 # More than any index.
 _NO_INDEX = 2**31 - 1
@@ -55,14 +57,18 @@ def _alone(builder: relax.BlockBuilder, data: Any, function: Callable[[Any], Any
     return builder.call_te(computed, data, primfunc_name_hint=name)
 
 
-def _elementwise(function: Callable[[Any], Any], name: str) -> Legalize:
-    return _of_floats(lambda builder, call: _alone(builder, call.args[0], function, name))
+def _elementwise(function: Callable[[Any], Any], name: str, types: Sequence[str] = TYPES) -> Legalize:
+    return _of_floats(lambda builder, call: _alone(builder, call.args[0], function, name), types)
+
+
+def _is_finite(x: Any) -> Any:
+    """Return whether a number is neither infinite nor NaN; TVM's own asks for that by ``x == x``, which its simplifier takes for true."""
+    return tirx.all(x > tirx.const(-inf, x.ty.dtype), x < tirx.const(inf, x.ty.dtype))
 
 
 def _times_zero(x: Any) -> Any:
     """Return 0 of a finite number, else NaN; TVM's simplifier takes ``x * 0`` for 0."""
-    finite = tirx.all(x > tirx.const(-inf, x.ty.dtype), x < tirx.const(inf, x.ty.dtype))
-    return tirx.Select(finite, tirx.const(0, x.ty.dtype), tirx.const(nan, x.ty.dtype))
+    return tirx.Select(_is_finite(x), tirx.const(0, x.ty.dtype), tirx.const(nan, x.ty.dtype))
 
 
 def _leaky(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -92,7 +98,12 @@ def _relu(x: Any) -> Any:
 
 def _sign(x: Any) -> Any:
     zero, one = (tirx.const(each, x.ty.dtype) for each in (0, 1))
-    return tirx.Select(x > zero, one, tirx.Select(x < zero, -one, x))
+    return tirx.Select(x > zero, one, x if str(x.ty.dtype) in _UNSIGNED else tirx.Select(x < zero, -one, x))
+
+
+def _negative(x: Any) -> Any:
+    """Return what a number without a sign is short of the next power of two; TVM multiplies by -1, which it has not in its type."""
+    return tirx.bitwise_not(x) + tirx.const(1, x.ty.dtype)
 
 
 def _of_two(choose: Callable[[Any, Any], Any], name: str) -> Legalize:
@@ -119,12 +130,6 @@ def _of_two(choose: Callable[[Any, Any], Any], name: str) -> Legalize:
         return te.compute(shape, element, name, tag=topi.tag.BROADCAST)
 
     return _of_floats(make)
-
-
-def broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
-    """Return the element of a tensor that is broadcast to the shape that an index is of."""
-    own = at[len(at) - len(tensor.shape) :]
-    return tensor(*(0 if is_one(size) else each for size, each in zip(tensor.shape, own, strict=True)))
 
 
 def _along(
@@ -188,30 +193,32 @@ def _index(reducer: Callable[..., Any], name: str) -> Legalize:
     return _of_floats(make, (*TYPES, *_WHOLE))
 
 
-def _unequal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def _unequal(x: Any, y: Any) -> Any:
     """Return whether numbers differ, as what is not a number does from all; LLVM's comparison, as TVM asks for it, is false of it."""
+    return tirx.any(tirx.isnan(x), tirx.isnan(y), x < y, x > y)
 
-    def computed(left: te.Tensor, right: te.Tensor, shape: Sequence[int]) -> te.Tensor:
-        def element(*at: Any) -> Any:
-            x, y = broadcast(left, at), broadcast(right, at)
-            return tirx.any(tirx.isnan(x), tirx.isnan(y), x < y, x > y)
 
-        return te.compute(shape, element, "not_equal", tag=topi.tag.BROADCAST)
-
-    return builder.call_te(computed, *call.args, dims_of(call.ty) or (), primfunc_name_hint="not_equal")
+def _of_numbers(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a comparison that is false of what is not a number; in conditions, TVM's simplifier takes ``x == x`` and ``x >= x`` for true."""
+    return lambda x, y: tirx.all(tirx.Not(tirx.isnan(x)), compare(x, y))
 
 
 # Functions by the operators' names.
 OPERATORS = {
     "relax.argmax": _index(greatest, "argmax"),
     "relax.argmin": _index(_least, "argmin"),
+    "relax.equal": by_pair(_of_numbers(lambda x, y: x.equal(y)), "equal"),
+    "relax.greater_equal": by_pair(_of_numbers(operator.ge), "greater_equal"),
+    "relax.isfinite": _elementwise(_is_finite, "isfinite"),
+    "relax.less_equal": by_pair(_of_numbers(operator.le), "less_equal"),
     "relax.max": _reduce(greatest, "max"),
     "relax.maximum": _of_two(greater, "maximum"),
     "relax.min": _reduce(_least, "min"),
     "relax.minimum": _of_two(less, "minimum"),
     "relax.multiply": _product,
-    "relax.not_equal": _of_floats(_unequal),
+    "relax.not_equal": by_pair(_unequal, "not_equal"),
+    "relax.negative": _elementwise(_negative, "negative", _UNSIGNED),
     "relax.nn.leakyrelu": _of_floats(_leaky),
     "relax.nn.relu": _elementwise(_relu, "relu"),
-    "relax.sign": _elementwise(_sign, "sign"),
+    "relax.sign": _elementwise(_sign, "sign", (*TYPES, *_UNSIGNED)),
 }

@@ -16,8 +16,7 @@ from ...lowering.common.elementary_arithmetic import elementary
 from ..ir.constants import constant
 from ..ir.free import dims_of
 from ..ir.graph import scalar
-from .elementwise import FLOATS, Legalize, by_element
-from .minmax import broadcast
+from .elementwise import FLOATS, Legalize, broadcast, by_element
 
 # Powers by quarters up to this are roots and at most three products.
 _MOST_POWER = 4

@@ -73,6 +73,11 @@ def _of_one(operator: Operator) -> Converter:
     return lambda given: given.emit(operator(given.of_type(given["self"], given.dtype)))
 
 
+def _reciprocal(given: Given) -> relax.Expr:
+    one = relax.const(1.0, given.dtype)
+    return given.emit(relax.op.divide(one, given.of_type(given["self"], given.dtype)))
+
+
 def _clamp(given: Given) -> relax.Expr:
     """Return ``clamp`` or ``hardtanh``, by numbers or tensors: NaN stays one."""
     data = given.of_type(given["self"], given.dtype)
@@ -148,6 +153,8 @@ ARITHMETIC: Converters = {
     **{f"pow.{of}": _power for of in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
     **{f"clamp.{of}": _clamp for of in ("default", "Tensor")},
     "hardtanh.default": _clamp,
+    "reciprocal.default": _reciprocal,
+    "remainder.Scalar_Tensor": _of_two(relax.op.floor_mod),
     "where.self": _where,
     "softplus.default": _softplus,
     "elu.default": _elu,

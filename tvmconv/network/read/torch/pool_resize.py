@@ -166,6 +166,8 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
     def convert(given: Given) -> relax.Expr:
         name = "input" if "input" in given.nodes else "self"
         data, shape, sizes = given[name], given.dims(name), given.made_dims()[2:]
+        if mode not in _NEAREST and not given.dtype.startswith(("float", "bfloat")):
+            raise ValueError("PyTorch resizes integers axis by axis, and rounds in between")
         scales = given.get("scale_factors") or [given.get(f"scales_{axis}") for axis in "dhw"[-rank:]]
         corners = given.get("align_corners")
         ratios = [_ratio(*each) for each in zip(sizes, shape[2:], strict=True)]
