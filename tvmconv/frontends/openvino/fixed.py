@@ -42,7 +42,10 @@ class DequantizedWeights:
         return DequantizedWeights(change(self.integers), *map(change, every))
 
     def find_line(self) -> tuple[int | None, Array, Array] | None:
-        """Return the axis along which scales and zero points differ, and both along it; None: there are several, or other zero points."""
+        """Return the axis along which scales and zero points differ, and both along it; None: there are several, or no quantiser's.
+
+        Of weights alone, NNCF's scales may be negative.
+        """
         whole = [np.broadcast_to(each, self.integers.shape) for each in (self.scale, self.zero)]
         axes = {axis for each in whole for axis in range(each.ndim) if (each != each.take([0], axis)).any()}
         if len(axes) > 1:
@@ -50,7 +53,8 @@ class DequantizedWeights:
         axis = next(iter(axes), None)
         scale, zero = (each[tuple(slice(None) if at == axis else 0 for at in range(each.ndim))] for each in whole)
         kept = zero.astype(self.integers.dtype)
-        return (axis, scale.astype(np.float32), kept) if (kept == zero).all() else None
+        is_quantizer = (kept == zero).all() and not (scale < 0).any()
+        return (axis, scale.astype(np.float32), kept) if is_quantizer else None
 
 
 class FixedValues:
