@@ -172,13 +172,14 @@ def test_scales_of_weights_that_are_none_are_named(wrong: float, tmp_path: Path)
         as_relax(read_ir(path).onnx, path)
 
 
-@pytest.mark.parametrize("dtype", ["i4", "u4", "i8"])
+@pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "nf4", "f4e2m1", "f8e4m3"])
 def test_compressed_weights_are_computed(dtype: str, tmp_path: Path) -> None:
     """Compare weights with a scale for each group of a row, or of any sign for each row, as NNCF compresses them."""
     y = opset13.parameter([3, 16], np.float32, name="y")
-    low, high = {"i4": (-8, 8), "u4": (0, 16), "i8": (-128, 128)}[dtype]
+    low, high = {"i4": (-8, 8), "u4": (0, 16), "i8": (-128, 128)}.get(dtype, (-1, 2))
     numbers = np.random.default_rng(0).integers(low, high, (5, 4, 4))
-    whole = opset13.constant(numbers.astype(np.int8 if low else np.uint8), dtype=getattr(openvino.Type, dtype))
+    kind = np.float32 if "f" in dtype else np.int8 if low else np.uint8
+    whole = opset13.constant(numbers.astype(kind), dtype=getattr(openvino.Type, dtype))
     halves = opset13.convert(whole, np.float16)
     if dtype == "u4":
         zero = opset13.constant(np.full((5, 4, 1), 7, np.uint8), dtype=openvino.Type.u4)

@@ -58,6 +58,7 @@ MICROSOFT = {
     "EmbedLayerNormalization",
     "FastGelu",
     "Gelu",
+    "MatMulNBits",
     "SkipLayerNormalization",
 }
 MICROSOFT |= {"DequantizeLinear", "QuantizeLinear", *expand_qlinear.MICROSOFT}
