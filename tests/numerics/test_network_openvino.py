@@ -22,6 +22,7 @@ from tvmconv import cli
 from tvmconv.errors import LackingOperatorsError, SourceError
 from tvmconv.frontends.onnx.session import open_session
 from tvmconv.network.compile import build
+from tvmconv.network.read.onnx.check_quantized import check_quantized
 from tvmconv.network.read.onnx.reader import as_relax
 from tvmconv.network.read.openvino.reader import read_ir
 from tvmconv.runtime.networks.network import load_network
@@ -171,23 +172,29 @@ def test_scales_of_weights_that_are_none_are_named(wrong: float, tmp_path: Path)
         as_relax(read_ir(path).onnx, path)
 
 
-@pytest.mark.parametrize("dtype", ["i4", "u4", "i8"])
+@pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "nf4", "f4e2m1", "f8e4m3"])
 def test_compressed_weights_are_computed(dtype: str, tmp_path: Path) -> None:
-    """Compare weights of four bits with a scale for each group of a row, as NNCF compresses them."""
+    """Compare weights with a scale for each group of a row, or of any sign for each row, as NNCF compresses them."""
     y = opset13.parameter([3, 16], np.float32, name="y")
-    low, high = {"i4": (-8, 8), "u4": (0, 16), "i8": (-128, 128)}[dtype]
+    low, high = {"i4": (-8, 8), "u4": (0, 16), "i8": (-128, 128)}.get(dtype, (-1, 2))
     numbers = np.random.default_rng(0).integers(low, high, (5, 4, 4))
-    whole = opset13.constant(numbers.astype(np.int8 if low else np.uint8), dtype=getattr(openvino.Type, dtype))
+    kind = np.float32 if "f" in dtype else np.int8 if low else np.uint8
+    whole = opset13.constant(numbers.astype(kind), dtype=getattr(openvino.Type, dtype))
     halves = opset13.convert(whole, np.float16)
     if dtype == "u4":
         zero = opset13.constant(np.full((5, 4, 1), 7, np.uint8), dtype=openvino.Type.u4)
         halves = opset13.subtract(halves, opset13.convert(zero, np.float16))
-    scaled = opset13.multiply(halves, constant(np.random.default_rng(1).uniform(0.1, 1, (5, 4, 1)), np.float16))
+    scales = np.random.default_rng(1).uniform(0.1, 1, (5, 4, 1))
+    if dtype == "i8":
+        scales = scales[:, :1] * np.array([1, -1, 1, 1, -1]).reshape(5, 1, 1)
+    scaled = opset13.multiply(halves, constant(scales, np.float16))
     filter_ = opset13.convert(opset13.reshape(scaled, ints(5, 16), False), np.float32)
     source = save([opset13.matmul(y, filter_, False, True)], [y], tmp_path)
     array = np.random.default_rng(2).standard_normal((3, 16)).astype(np.float32)
     (right,) = answers_of(source, {"y": array})
-    session = open_session(read_ir(source).onnx, "ORT_DISABLE_ALL")
+    model = read_ir(source).onnx
+    check_quantized(model, source)
+    session = open_session(model, "ORT_DISABLE_ALL")
     assert_near(session.run(None, {"y": array})[0], right, summed=16, dtype="float16")
 
 

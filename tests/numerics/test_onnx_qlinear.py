@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime")
+from near import assert_near
 from test_network_integers import Chains, answers
 
 from tvmconv.errors import SourceError
@@ -166,3 +167,19 @@ def test_what_is_not_read_is_named(write: Any, message: str, tmp_path: Path) -> 
     made.outputs[-1].ClearField("type")
     with pytest.raises(SourceError, match=message):
         read_onnx(made.save(tmp_path, opset=21))
+
+
+def test_weights_by_blocks_are_computed(tmp_path: Path) -> None:
+    """MatMulNBits of a last block that is not full, with zero points of few bits, of f32, and the middle, in onnxruntime's arithmetic."""
+    made, rng, (rows, depth, size) = Nodes(), np.random.default_rng(3), (6, 40, 16)
+    bias = made.const(np.linspace(-1, 1, rows, dtype=f32))
+    for bits, zeros in ((4, ""), (4, "few"), (8, "few"), (4, "f32")):
+        packed = made.const(rng.integers(0, 256, (rows, 3, size * bits // 8), np.uint8))
+        scales = made.const(rng.uniform(0.01, 0.1, (rows, 3)).astype(f32))
+        few = rng.integers(0, 256, (rows, -(-3 * bits // 8)), np.uint8)
+        zero = made.const(few if zeros == "few" else rng.uniform(0, 15, (rows, 3)).astype(f32)) if zeros else ""
+        given = {"N": rows, "K": depth, "block_size": size, "bits": bits}
+        made.output(made.micro("MatMulNBits", made.input([2, 5, depth]), packed, scales, zero, "", bias, **given))
+    got, expected, _ = answers(made.save(tmp_path), tmp_path)
+    for answer, right in zip(got.values(), expected, strict=True):
+        assert_near(answer, right, summed=depth)

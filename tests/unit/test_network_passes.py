@@ -67,7 +67,13 @@ def sample() -> tvm.IRModule:
         normal = emit(op.divide(centred, deviation))  # fuse-patterns
         back = emit(op.reshape(emit(op.permute_dims(normal, (0, 2, 1))), (1, 8, 6, 6)))
         last = emit(op.permute_dims(emit(nn.conv2d(back, const(4, 8, 3, 3), padding=(1, 1))), (0, 2, 3, 1)))
-        builder.emit_func_output(emit(op.multiply(last, const(1, 1, 1, 4))))  # hoist-affine
+        wide = relax.const(RNG.integers(-200, 50, (144, 64)).astype(np.int16))
+        sums = emit(op.matmul(emit(op.reshape(emit(op.astype(integers, "int16")), (1, 144))), wide, out_dtype="int32"))
+        ends = emit(
+            op.mean(emit(op.multiply(emit(op.astype(sums, "float32")), relax.const(np.float32(1e-5)))))
+        )  # narrow-filters
+        last = emit(op.add(emit(op.multiply(last, const(1, 1, 1, 4))), ends))  # hoist-affine
+        builder.emit_func_output(last)
     return builder.finalize()
 
 
@@ -82,7 +88,7 @@ def value_of(mod: tvm.IRModule, data: np.ndarray) -> Any:
 
 def test_each_pass_keeps_the_value_and_changes_something() -> None:
     data = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
-    state = Rewritten(sample(), Options(), 0)
+    state = Rewritten(sample(), Options("icelake-server"), 0)  # which multiplies bytes
     expected, idle = value_of(state.module, data), []
     for each in BEFORE_KERNELS:
         after = each.run(state)

@@ -21,6 +21,7 @@ from .ir.branches import outline
 from .ir.constants import constant_bytes
 from .ir.nodes import carry
 from .kernels.keep_floats import keep_floats
+from .kernels.narrow_filters import narrow_filters
 from .kernels.place import place_kernels
 from .kernels.replace import ConvolutionRow
 from .kernels.tabulate import tabulate
@@ -175,6 +176,12 @@ def _keep_floats(state: Rewritten) -> Rewritten:
     return replace(state, module=mod, in_f32=tuple(lines))
 
 
+def _narrow_filters(state: Rewritten) -> Rewritten:
+    if state.options.math == "reproducible":  # what is faster is another thing on another CPU
+        return state
+    return replace(state, module=narrow_filters(state.module, state.options.cpu, state.options.math))
+
+
 def _kernels(state: Rewritten) -> Rewritten:
     mod, rows = place_kernels(state.module, state.options, state.weights)
     return replace(state, module=mod, rows=tuple(rows))
@@ -232,6 +239,12 @@ PASSES = (
         _keep_floats,
         "compute integer layers in f32, if requested and estimated to be faster",
         {"sink-reshapes": "operators after a layer then have its shape"},
+    ),
+    NetworkPass(
+        "narrow-filters",
+        _narrow_filters,
+        "compute layers of 16-bit filters with 8-bit ones, where that is estimated to be faster",
+        {"keep-floats": "the layers left are of integers"},
     ),
     NetworkPass(
         "kernels",

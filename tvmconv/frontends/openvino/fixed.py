@@ -19,6 +19,8 @@ Array = npt.NDArray[Any]
 _CHANGING = ("Parameter", "ReadValue", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator")
 _INTEGERS = ("i4", "u4", "i8", "u8")
 _FLOATS = ("f16", "bf16", "f32")
+# Types that NumPy lacks, as those that have their numbers.
+_WIDER = {"i4": np.int8, "u4": np.uint8} | dict.fromkeys(("nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0"), np.float32)
 # Operations that move elements, and leave them what they are.
 _MOVES = ("Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
@@ -42,7 +44,10 @@ class DequantizedWeights:
         return DequantizedWeights(change(self.integers), *map(change, every))
 
     def find_line(self) -> tuple[int | None, Array, Array] | None:
-        """Return the axis along which scales and zero points differ, and both along it; None: there are several, or other zero points."""
+        """Return the axis along which scales and zero points differ, and both along it; None: there are several, or no quantiser's.
+
+        Of weights alone, NNCF's scales may be negative.
+        """
         whole = [np.broadcast_to(each, self.integers.shape) for each in (self.scale, self.zero)]
         axes = {axis for each in whole for axis in range(each.ndim) if (each != each.take([0], axis)).any()}
         if len(axes) > 1:
@@ -50,7 +55,8 @@ class DequantizedWeights:
         axis = next(iter(axes), None)
         scale, zero = (each[tuple(slice(None) if at == axis else 0 for at in range(each.ndim))] for each in whole)
         kept = zero.astype(self.integers.dtype)
-        return (axis, scale.astype(np.float32), kept) if (kept == zero).all() else None
+        is_quantizer = (kept == zero).all() and not (scale < 0).any()
+        return (axis, scale.astype(np.float32), kept) if is_quantizer else None
 
 
 class FixedValues:
@@ -104,10 +110,10 @@ def _dtype_of(element: Any) -> Any:
 
 
 def _array_of(constant: Any) -> Array:
-    """Return a constant's numbers, those of less than 8 bits in 8."""
+    """Return a constant's numbers, integers of less than 8 bits in 8, floats of at most 8 bits in f32."""
     name = constant.get_element_type().to_string()
-    if name in ("i4", "u4"):
-        wide = np.dtype(np.int8 if name == "i4" else np.uint8)
+    if name in _WIDER:
+        wide = np.dtype(_WIDER[name])
         made = openvino.Tensor(openvino.Type(wide), constant.get_output_shape(0))
         openvino.opset13.convert(constant, wide).evaluate([made], [constant.get_tensor_view()])
         return np.array(made.data)

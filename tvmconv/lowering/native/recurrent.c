@@ -9,8 +9,8 @@
 extern void* (*__TVMBackendAllocWorkspace)(int device_type, int device_id, uint64_t bytes, int code, int bits);
 extern int (*__TVMBackendFreeWorkspace)(int device_type, int device_id, void* block);
 
-enum { TANH, RELU, GRU, GRU_LINEAR, LSTM, LSTM_PROJECTED }; /* as in tvmconv/network/operators/recurrent.py */
-static const int gates[] = {1, 1, 3, 3, 4, 4};
+enum { TANH, RELU, GRU, GRU_LINEAR, LSTM, LSTM_PROJECTED, LSTM_ROUNDED }; /* as in tvmconv/network/operators/recurrent.py */
+static const int gates[] = {1, 1, 3, 3, 4, 4, 4};
 /* Products of a part of a step, and numbers of its matrix, which come from the L2 cache at best, below which the caller's thread computes
  * alone, in about 3 us; else tasks, if the batch makes so many. */
 enum { FEW_PRODUCTS = 120000, FEW_NUMBERS = 48000, TASKS = 32 };
@@ -76,8 +76,8 @@ typedef struct {
   int64_t steps, batch, size, width; /* numbers of a cell, and of a state */
   int64_t room, state_room; /* the same in whole parts, with zeros in the matrix beyond the size */
   int64_t panels, state_panels, lines; /* a task is a panel of units, of so many of the batch */
-  /* Of each of the batch: the sums of its gates, its cell, what GRU_LINEAR adds to the last gate, what GRU's last gate and a projection
-   * multiply, its state, and the next one. */
+  /* Of each of the batch: the sums of its gates, its cell, what GRU_LINEAR adds to the last gate, what GRU's last gate, a projection
+   * and LSTM_ROUNDED multiply, its state, and the next one. */
   float *sums, *cell, *added, *other, *state, *next;
   int64_t step;
 } Layer;
@@ -156,7 +156,8 @@ static int take_state(void* context, int64_t index) {
   const Layer* l = context;
   const Task t = task_of(l, index, l->panels, l->size, l->room);
   const int parts = l->kind == GRU ? 2 : gates[l->kind];
-  for (int gate = 0; gate < parts; gate++) sum_gate(l, &t, gate, l->state, l->state_room);
+  const float* states = l->kind == LSTM_ROUNDED ? l->other : l->state;
+  for (int gate = 0; gate < parts; gate++) sum_gate(l, &t, gate, states, l->state_room);
   if (l->kind != GRU) {
     finish(l, &t);
     return 0;
@@ -187,6 +188,23 @@ static int project(void* context, int64_t index) {
   return 0;
 }
 
+/* The states of a step rounded to 256 numbers from the least, or 0, to the greatest, or 0, as DynamicQuantizeLinear rounds them. */
+static void round_states(const Layer* l) {
+  const float whole = 12582912.0f; /* 1.5 * 2**23: a sum with it is rounded to a whole number, the even one of two */
+  const int64_t numbers = l->batch * l->state_room;
+  float least = 0.0f, most = 0.0f;
+  for (int64_t i = 0; i < numbers; i++) {
+    least = l->state[i] < least ? l->state[i] : least;
+    most = l->state[i] > most ? l->state[i] : most;
+  }
+  const float scale = most > least ? (most - least) / 255.0f : 1.0f, zero = (0.0f - least / scale + whole) - whole;
+  for (int64_t i = 0; i < numbers; i += LANES) {
+    F32 made = (at(l->state, i) / scale + whole) - whole;
+    made = SELECT(made > 255.0f - zero, (F32){} + (255.0f - zero), made);
+    *(F32*)(l->other + i) = SELECT(made < 0.0f - zero, (F32){} - zero, made) * scale;
+  }
+}
+
 /* Runs the tasks of a part of a step, with a matrix of so many numbers. */
 static int run(Layer* l, Body body, int64_t panels, int64_t numbers) {
   const int64_t tasks = panels * ((l->batch + l->lines - 1) / l->lines);
@@ -198,6 +216,7 @@ static int run(Layer* l, Body body, int64_t panels, int64_t numbers) {
 static int walk(Layer* l) {
   const int64_t numbers = l->size * l->width; /* of a gate's matrix, or of a projection */
   for (l->step = 0; l->step < l->steps; l->step++) {
+    if (l->kind == LSTM_ROUNDED) round_states(l);
     if (run(l, take_state, l->panels, numbers * (l->kind == GRU ? 2 : gates[l->kind]))) return -1;
     if (l->kind == GRU && run(l, finish_gru, l->panels, numbers)) return -1;
     if (l->kind == LSTM_PROJECTED && run(l, project, l->state_panels, numbers)) return -1;

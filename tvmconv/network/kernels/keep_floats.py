@@ -54,10 +54,11 @@ def estimates(problem: Problem, target: CpuTarget, math: str) -> tuple[float, fl
     lanes = target.vector_bits // F32_BITS
     data, output = (int(np.prod(each)) / lanes for each in (problem.data_shape, problem.output_shape))
     again = output * _AGAIN if problem.types.output != "f32" else 0.0
-    return _least(problem, target, math), _least(in_f32, target, math) + data * _WIDENED + again
+    return least_cycles(problem, target, math), least_cycles(in_f32, target, math) + data * _WIDENED + again
 
 
-def _least(problem: Problem, target: CpuTarget, math: str) -> float:
+def least_cycles(problem: Problem, target: CpuTarget, math: str) -> float:
+    """Return the cycles of the algorithm that a problem is estimated to be fastest by."""
     return applicable(problem, target, math)[0].cycles(problem, target)
 
 

@@ -13,7 +13,7 @@ FUNCTION = "tvmconv_network_recurrent"
 # Columns that are computed together, 8 vectors of AVX2, so that the sums' latency is hidden; those of the last are a multiple of a part.
 _PANEL, _PART = 64, 16
 # Kinds, as the function numbers them.
-KINDS = ("tanh", "relu", "gru", "gru_linear", "lstm", "lstm_projected")
+KINDS = ("tanh", "relu", "gru", "gru_linear", "lstm", "lstm_projected", "lstm_rounded")
 
 
 def pack(matrix: npt.NDArray[Any], gates: int) -> npt.NDArray[Any]:

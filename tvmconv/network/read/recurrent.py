@@ -14,13 +14,18 @@ from ..operators.recurrent import pack, recur
 
 Array = npt.NDArray[Any]
 # The gates of each kind that `recur` has.
-GATES = {"tanh": 1, "relu": 1, "gru": 3, "gru_linear": 3, "lstm": 4, "lstm_projected": 4}
+GATES = {"tanh": 1, "relu": 1, "gru": 3, "gru_linear": 3, "lstm": 4, "lstm_projected": 4, "lstm_rounded": 4}
+
+
+def multiply_steps(builder: relax.BlockBuilder, data: relax.Expr, matrix: Array) -> relax.Expr:
+    """Return the product of all steps, ``[steps, batch, inputs]`` in f32, and a matrix, ``[gates * size, inputs]``."""
+    return builder.emit(relax.op.matmul(data, relax.const(np.ascontiguousarray(matrix.T))))
 
 
 def walk_steps(
     builder: relax.BlockBuilder,
     kind: str,
-    data: relax.Expr,
+    product: relax.Expr,
     matrices: Sequence[Array],
     biases: Sequence[Array],
     states: Sequence[relax.Expr],
@@ -32,12 +37,12 @@ def walk_steps(
     ----------
     kind
         Of `KINDS`; gates come in ONNX's order.
-    data
-        ``[steps, batch, inputs]`` in f32.
+    product
+        Of all steps and the matrix of what comes, ``[steps, batch, gates * size]`` in f32 (:func:`multiply_steps`).
     matrices
-        Of what comes, ``[gates * size, inputs]``, of the state, ``[gates * size, state]``, and of a projection, ``[state, size]``.
+        Of the state, ``[gates * size, state]``, and of a projection, ``[state, size]``.
     biases
-        What is added to the product of each of the first two, ``[gates * size]``.
+        What is added to the product of what comes, and to that of the state, ``[gates * size]``.
     states
         The first state and, of an LSTM, the first cell.
     backward
@@ -51,13 +56,12 @@ def walk_steps(
         more = after[2 * size :]
         after = np.concatenate([after[: 2 * size], np.zeros(size, np.float32)])
     if kind == "lstm_projected":
-        more = pack(matrices[2], 1)
-    product = emit(relax.op.matmul(data, relax.const(np.ascontiguousarray(matrices[0].T))))
+        more = pack(matrices[1], 1)
     rows = emit(relax.op.add(product, relax.const(before + after)))
-    matrix = pack(matrices[1], GATES[kind])
+    matrix = pack(matrices[0], GATES[kind])
     made = emit(recur(builder, kind, [rows, relax.const(matrix), relax.const(more), *states, states[-1]][:5], backward))
     steps, cell = (emit(relax.TupleGetItem(made, part)) for part in range(2))
-    extent = (dims_of(data.ty) or ())[0]
+    extent = (dims_of(product.ty) or ())[0]
     begin, end = (0, 1) if backward else (extent - 1, extent)
     last = emit(relax.op.strided_slice(steps, [0], [begin], [end], assume_inbound=True))
     return steps, last, emit(relax.op.expand_dims(cell, 0))

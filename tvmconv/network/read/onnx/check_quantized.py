@@ -23,6 +23,7 @@ _OF_ONE: tuple[_Place, ...] = (_DATA, (None, 3, 4))
 _PLACES: Mapping[str, tuple[_Place, ...]] = {
     "ConvInteger": ((0, None, 2), (1, None, 3)),
     "DequantizeLinear": (_DATA,),
+    "DynamicQuantizeLSTM": ((1, 8, 9), (2, 10, 11)),
     "DynamicQuantizeMatMul": ((1, 2, 3),),
     "MatMulIntegerToFloat": ((0, 2, 4), (1, 3, 5)),
     "MatMulInteger": ((0, None, 2), (1, None, 3)),

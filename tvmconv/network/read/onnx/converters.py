@@ -35,9 +35,8 @@ from .free import gather, gather_elements, gather_nd, resize, take_first, take_s
 from .free_pads import pad
 from .free_windows import add_windows, average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
-from .recurrent import convert_recurrent
+from .recurrent import RECURRENT, convert_recurrent
 from .sizes import SizeTensors
-from .unroll_recurrent import GATES
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -150,7 +149,9 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         super()._check_for_unsupported_ops(
-            SimpleNamespace(node=[each for each in graph.node if each.op_type not in (*CONVERTERS, *GATES, *_WRITERS)])
+            SimpleNamespace(
+                node=[each for each in graph.node if each.op_type not in (*CONVERTERS, *RECURRENT, *_WRITERS)]
+            )
         )
 
     def _parse_array(self, tensor_proto: TensorProto) -> Any:
@@ -177,7 +178,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         convert = _CONVERTERS.get(op_name)
         try:
             give_free_pads(self.bb.emit, op_name, inputs, attrs)
-            if op_name in GATES:
+            if op_name in RECURRENT:
                 made = convert_recurrent(self.bb, op_name, inputs, attrs)
             elif op_name in _WRITERS:
                 made = _WRITERS[op_name](self.bb, inputs, attrs)

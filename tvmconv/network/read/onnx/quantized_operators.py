@@ -24,6 +24,7 @@ from ..quantized import (
     take_zero,
     with_bias,
 )
+from .block_weights import convert_blocks
 
 Convert = Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], relax.Expr | None]
 # Operators that are read as sums of integers where what they take is dequantized.
@@ -187,6 +188,7 @@ def _gemm(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any])
 CONVERTERS: dict[str, Convert] = {
     "ConvInteger": _integer("Conv"),
     "MatMulInteger": _integer("MatMul"),
+    "MatMulNBits": convert_blocks,
     "QGemm": _gemm,
     "QLinearConv": _qlinear("Conv"),
     "QLinearMatMul": _qlinear("MatMul"),

@@ -51,7 +51,16 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 # Microsoft's operators that the frontend reads as such. It looks at names alone.
-MICROSOFT = {"Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
+MICROSOFT = {
+    "Attention",
+    "BiasGelu",
+    "DynamicQuantizeLSTM",
+    "EmbedLayerNormalization",
+    "FastGelu",
+    "Gelu",
+    "MatMulNBits",
+    "SkipLayerNormalization",
+}
 MICROSOFT |= {"DequantizeLinear", "QuantizeLinear", *expand_qlinear.MICROSOFT}
 
 

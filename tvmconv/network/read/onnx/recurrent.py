@@ -1,4 +1,8 @@
-"""ONNX's GRU, LSTM and RNN, which TVM's ONNX frontend (0.27) lacks, as loops over their steps, of which calls may give the number."""
+"""ONNX's GRU, LSTM and RNN, which TVM's ONNX frontend (0.27) lacks, as loops over their steps, of which calls may give the number.
+
+A DynamicQuantizeLSTM of Microsoft's multiplies integers by its weights, of all inputs at once and of the states of each step; so do the
+loops, but of the states in f32.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,16 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import DynamicQuantizeLinear
 
 from ...ir.constants import constant
 from ...ir.free import dims_of
-from ..recurrent import walk_steps
+from ..recurrent import Array, multiply_steps, walk_steps
+from .quantized_operators import convert_quantized
 from .unroll_recurrent import ACTIVATIONS, GATES
+
+# Operators that are read here.
+RECURRENT = (*GATES, "DynamicQuantizeLSTM")
 
 
 def convert_recurrent(
@@ -24,7 +33,8 @@ def convert_recurrent(
     ValueError
         If it is one that is not read.
     """
-    data, *others = [*inputs, *[None] * 7][:7]
+    is_rounded, kind = kind not in GATES, kind.removeprefix("DynamicQuantize")
+    data, *others = [*inputs, *[None] * 12][:12]
     weights, recurrent, bias = (None if each is None else constant(each) for each in others[:3])
     emit: Callable[[relax.Expr], relax.Expr] = builder.emit
     dims = dims_of(data.ty)
@@ -33,6 +43,12 @@ def convert_recurrent(
     dtype = str(data.ty.dtype)
     if dtype == "float64":
         raise ValueError("it is of float64; loops over steps compute in float32 only")
+    if is_rounded:
+        numbers = [array for each in others[7:] if (array := constant(each)) is not None]
+        if len(numbers) < 4:
+            raise ValueError("its scales and zero points are not fixed")
+        multiply = _multiply_rounded(builder, data, weights, numbers[:2])
+        recurrent = _dequantize(recurrent, *numbers[2:])
     directions, _, size = recurrent.shape
     kinds = [name for number in range(directions) if (name := kind_of(kind, given, number))]
     if len(kinds) < directions:
@@ -40,14 +56,18 @@ def convert_recurrent(
         raise ValueError(f"it has the activations {names}, which loops over steps do not support")
     if bias is None:
         bias = np.zeros((directions, 2 * GATES[kind] * size), np.float32)
-    weights, recurrent, bias = (each.astype(np.float32) for each in (weights, recurrent, bias))
+    recurrent, bias = (each.astype(np.float32) for each in (recurrent, bias))
     data, *others[4:6] = (each if each is None else _cast(emit, each, "float32") for each in (data, *others[4:6]))
     found = []
     for number, name in enumerate(kinds):
         states = [_initial(emit, each, number, (dims[1], size)) for each in others[4:6]]
         backward = number == 1 or _text(given.get("direction", "forward")) == "reverse"
-        matrices, biases = (weights[number], recurrent[number]), np.split(bias[number], 2)
-        steps, last, cell = walk_steps(builder, name, data, matrices, biases, states, backward)
+        if is_rounded:
+            name, product = "lstm_rounded", multiply(number)
+        else:
+            product = multiply_steps(builder, data, weights[number].astype(np.float32))
+        biases = np.split(bias[number], 2)
+        steps, last, cell = walk_steps(builder, name, product, [recurrent[number]], biases, states, backward)
         found.append((emit(relax.op.expand_dims(steps, 1)), last, cell))
     joined = [
         emit(relax.op.concat(list(parts), axis))
@@ -55,6 +75,29 @@ def convert_recurrent(
     ]
     outputs = [_cast(emit, each, dtype) for each in joined[: given["tvm_custom"]["num_outputs"]]]
     return outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+
+
+def _multiply_rounded(
+    builder: relax.BlockBuilder, data: relax.Expr, weights: Array, numbers: Sequence[Array]
+) -> Callable[[int], relax.Expr]:
+    """Return what gives the product of data, rounded to 8 bits, and the integers of a direction, with their scales and zero points."""
+    emit: Callable[[relax.Expr], relax.Expr] = builder.emit
+    rounded = emit(DynamicQuantizeLinear.get_converter(11)(builder, [data], {}, []))
+    values, scale, zero = (emit(relax.TupleGetItem(rounded, part)) for part in range(3))
+
+    def multiply(number: int) -> relax.Expr:
+        scales, zeros = (each[number].reshape(-1) for each in numbers)
+        taken = [values, relax.const(weights[number]), zero, relax.const(zeros)]
+        sums = emit(convert_quantized(builder, "MatMulInteger", taken, {}))
+        return emit(relax.op.multiply(relax.op.astype(sums, "float32"), relax.op.multiply(scale, relax.const(scales))))
+
+    return multiply
+
+
+def _dequantize(weights: Array, scales: Array, zeros: Array) -> Array:
+    """Return the numbers of integers, ``[directions, size, gates * size]``, each direction's or column's by its own, by gates."""
+    scales, zeros = (each.reshape(len(weights), 1, -1).astype(np.float32) for each in (scales, zeros))
+    return np.ascontiguousarray(((weights - zeros) * scales).swapaxes(1, 2))
 
 
 def kind_of(kind: str, given: Mapping[str, Any], number: int) -> str | None:

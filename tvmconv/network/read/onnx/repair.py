@@ -16,7 +16,7 @@ from .decompose import DECOMPOSED, decompose
 from .expand_functions import drop_unread, types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
 from .quantizers import read_quantizer
-from .recurrent import kind_of
+from .recurrent import RECURRENT, kind_of
 from .resize import resize
 from .unroll_recurrent import GATES, check_recurrent, unroll
 
@@ -27,7 +27,7 @@ Shapes = dict[str, tuple[int, ...]]
 _NAMES = {
     *POOLS,
     *DECOMPOSED,
-    *GATES,
+    *RECURRENT,
     "BatchNormalization",
     "Conv",
     "ConvTranspose",
@@ -102,9 +102,11 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return read_quantizer(node, types, model)
     if node.op_type in DECOMPOSED and (node.op_type != "MaxPool" or len(node.output) > 1):
         return decompose(node, shapes, types, model)
-    if node.op_type in GATES:
+    if node.op_type in RECURRENT:
         data, double = shapes.get(node.input[0], ()), types.get(node.input[0]) == onnx.TensorProto.DOUBLE
         check_recurrent(node, data, model)
+        if node.op_type not in GATES:
+            return [node]
         directions = 1 + (given.get("direction") == "bidirectional")
         is_loop = not double and all(kind_of(node.op_type, given, number) for number in range(directions))
         return [node] if is_loop or not all(data) else unroll(node, data, model)

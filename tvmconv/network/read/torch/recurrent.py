@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from ....frontends.torch.memory import dense, numbers
-from ..recurrent import GATES, walk_steps
+from ..recurrent import GATES, multiply_steps, walk_steps
 from .arguments import Converters, Given
 
 _KINDS = {"lstm": "lstm", "gru": "gru_linear", "rnn_tanh": "tanh", "rnn_relu": "relu"}
@@ -39,7 +39,9 @@ def _convert(given: Given) -> relax.Expr:
             cuts = [relax.op.strided_slice(state, [0], [place], [place + 1], assume_inbound=True) for state in states]
             before = [given.emit(relax.op.squeeze(given.emit(cut), [0])) for cut in cuts]
             backward = place % directions == 1
-            found.append(walk_steps(given.builder, kind, rows, [*matrices, *projection], biases, before, backward))
+            product = multiply_steps(given.builder, rows, matrices[0])
+            of_state = [matrices[1], *projection]
+            found.append(walk_steps(given.builder, kind, product, of_state, biases, before, backward))
         rows = given.emit(relax.op.concat([steps for steps, *_ in found], 2))
         lasts += found
     ends = [given.emit(relax.op.concat([last[part] for last in lasts], 0)) for part in range(1, 1 + len(states))]
