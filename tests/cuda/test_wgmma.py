@@ -290,7 +290,7 @@ def test_machine_code(step: int) -> None:
     [
         (SM_90, {}, "sm_90a"),
         (SM_90A, {"dtype": "f32"}, "f16 and bf16"),
-        (SM_90A, {"strides": (9, 1), "in_spatial": (18, 9), "out_spatial": (2, 9)}, "at most 7 of 8"),
+        (SM_90A, {"strides": (9, 1), "in_spatial": (18, 9), "out_spatial": (2, 9)}, "strides up to 8"),
         (SM_90A, TRANSPOSED | {"strides": (4, 8), "out_spatial": (33, 65)}, "each of 32 stride phases"),
         (SM_90A, {"groups": 8}, "multiples of 16 input and 32 output channels a group"),
         (SM_90A, {"batch": 0}, "does not depend on data"),

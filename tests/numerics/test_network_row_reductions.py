@@ -15,7 +15,8 @@ from tvm import relax
 
 from tests.numerics.test_network import module
 from tvmconv.network.compile import build
-from tvmconv.network.lower import check_target, schedule_functions
+from tvmconv.network.lower import schedule_functions
+from tvmconv.network.options import check_target
 from tvmconv.runtime.networks.network import load_network
 
 op = relax.op

@@ -147,9 +147,11 @@ def _softmax(made: Nodes) -> str:
     return made.micro("QLinearSoftmax", made.input([2, 3, 4], U8), *numbers, axis=1, opset=11)
 
 
-def _bits(made: Nodes) -> str:
-    weights = made.integers(1, 6, 2, 8, kind=u8), made.const(np.ones(12, f32))
-    return made.micro("MatMulNBits", made.input([5, 32]), *weights, K=32, N=6, bits=4, block_size=16)
+def _blocks(made: Nodes) -> str:
+    rows = made.const(np.arange(4)), made.const(np.ones((6, 1), f32))
+    return made.micro(
+        "GatherBlockQuantized", made.integers(1, 6, 32, kind=u8), *rows, quantize_axis=1, block_size=32, bits=8
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def _bits(made: Nodes) -> str:
         (_blocked, "QuantizeLinear node 't3' has block-wise scales, which are supported for constant data only"),
         (_short, "QuantizeLinear node 't3' has the type INT4"),
         (_softmax, "QLinearSoftmax node 't5' follows another opset than 21"),
-        (_bits, "networks do not support com.microsoft.MatMulNBits"),
+        (_blocks, "networks do not support com.microsoft.GatherBlockQuantized"),
     ],
 )
 def test_what_is_not_read_is_named(write: Any, message: str, tmp_path: Path) -> None:

@@ -384,6 +384,7 @@ WITHIN_BUILDS = {
     "lowering/cpu/rewrites/bf16_bits.py",
     "lowering/cpu/rewrites/squares.py",
     "network/emit/quotients.py",
+    "network/ir/number_table.py",
     "network/kernels/build.py",
 }
 
