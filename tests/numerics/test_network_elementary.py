@@ -109,6 +109,27 @@ def test_functions_of_two_numbers(tmp_path: Path) -> None:
             check(name, answer, function(left.astype(np.float64), right.astype(np.float64)))
 
 
+def test_remainders_are_exact(tmp_path: Path) -> None:
+    """Of numbers of all sizes by one another, by whole multiples and their neighbours, and by constants: NumPy's bits."""
+    rng = np.random.default_rng(2)
+    whole = spread(rng) * rng.integers(1, 1 << 12, 5000).astype(np.float32)
+    beside = np.nextafter(whole, rng.choice([-np.inf, np.inf], 5000)).astype(np.float32)
+    pairs = np.meshgrid(SIGNED, SIGNED)
+    left = np.concatenate([spread(rng), whole, beside, pairs[0].ravel()]).astype(np.float32)
+    right = np.concatenate([spread(rng), spread(rng), whole / 3, pairs[1].ravel()]).astype(np.float32)
+    divisors = np.array([0.7, 3, 4, -0.1, 1e-30, 3e38, 2**-140], np.float32)
+
+    def make(builder: Any, x: Any, y: Any) -> Any:
+        others = [y, *(relax.const(each) for each in divisors)]
+        return builder.emit(relax.Tuple([builder.emit(relax.op.floor_mod(x, each)) for each in others]))
+
+    build(module(make, [left.shape, right.shape]), tmp_path / "network.so")
+    answers = load_network(tmp_path / "network.so")(x0=left, x1=right).values()
+    for other, answer in zip([right, *divisors], answers, strict=True):
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(answer, np.mod(left, other))
+
+
 def test_functions_of_functions_are_joined(tmp_path: Path) -> None:
     """Also behind a pad, where what lies outside is not read, and of tensors that are broadcast."""
     rng = np.random.default_rng(0)

@@ -38,7 +38,17 @@ class Divides(torch.nn.Module):
         self.layer = torch.nn.Linear(3, 3)
 
     def forward(self, data: Any, x: Any, y: Any) -> Any:
-        made = [x % y, x // y, torch.div(x, y, rounding_mode="floor"), x % 3, x % -0.5, x // 3, x // -0.5]
+        made = [
+            x % y,
+            x // y,
+            torch.div(x, y, rounding_mode="floor"),
+            x % 3,
+            x % 4,
+            x % -0.5,
+            x // 3,
+            x // 4,
+            x // -0.5,
+        ]
         return self.layer(data), [*made, 1 % y, 3 // y, torch.fmod(x, y)]
 
 

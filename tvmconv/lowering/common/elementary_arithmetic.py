@@ -8,7 +8,7 @@ what is not a number as C's functions do; sine, cosine and tangent of a number b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import factorial, inf, log, nan, pi
+from math import factorial, frexp, inf, isfinite, log, nan, pi
 from typing import Any
 
 from tvm import tirx
@@ -56,6 +56,8 @@ _SIGN, _UNSIGNED = -(2**31), 2**31 - 1
 _LARGE, _LITTLE = 1e38, 2.0**-100
 # Number from which 1 beside its square is nothing.
 _MUCH = 1e4
+# Bits of a digit of a quotient, whose product with 24 bits is exact in f64; its last is lost to rounding.
+_DIGIT = 29
 # tan(pi/8) and tan(3*pi/8).
 _EIGHTH, _THREE_EIGHTHS = 0.4142135623730950, 2.414213562373095
 
@@ -135,6 +137,24 @@ class Elementary(Vector):
         angle = self._named(self._arc_tangent(above, beside))
         back = self._const(2 * _HALF_HIGH) - (angle - self._const(2 * _HALF_LOW))
         return self._signed_as(tirx.Select(self._bits(x) < self._integer(0), back, angle), self.x)
+
+    def fmod(self, other: Any) -> Any:
+        """What remains of a division, of the number's sign, exactly: a long division by digits of so few bits that products are exact."""
+        x, y = self._wide(self.x), self._wide(other)
+        per = self._named(self._double(1) / y)
+        upper = tirx.const(-(1 << (53 - _DIGIT)), self._type("int64"))
+        for _ in range(_count_digits(other)):
+            quotient = self._named(tirx.trunc(x * per))
+            digit = tirx.reinterpret(self._type("int64"), quotient) & upper
+            x = self._named(x - tirx.reinterpret(self._type("float64"), digit) * y)
+        size = self._named(tirx.Select(y < self._double(0), -y, y))
+        # The last digit may be one too many or too few.
+        rest = self._named(tirx.Select(self.x < self._zero, -x, x))
+        rest = self._named(tirx.Select(rest < self._double(0), rest + size, rest))
+        rest = self._named(tirx.Select(rest >= size, rest - size, rest))
+        answer = self._signed_as(tirx.Cast(self._type("float32"), rest), self.x)
+        is_whole = tirx.all(size.equal(self._double(inf)), self._absolute(self.x) < self._const(inf))
+        return tirx.Select(is_whole, self.x, answer)
 
     def asin(self) -> Any:
         """The arc sine; of more than 1 not a number."""
@@ -328,10 +348,17 @@ class Elementary(Vector):
         return tirx.Cast(self._type("int32"), x)
 
 
-NAMES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "log", "pow", "round", "sin", "sinh", "softplus", "tan", "tanh_softplus")  # fmt: skip
+NAMES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "fmod", "log", "pow", "round", "sin", "sinh", "softplus", "tan", "tanh_softplus")  # fmt: skip
 # Operators by their names.
 OPERATORS: Mapping[str, Op] = {name: register_operator(f"elementary_{name}") for name in NAMES}
 _KNOWN = {operator.name: name for name, operator in OPERATORS.items()}
+
+
+def _count_digits(divisor: Any) -> int:
+    """Return how many digits quotients by a divisor have: a number's exponent is at most 128, that of the least, without its own, -149."""
+    number = divisor.value if isinstance(divisor, tirx.Broadcast) else divisor
+    least = frexp(abs(number.value))[1] - 1 if isinstance(number, tirx.FloatImm) and isfinite(number.value) else -149
+    return -(-(129 - least) // (_DIGIT - 1))
 
 
 def elementary(name: str, *given: Any) -> Any:
