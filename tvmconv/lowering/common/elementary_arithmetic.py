@@ -139,7 +139,7 @@ class Elementary(Vector):
         return self._signed_as(tirx.Select(self._bits(x) < self._integer(0), back, angle), self.x)
 
     def fmod(self, other: Any) -> Any:
-        """What remains of a division, of the number's sign, exactly: a long division by digits of so few bits that products are exact."""
+        """Exact remainder of a division, with the sign of x: a long division by digits of so few bits that products are exact."""
         x, y = self._wide(self.x), self._wide(other)
         per = self._named(self._double(1) / y)
         upper = tirx.const(-(1 << (53 - _DIGIT)), self._type("int64"))
