@@ -14,8 +14,10 @@ adds up what the taps gave it. Stages:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import gcd, prod
 
 from tvm import te, tirx
@@ -36,7 +38,7 @@ from ..subconvolution import Axis, Expr, choose_constant
 from ..types import widen
 from . import direct
 from .model.cost import Counts, lines, multiply_add, tile_step, total, weigh
-from .model.counts import copied_element, count_stores, filter_traffic, outputs, stored_lines
+from .model.counts import copied_element, count_stores, filter_traffic, stored_lines
 from .windows.data import copies_groups
 from .windows.express import finish
 from .windows.filter import staged_filter
@@ -95,8 +97,8 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     count = vector_counts(window, target)[0]
     width = widths(window, count, target)[0]
     tile = multiply_cycles(window, width, count, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
-    vectors = outputs(window) * window.groups * window.padded_outputs / window.lanes
-    visits = vectors * prod(axis.taps * axis.met for axis in window.axes)
+    vectors = window.problem.batch * window.groups * window.padded_outputs / window.lanes
+    visits = vectors * visited_pixels(window, width)
     passing, slots = 4 * window.row * count * window.lanes, visits * multiply_add(window.lanes, target)
     return total(
         {"taps.scale": slots * window.channels * tile},
@@ -114,7 +116,7 @@ def vector_counts(window: Window, target: CpuTarget) -> list[int]:
     """Return how many vectors of channels a tile may have, the best first."""
     blocks, products = window.padded_outputs // window.lanes, window.problem.flops / 2 / window.lanes
     counts = divisors(blocks, min(8, accumulators(target)))
-    tiles = {v: multiply_cycles(window, widths(window, v, target)[0], v, target) for v in counts}
+    tiles = {v: _tile_cycles(window, widths(window, v, target)[0], v, target) for v in counts}
     least = min(tiles.values())
 
     def cycles(vectors: int) -> tuple[bool, float]:
@@ -132,7 +134,22 @@ def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
     return sorted(
-        (t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: multiply_cycles(window, t, vectors, target)
+        (t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: _tile_cycles(window, t, vectors, target)
+    )
+
+
+def _tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
+    """Return what `multiply_cycles` does, by pixel that is needed."""
+    needed = visited_pixels(window, width) / visited_pixels(window, 1)
+    return multiply_cycles(window, width, vectors, target) * needed
+
+
+def visited_pixels(window: Window, width: int) -> int:
+    """Return how many pixels of an image all taps together visit, in whole tiles: a tap's last tile repeats a pixel."""
+    met = [Counter(len(axis.meets(0, tap)) for tap in range(axis.taps)) for axis in window.axes]
+    return sum(
+        prod(times for _, times in counts) * -(-prod(pixels for pixels, _ in counts) // width) * width
+        for counts in product(*(each.items() for each in met))
     )
 
 
