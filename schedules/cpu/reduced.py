@@ -11,7 +11,7 @@ from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import PACK
 from tvmconv.algorithms.cpu.model.tasks import task_rows
-from tvmconv.algorithms.cpu.reduced import packs_filter
+from tvmconv.algorithms.cpu.reduced import TWELVE, packs_filter, widths
 from tvmconv.algorithms.cpu.windows.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
@@ -19,8 +19,6 @@ from tvmconv.algorithms.stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TIL
 from tvmconv.schedules.cpu import steps
 from tvmconv.targets.target import CpuTarget
 
-# Sums of 3 outputs by 4 pixels, and from how many vectors of channels on. Of fewer channels LLVM unrolls all taps, and spills the sums.
-TWELVE, LEAST_STEPS = 12, 6
 # Vectors of channels from which two are unrolled: LLVM makes a pass of four times four, and spills. Transposed 4x4, 128
 # channels 41 and 82, 256 84 and 85.
 LONG_SUM = 16
@@ -28,23 +26,7 @@ LONG_SUM = 16
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of pixels in a tile, the default first."""
-    return steps.sketches(sch, definition, target, lambda window: _widths(window, target)[:3], _schedule)
-
-
-def _widths(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many pixels a tile may have, the most first.
-
-    Half of the registers hold sums, mostly; the other half the data and filter of a step, and lanes being added.
-    """
-    most = max(1, target.vector_registers // 2 // window.outputs)
-    if _holds_twelve(window, target):
-        most = TWELVE // window.outputs
-    return divisors(window.row, most)[::-1]
-
-
-def _holds_twelve(window: Window, target: CpuTarget) -> bool:
-    """Return whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data."""
-    return "twelve_sums" in target.costs.pays and window.outputs == 3 and window.channels // window.lanes >= LEAST_STEPS
+    return steps.sketches(sch, definition, target, lambda window: widths(window, target)[:3], _schedule)
 
 
 def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> None:

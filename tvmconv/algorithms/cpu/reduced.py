@@ -26,16 +26,19 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..shapes import FEW_OUTPUTS
+from ..shapes import FEW_OUTPUTS, divisors
 from ..stage_names import ACC, FILTER_PACK, LANE_SUMS, TILE, stage_name
 from ..subconvolution import Expr
-from .model.cost import Counts, multiply_add
+from .model.cost import Counts, lines, multiply_add
 from .model.counts import stored_lines
 from .windows.data import staged_data
 from .windows.express import rounded_sums
 from .windows.filter import filter_element
 from .windows.make import windows_of
 from .windows.window import Window
+
+# Sums of 3 outputs by 4 pixels, and from how many vectors of channels on. Of fewer channels LLVM unrolls all taps, and spills the sums.
+TWELVE, LEAST_STEPS = 12, 6
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
@@ -53,26 +56,52 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
 def define(problem: Problem, target: CpuTarget) -> Definition:
     """Define `problem` by windows whose lanes run along the channels that are summed."""
     flat = flatten(problem)
-    lanes = reduced_lanes(flat.in_channels // flat.groups, target)
-    windows = [window.as_kind(ReducedWindow, lanes=lanes) for window in windows_of(flat, target)]
-    return assemble(problem, flat, windows, express_reduced)
+    return assemble(problem, flat, reduced_windows(flat, target), express_reduced)
+
+
+def reduced_windows(problem: Problem, target: CpuTarget) -> list[ReducedWindow]:
+    """Return the windows of a flat problem."""
+    lanes = reduced_lanes(problem.in_channels // problem.groups, target)
+    return [window.as_kind(ReducedWindow, lanes=lanes) for window in windows_of(problem, target)]
 
 
 def estimate(problem: Problem, target: CpuTarget) -> Counts:
     """Count the events of a problem, its filter prepacked."""
-    problem = flatten(problem)
-    lanes = reduced_lanes(problem.in_channels // problem.groups, target)
+    flat = flatten(problem)
+    windows = reduced_windows(flat, target)
+    lanes = windows[0].lanes
+    products = flat.flops / 2 / lanes
+    # A tile reads all of the filter, from L2 if L1 does not keep it.
+    far = 4 * prod(flat.filter_shape) // flat.groups > target.l1_share
+    width = min(widths(window, target)[0] for window in windows)
     return {
-        **stored_lines(problem, 1, target),
-        "product_reduced": problem.flops / 2 / lanes * multiply_add(lanes, target),
-        "elements.add_lanes": prod(problem.output_shape),
-        "elements.copy": prod(problem.data_shape) if problem.dtype != "f32" else 0.0,
+        **stored_lines(flat, 1, target),
+        "product_reduced": products * multiply_add(lanes, target),
+        "lines.l2": products / width * lines(4 * lanes) if far else 0.0,
+        "elements.add_lanes": prod(flat.output_shape),
+        "elements.copy": prod(flat.data_shape) if any(window.stages_data for window in windows) else 0.0,
     }
 
 
 def reduced_lanes(channels: int, target: CpuTarget) -> int:
     """Return how many lanes the channels of a group are cut into; 0: they fill no vector."""
     return next((lanes for lanes in (target.vector_bits // 32, 8, 4) if channels % lanes == 0), 0)
+
+
+def widths(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many pixels a tile may have, the most first.
+
+    Half of the registers hold sums, mostly; the other half the data and filter of a step, and lanes being added.
+    """
+    most = max(1, target.vector_registers // 2 // window.outputs)
+    if _holds_twelve(window, target):
+        most = TWELVE // window.outputs
+    return divisors(window.row, most)[::-1]
+
+
+def _holds_twelve(window: Window, target: CpuTarget) -> bool:
+    """Return whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data."""
+    return "twelve_sums" in target.costs.pays and window.outputs == 3 and window.channels // window.lanes >= LEAST_STEPS
 
 
 @dataclass(frozen=True)
