@@ -21,6 +21,13 @@ from tvmconv.targets.target import Target
         ("conv3d-n1-i48x16x32x32-o48x16x32x32-k1x1x7-s1x1x1-d1x1x1-p0x0x3_0x0x3-g48-NCX-OIX-f32", "planar"),
         # Volumes of groups of few pairs of channels.
         ("conv3d-n1-i64x16x28x28-o64x16x28x28-k5x5x5-s1x1x1-d1x1x1-p2x2x2_2x2x2-g16-NCX-OIX-bf16", "dot"),
+        # Few outputs: a filter beyond L1, and copies of padded data.
+        ("conv2d-n1-i128x19x28-o4x10x11-k7x7-s2x2-d1x1-p3x0_3x0-g1-NXC-XIO-f32", "direct"),
+        ("conv2d-n1-i64x40x40-o8x20x19-k3x3-s2x2-d1x1-p1x0_1x0-g1-NXC-XIO-f32", "direct"),
+        # Taps that meet few pixels, and one block of channels, which one thread computes.
+        ("conv2d-n1-i96x9x19-o6x9x19-k5x5-s1x1-d4x4-p8x8_8x8-g1-NXC-XIO-f32", "direct"),
+        ("conv2d-n8-i20x5x3-o320x5x3-k5x5-s1x1-d2x2-p4x4_4x4-g1-NXC-XIO-f32", "direct"),
+        ("conv3d-n1-i40x12x12x12-o3x12x12x12-k7x7x7-s1x1x1-d2x2x2-p6x6x6_6x6x6-g1-NXC-XIO-f32", "reduced"),
     ],
 )
 def test_the_fastest_is_chosen(layer: str, best: str) -> None:

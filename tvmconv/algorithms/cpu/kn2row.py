@@ -37,7 +37,7 @@ from ..stage_names import ACC, DATA_PAD, PARTIAL, SUM, stage_name
 from ..subconvolution import Axis, Expr, choose_constant
 from ..types import widen
 from . import direct
-from .model.cost import Counts, lines, multiply_add, tile_step, total, weigh
+from .model.cost import THREADS, Counts, imbalance, lines, multiply_add, tile_step, total, weigh
 from .model.counts import copied_element, count_stores, filter_traffic, stored_lines
 from .windows.data import copies_groups
 from .windows.express import finish
@@ -100,7 +100,7 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     vectors = window.problem.batch * window.groups * window.padded_outputs / window.lanes
     visits = vectors * visited_pixels(window, width)
     passing, slots = 4 * window.row * count * window.lanes, visits * multiply_add(window.lanes, target)
-    return total(
+    counts = total(
         {"taps.scale": slots * window.channels * tile},
         {"add_tap_far" if passing > target.l1_share // 2 else "add_tap": slots},
         # All pixels' sums of a tile's channels pass by for each tap.
@@ -110,6 +110,13 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
         stored_lines(window.problem, 1, target),
         filter_traffic(window, target),
     )
+    # Tasks are blocks of channels: of a single one other threads take no part.
+    alone = imbalance(_count_tasks(window, count), THREADS[:1])
+    return {event: times * alone for event, times in counts.items()}
+
+
+def _count_tasks(window: Window, vectors: int) -> int:
+    return window.problem.batch * window.groups * window.padded_outputs // window.lanes // vectors
 
 
 def vector_counts(window: Window, target: CpuTarget) -> list[int]:
@@ -120,8 +127,9 @@ def vector_counts(window: Window, target: CpuTarget) -> list[int]:
     least = min(tiles.values())
 
     def cycles(vectors: int) -> tuple[bool, float]:
-        tasks = window.problem.batch * window.groups * blocks // vectors
-        return tiles[vectors] * (1 - LEAST_GAIN) > least, weigh(products * tiles[vectors], tasks)
+        return tiles[vectors] * (1 - LEAST_GAIN) > least, weigh(
+            products * tiles[vectors], _count_tasks(window, vectors)
+        )
 
     return sorted(counts, key=cycles)
 
