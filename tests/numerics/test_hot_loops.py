@@ -69,7 +69,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("direct", "x86-64-v3", FEW_INPUTS, (2, 5), 8),  # LLVM makes two steps one pass
         ("direct", "x86-64-v3", TAPS, (6, 2), 1),
         ("plain", "x86-64-v3", DENSE, (4, 2), 2),  # LLVM makes two steps one pass
-        ("kn2row", "x86-64-v3", DILATED, (3, 4), 4),
+        ("kn2row", "x86-64-v3", DILATED, (5, 2), 4),
         ("kn2row", "znver5", DILATED, (7, 2), 4),
         ("kn2row_dot", "znver5", DILATED_DOT, (7, 2), 4),
         ("grouped", "x86-64-v3", SMALL_GROUPS, (7, 1), 3 * 3),  # 3 channels a group, 3 taps of a row
