@@ -27,6 +27,7 @@ from tvmconv.targets.target import Target
         # Taps that meet few pixels, and one block of channels, which one thread computes.
         ("conv2d-n1-i96x9x19-o6x9x19-k5x5-s1x1-d4x4-p8x8_8x8-g1-NXC-XIO-f32", "direct"),
         ("conv2d-n8-i20x5x3-o320x5x3-k5x5-s1x1-d2x2-p4x4_4x4-g1-NXC-XIO-f32", "direct"),
+        ("conv2d-n1-i256x8x1-o512x8x1-k64x1-s1x1-d1x1-p31x0_32x0-g1-NXC-XIO-bf16", "kn2row_dot"),
         ("conv3d-n1-i40x12x12x12-o3x12x12x12-k7x7x7-s1x1x1-d2x2x2-p6x6x6_6x6x6-g1-NXC-XIO-f32", "reduced"),
     ],
 )
