@@ -111,7 +111,7 @@ def part(state: Draw, name: str, value: np.ndarray) -> _Name:
         ]
         return state.node(kind, [*state.random.sample(same, min(len(same), 2)), name], axis=axis)
     if kind == "Pad":
-        mode = state.pick(["constant", "constant", "reflect", "edge", *(["wrap"] if state.opset >= 19 else [])])
+        mode = state.pick(["constant", "constant", "reflect", "edge", "wrap"])
         pads = [state.pick([0, 0, 1, 2, *([-1] if mode == "constant" else [])]) for _ in range(2 * rank)]
         fill = (
             [state.constant(state.pick([0, 1.5, -3]), value.dtype)]

@@ -269,6 +269,17 @@ def test_pads_and_crops(tmp_path: Path) -> None:
     check(operators, tmp_path)
 
 
+def test_wrap_before_its_opset(tmp_path: Path) -> None:
+    pads = numpy_helper.from_array(np.array([0, 0, 1, 2, 0, 0, 2, 0]), "pads")  # PyTorch exports circular pads so
+    nodes = [helper.make_node("Pad", ["x", "pads"], ["y"], mode="wrap")]
+    build(
+        read_onnx(save(model(nodes, [value("x", [1, 2, 5, 6])], weights=[pads], opset=18), tmp_path)), tmp_path / "a.so"
+    )
+    x = np.random.default_rng(0).standard_normal((1, 2, 5, 6)).astype(np.float32)
+    found = load_network(tmp_path / "a.so")(x=x)["y"]
+    np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (0, 0), (1, 2), (2, 0)), "wrap"))
+
+
 @pytest.mark.parametrize("mode", ["SAME_LOWER", "SAME_UPPER", "VALID"])
 def test_pools_by_auto_pad(mode: str, tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((1, 2, 9, 10)).astype(np.float32)

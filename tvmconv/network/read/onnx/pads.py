@@ -82,7 +82,7 @@ def give_longer_output(node: NodeProto) -> None:
 
 
 def pad_nodes(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto]:
-    """Return the nodes for a Pad: itself, or with pads below 0, or beyond the data, a gather or a crop for each axis."""
+    """Return the nodes for a Pad: itself, or a gather or a crop for each axis, where TVM would refuse or mistake its pads."""
     given = attributes_of(node)
     constants = {each.name: each for each in model.graph.initializer}
     mode, pads = given.get("mode", "constant"), pads_of(node, given, constants, len(data))
@@ -91,7 +91,9 @@ def pad_nodes(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto
     # Of what is left of each axis, which pads are made of.
     left = [x + min(begin, 0) + min(end, 0) for x, (begin, end) in zip(data, pads, strict=True)]
     most = {"reflect": [x - 1 for x in left], "wrap": left}.get(mode, [np.inf] * len(left))
-    if all(min(each) >= 0 and max(each) <= limit for each, limit in zip(pads, most, strict=True)):
+    # Exporters write `wrap` before opset 19, too, and onnxruntime takes it.
+    read = mode != "wrap" or any(each.domain in ("", "ai.onnx") and each.version >= 19 for each in model.opset_import)
+    if read and all(min(each) >= 0 and max(each) <= limit for each, limit in zip(pads, most, strict=True)):
         return [node]
     nodes: list[NodeProto] = []
     before, output = node.input[0], node.output[0]
