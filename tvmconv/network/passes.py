@@ -25,6 +25,7 @@ from .kernels.narrow_filters import narrow_filters
 from .kernels.place import place_kernels
 from .kernels.replace import ConvolutionRow
 from .kernels.tabulate import tabulate
+from .operators.attention import prepare_attention
 from .options import Options
 from .report import check_module, with_report
 from .rewrite.batch_norm_to_affine import replace_batch_norms
@@ -121,6 +122,8 @@ def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.
     """Return a Relax module with our kernels; `options` and their errors are those of :class:`Options`."""
     known = Options(target, **options)
     prepare_runtime(known.cpu.isa)
+    if known.math != "reproducible":
+        prepare_attention(mod, known.cpu, known.dtype)
     return run(mod, known)
 
 

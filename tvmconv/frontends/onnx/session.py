@@ -48,8 +48,9 @@ def open_session(
         # Of two quantizations, one after the other, it makes one of another scale.
         options.add_session_config_entry("session.disable_double_qdq_remover", "1")
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimizations)
-        if optimized is not None:
-            options.optimized_model_filepath = optimized
+        if optimized is not None:  # nothing is run: it needs no threads, nor packed weights
+            options.optimized_model_filepath, options.intra_op_num_threads = optimized, 1
+            options.add_session_config_entry("session.disable_prepacking", "1")
     if any(map(uses_external_data, model.graph.initializer)):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", ROOT)
     return onnxruntime.InferenceSession(model.SerializeToString(), options, **own)

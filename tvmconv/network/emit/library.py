@@ -27,6 +27,7 @@ from ...exporting.network_part import ENTRIES, PREFIX, NetworkPart
 from ...isa import Isa
 from ...lowering.common.rewrites import find_all
 from ...lowering.cpu.linker import (
+    WHOLE_ALONE,
     compile_beside,
     compile_runtime,
     compile_text,
@@ -175,7 +176,7 @@ def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> 
     """Write all but the run-time services as object files into the folder `work`; return their names."""
     plan, functions = network.plan, network.functions
     called, fixed, isa = _find_called(functions), _is_fixed(functions), target.isa
-    types = () if any(map(_has_bf16, functions.values())) else ("-DWHOLE_ALONE",)  # compiled in a third of the time
+    types = () if any(map(_has_bf16, functions.values())) else WHOLE_ALONE
     free = {name: each for name, each in functions.items() if is_family(each)}
     text, of_families = family_source(free) if free else ("", {})
     # Without objcopy, which gives the code of kernels other names, they are compiled a second time.

@@ -37,15 +37,21 @@ class DistinctArrays:
 
     def number(self, array: Array) -> int:
         """Return the number of an array, which stays as it is."""
-        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        some = content[:: content.size // _COMPARED + 1].tobytes()
-        alike = self._alike.setdefault((content.size, some), [])
+        # Transposed ones would be copied to be read as bytes.
+        places = np.arange(0, array.nbytes, array.nbytes // _COMPARED + 1)
+        elements = _as_bytes(array.flat[places // array.itemsize]).reshape(len(places), array.itemsize)
+        some = elements[np.arange(len(places)), places % array.itemsize].tobytes()
+        alike = self._alike.setdefault((array.nbytes, some), [])
         for other, number in alike:
-            if np.array_equal(content, other):
+            if np.array_equal(_as_bytes(array), _as_bytes(other)):
                 return number
-        alike.append((content, self._count))
+        alike.append((array, self._count))
         self._count += 1
         return self._count - 1
+
+
+def _as_bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def constant_bytes(mod: tvm.IRModule) -> int:

@@ -17,6 +17,8 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
+from ...lowering.cpu.linker import WHOLE_ALONE, compile_beside, compile_operators
+from ...targets.target import CpuTarget
 from ..ir.constants import constant
 from ..ir.free import dims_of
 from ..ir.graph import Graph
@@ -49,6 +51,15 @@ def products_of_attention(graph: Graph) -> set[relax.Var]:
     found = {variable: each for variable in graph.values if (each := _find(variable, graph)) is not None}
     scores = [each.scores for each in found.values()]
     return {*found, *(each for each, value in graph.values.items() if any(value.same_as(of) for of in scores))}
+
+
+def prepare_attention(mod: tvm.IRModule, target: CpuTarget, dtype: str | None) -> None:
+    """Compile beside what this process does the C file, if a module that is to be of a type has any attention: it takes two seconds."""
+    functions = [each for _, each in mod.functions_items() if isinstance(each, relax.Function)]
+    if any(products_of_attention(Graph(each)) for each in functions):
+        types = {dtype, *(str(each.ty.dtype) for function in functions for each in function.params)}
+        flags = () if types & {"bf16", "bfloat16"} else WHOLE_ALONE
+        compile_beside(lambda: compile_operators("attention", target, flags=flags))
 
 
 def with_attention(mod: tvm.IRModule) -> tvm.IRModule:
