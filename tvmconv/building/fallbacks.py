@@ -183,9 +183,9 @@ def _file_name(signature: str) -> str:
 
 
 def fork_ahead(builds: int = 1) -> None:
-    """Fork the processes that will run :func:`attempt` in some builds, one a processor, where this process may (`tvmconv.support.forking`)."""
+    """Fork the processes that will run :func:`attempt` in some builds, one a processor, and one beside, where this process may (`tvmconv.support.forking`)."""
     if find_spec("tvm") is not None:
-        fork_workers(builds * len(allowed_processors()), serve_forked, __name__, *_COMPILER)
+        fork_workers(builds * len(allowed_processors()) + 1, serve_forked, __name__, *_COMPILER)
 
 
 def start_ahead() -> AbstractContextManager[None]:

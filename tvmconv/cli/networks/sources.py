@@ -84,7 +84,8 @@ class _OnnxModel:
     by = "onnxruntime"
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        from ...network.read.onnx.compare import as_it_came
+        from ...network.read.onnx.compare import is_quantized
+        from ...network.read.onnx.compare_beside import Compared, SessionBeside
         from ...network.read.onnx.reader import as_relax, fix_shapes
 
         free, buckets = _shapes(arguments)
@@ -92,7 +93,8 @@ class _OnnxModel:
             fix_shapes(arguments.model, bucket, arguments.cut, free=None if number else free)
             for number, bucket in enumerate(buckets)
         )
-        self._came = as_it_came(arguments.model, self._model, buckets[0], arguments.cut) if not free else self._model
+        self._compared = Compared(arguments.model, buckets[0], arguments.cut, free)
+        self._beside = None if is_quantized(self._model.graph) else SessionBeside(self._compared)
         self.module = as_relax(self._model, arguments.model, free)
         self.sizes = [as_relax(each, arguments.model) for each in others]
         self._source, self._layout = arguments.model, arguments.layout
@@ -105,15 +107,16 @@ class _OnnxModel:
         VerificationError
             If what a quantizer gives is not what onnxruntime computes of what comes before it.
         """
-        from ...network.read.onnx.compare import answers, is_quantized
+        from ...network.read.onnx.compare import answers
 
-        if is_quantized(self._model.graph):
+        if self._beside is None:
             from ...network.read.onnx.compare_quantized import find_wrong_quantizers
 
             find_wrong = partial(find_wrong_quantizers, self._model)
             with suppress(InputError):  # compared as a whole then
                 return _answer_quantized(self._model, self._source, self._layout, self.by, arrays, find_wrong)
-        return answers(self._model, arrays, self._came)
+        found = None if self._beside is None else self._beside.run(arrays)
+        return answers(self._model, arrays, self._compared.read()) if found is None else found
 
 
 def _answer_quantized(

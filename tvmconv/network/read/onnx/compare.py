@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....accuracy import differing
 from ....errors import InputError, SourceError, TvmconvWarning, last_line
@@ -81,12 +81,7 @@ def differences(model: ModelProto, network: Network, came: ModelProto | None = N
 def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | None = None) -> list[Array]:
     """Return onnxruntime's outputs, or the evaluator's with a warning; parameters and errors are those of :func:`differences`."""
     try:
-        compared = model if came is None else came
-        # Its optimizations change what quantized models compute: steps are fused, and pairs saturate in 16 bits.
-        level = "ORT_DISABLE_ALL" if is_quantized(compared.graph) else "ORT_ENABLE_ALL"
-        session = open_session(compared, level)
-        taken = {each.name for each in session.get_inputs()}
-        found: list[Array] = session.run(None, {name: each for name, each in arrays.items() if name in taken})
+        found = run_session(open_compared(model if came is None else came), arrays)
     except Exception as refusal:  # noqa: BLE001 (its own have no other class)
         why = f"onnxruntime cannot run it on random inputs: {last_line(refusal)}"
         try:
@@ -94,6 +89,19 @@ def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | N
         except InputError as error:
             raise InputError(f"{why}; {error}") from refusal
         warnings.warn(f"compared with ONNX's reference evaluator, because {why}", TvmconvWarning, stacklevel=2)
+    return found
+
+
+def open_compared(model: ModelProto) -> Any:
+    """Return onnxruntime's session of what a network is compared with."""
+    # Its optimizations change what quantized models compute: steps are fused, and pairs saturate in 16 bits.
+    return open_session(model, "ORT_DISABLE_ALL" if is_quantized(model.graph) else "ORT_ENABLE_ALL")
+
+
+def run_session(session: Any, arrays: Mapping[str, Array]) -> list[Array]:
+    """Return the outputs of a session that takes some of the arrays."""
+    taken = {each.name for each in session.get_inputs()}
+    found: list[Array] = session.run(None, {name: each for name, each in arrays.items() if name in taken})
     return found
 
 

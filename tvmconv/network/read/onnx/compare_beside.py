@@ -1,0 +1,61 @@
+"""onnxruntime's answers from a process beside the one that compiles: no thread of Python runs while a session is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import finalize
+
+from ....errors import TvmconvError
+from ....frontends.shapes import Bucket
+from ....support.workers import Worker
+from .compare import as_it_came, open_compared, run_session
+from .free import Free
+from .reader import fix_shapes
+
+if TYPE_CHECKING:
+    from ....runtime.networks.tensors import Array
+
+
+class Compared(NamedTuple):
+    """A model to compare with; parameters of `fix_shapes`."""
+
+    source: str
+    bucket: Bucket
+    cut: Sequence[str]
+    free: Free
+
+    def read(self) -> Any:
+        """Return the model as onnxruntime is to run it."""
+        model = fix_shapes(self.source, self.bucket, self.cut, free=self.free)
+        return model if self.free else as_it_came(self.source, model, self.bucket, self.cut)
+
+
+class SessionBeside:
+    """A session that a process opens and runs."""
+
+    def __init__(self, compared: Compared) -> None:
+        self._worker: Worker[Any, Any] = Worker(f"{__name__}:answer", 1)
+        self._calls = ThreadPoolExecutor(1)
+        self._calls.submit(self._worker.call, compared)
+        self._close = finalize(self, self._worker.close)
+
+    def run(self, arrays: Mapping[str, Array]) -> list[Array] | None:
+        """Return outputs of inputs by name; None: the process says nothing."""
+        with suppress(TvmconvError):
+            found: list[Array] | None = self._calls.submit(self._worker.call, dict(arrays)).result()
+            return found
+        return None
+
+
+_opened: list[Any] = []
+
+
+def answer(task: Compared | dict[str, Array]) -> list[Array] | None:
+    """Open the session of a model, or run it, in the process beside."""
+    if isinstance(task, Compared):
+        _opened.append(open_compared(task.read()))
+        return None
+    return run_session(_opened[0], task)
