@@ -19,7 +19,7 @@ from tvmconv.errors import TvmconvError
 from tvmconv.isa.machine import HIDDEN, cpu_features, missing_features
 from tvmconv.runtime.processors import allowed_processors
 from tvmconv.support import workers
-from tvmconv.support.heap import collect_rarely
+from tvmconv.support.heap import spare_time
 
 # Several test processes share the cores, of which they may have fewer than they see: a thread that waits for another
 # must let it run, a thread for each of many cores would wait long, and NumPy's computes nothing large.
@@ -35,7 +35,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Looking for garbage took a third of the time of the imports that collect the tests.
-collect_rarely()
+spare_time()
 
 # A failure is a change of the code.
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None, print_blob=True)

@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..support.cache import VARIABLE
 from ..support.forking import be_alone
-from ..support.heap import collect_rarely
+from ..support.heap import spare_time
 from ..support.timing import count_start, show_at_end
 from ..version import __version__
 from .parsing import AnyOrder, Suggesting
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     if argv is None:
         be_alone()
-        collect_rarely()
+        spare_time()
     commands = parser()
     if not (sys.argv[1:] if argv is None else argv):
         commands.exit(BAD_INPUT, commands.format_help())

@@ -9,11 +9,21 @@ import sys
 # New containers between two collections of a process of ours alone: tens of MB, if all were garbage. Python's 700 would look through
 # TVM's modules again and again, for 5 % of a compilation.
 _CONTAINERS = 100_000
+# Parameters of glibc's mallopt: free bytes at the heap's end that the system gets back, and bytes of a block of its own. The first is
+# more than a network's weights mostly have, the second the most that glibc takes.
+_MALLOPT = {-1: 1 << 30, -3: 32 << 20}
 
 
-def collect_rarely() -> None:
-    """Look for what only cycles refer to less often; for processes that end with what they compute."""
+def spare_time() -> None:
+    """Look for what only cycles refer to less often, and keep what is freed; for processes that end with what they compute.
+
+    The system clears each page that it gives anew.
+    """
     gc.set_threshold(_CONTAINERS)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for parameter, value in _MALLOPT.items():
+            mallopt(parameter, value)
 
 
 def give_back() -> None:

@@ -20,7 +20,7 @@ from typing import IO, Generic, TypeVar
 
 from ..errors import TvmconvError
 from .forking import ForkedProcess, take_forked
-from .heap import collect_rarely
+from .heap import spare_time
 from .timing import VARIABLE, add_worker, collect, count_anew, count_start, stage
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ def serve(torch: bool, *modules: str) -> None:
         sys.modules["torch"] = None  # type: ignore[assignment]
     requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not mix with the answers
-    collect_rarely()
+    spare_time()
     for each in modules:
         import_module(each)
     with stage("waiting"):
