@@ -16,6 +16,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from tvmconv.network.compile import build  # noqa: E402
+from tvmconv.network.operators import attention  # noqa: E402
+from tvmconv.network.options import Options  # noqa: E402
 from tvmconv.network.read.torch.reader import read_torch  # noqa: E402
 from tvmconv.runtime.networks.network import load_network  # noqa: E402
 
@@ -285,6 +287,17 @@ def test_what_stays_several_operators(tmp_path: Path) -> None:
     }
     functions = check(cases, tmp_path)
     assert "attention" not in functions
+
+
+def test_its_file_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str, ...]] = []
+    monkeypatch.setattr(attention, "compile_beside", lambda work: work())
+    monkeypatch.setattr(attention, "compile_operators", lambda name, target, flags: given.append((name, *flags)))
+    target = Options("host").cpu
+    for compute, dtype in ((spelled(), None), (spelled(), "bf16"), (lambda q, k, v: q @ k.mT @ v, None)):
+        program = torch.export.export(Several({"": (compute, (r(2, 5, 8),) * 3)}).eval(), (r(2, 5, 8),) * 3)
+        attention.prepare_attention(read_torch(program), target, dtype)
+    assert given == [("attention", "-DWHOLE_ALONE"), ("attention",)]
 
 
 def test_free_extents(tmp_path: Path) -> None:

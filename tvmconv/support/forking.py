@@ -90,6 +90,11 @@ def fork_workers(count: int, function: Callable[[], None], *modules: str) -> Non
             _waiting.append(ForkedProcess(function))
 
 
+def has_forked() -> bool:
+    """Return whether a process waits for its first request."""
+    return bool(_waiting)
+
+
 def take_forked() -> ForkedProcess | None:
     """Return a process that waits for its first request; None: there is none."""
     return _waiting.pop(0) if _waiting else None

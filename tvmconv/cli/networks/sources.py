@@ -15,6 +15,7 @@ from ...errors import InputError, SourceError, TvmconvError, VerificationError, 
 from ...family import Extent
 from ...frontends.conversions import advise_conversion
 from ...frontends.shapes import Bucket
+from ...support.forking import has_forked
 from ..sources import split_shapes
 
 if TYPE_CHECKING:
@@ -94,7 +95,9 @@ class _OnnxModel:
             for number, bucket in enumerate(buckets)
         )
         self._compared = Compared(arguments.model, buckets[0], arguments.cut, free)
-        self._beside = None if is_quantized(self._model.graph) else SessionBeside(self._compared)
+        self._is_quantized = is_quantized(self._model.graph)
+        # A process that is started imports longer than most sessions take.
+        self._beside = SessionBeside(self._compared) if has_forked() and not self._is_quantized else None
         self.module = as_relax(self._model, arguments.model, free)
         self.sizes = [as_relax(each, arguments.model) for each in others]
         self._source, self._layout = arguments.model, arguments.layout
@@ -109,14 +112,14 @@ class _OnnxModel:
         """
         from ...network.read.onnx.compare import answers
 
-        if self._beside is None:
+        if self._is_quantized:
             from ...network.read.onnx.compare_quantized import find_wrong_quantizers
 
             find_wrong = partial(find_wrong_quantizers, self._model)
             with suppress(InputError):  # compared as a whole then
                 return _answer_quantized(self._model, self._source, self._layout, self.by, arrays, find_wrong)
         found = None if self._beside is None else self._beside.run(arrays)
-        return answers(self._model, arrays, self._compared.read()) if found is None else found
+        return answers(self._model, arrays, self._compared.read(self._model)) if found is None else found
 
 
 def _answer_quantized(

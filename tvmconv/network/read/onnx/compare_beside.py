@@ -16,6 +16,8 @@ from .free import Free
 from .reader import fix_shapes
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from ....runtime.networks.tensors import Array
 
 
@@ -27,9 +29,9 @@ class Compared(NamedTuple):
     cut: Sequence[str]
     free: Free
 
-    def read(self) -> Any:
-        """Return the model as onnxruntime is to run it."""
-        model = fix_shapes(self.source, self.bucket, self.cut, free=self.free)
+    def read(self, model: ModelProto | None = None) -> ModelProto:
+        """Return the model as onnxruntime is to run it; `model` is what `fix_shapes` returned, if it is there."""
+        model = model or fix_shapes(self.source, self.bucket, self.cut, free=self.free)
         return model if self.free else as_it_came(self.source, model, self.bucket, self.cut)
 
 
