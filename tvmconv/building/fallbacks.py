@@ -182,10 +182,10 @@ def _file_name(signature: str) -> str:
     return f"{plain[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
 
 
-def fork_ahead(builds: int = 1) -> None:
-    """Fork the processes that will run :func:`attempt` in some builds, one a processor, and one beside, where this process may (`tvmconv.support.forking`)."""
+def fork_ahead(builds: int = 1, more: int = 0) -> None:
+    """Fork the processes that will run :func:`attempt` in some builds, one a processor, and more, where this process may (`tvmconv.support.forking`)."""
     if find_spec("tvm") is not None:
-        fork_workers(builds * len(allowed_processors()) + 1, serve_forked, __name__, *_COMPILER)
+        fork_workers(builds * len(allowed_processors()) + more, serve_forked, __name__, *_COMPILER)
 
 
 def start_ahead() -> AbstractContextManager[None]:

@@ -212,7 +212,7 @@ def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
         from ..runtime.networks.file import read_file
         from ..tuning.records import records_of
 
-        fork_ahead()
+        fork_ahead(more=1)  # for what the model's library answers
     prepare(arguments.target)
     with stage("read"):
         source = read_source(arguments)

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import TvmconvError
@@ -89,14 +90,14 @@ def progress_bar(verb: str) -> Iterator[Progress]:
 
     It draws nothing when stderr is no terminal, or `rich` is not installed.
     """
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-        from rich.table import Column
-    except ImportError:
+    if not sys.stderr.isatty() or find_spec("rich") is None:
         yield lambda done, total, what: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -105,8 +106,7 @@ def progress_bar(verb: str) -> Iterator[Progress]:
         # Text without room is cut here, not in the columns before.
         TextColumn("{task.fields[what]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
     )
-    quiet = not sys.stderr.isatty()
-    with Bar(*columns, console=Console(stderr=True), disable=quiet, expand=True, transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), expand=True, transient=True) as bar:
         task = bar.add_task(verb, total=None, what="")
 
         def report(done: int, total: int, what: str) -> None:

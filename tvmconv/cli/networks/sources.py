@@ -86,7 +86,7 @@ class _OnnxModel:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from ...network.read.onnx.compare import is_quantized
-        from ...network.read.onnx.compare_beside import Compared, SessionBeside
+        from ...network.read.onnx.compare_beside import Compared, SessionBeside, imported_bytes
         from ...network.read.onnx.reader import as_relax, fix_shapes
 
         free, buckets = _shapes(arguments)
@@ -96,8 +96,9 @@ class _OnnxModel:
         )
         self._compared = Compared(arguments.model, buckets[0], arguments.cut, free)
         self._is_quantized = is_quantized(self._model.graph)
-        # A process that is started imports longer than most sessions take.
-        self._beside = SessionBeside(self._compared) if has_forked() and not self._is_quantized else None
+        # It pays for what it imports where the model is larger.
+        is_beside = has_forked() and not self._is_quantized and imported_bytes() < Path(arguments.model).stat().st_size
+        self._beside = SessionBeside(self._compared) if is_beside else None
         self.module = as_relax(self._model, arguments.model, free)
         self.sizes = [as_relax(each, arguments.model) for each in others]
         self._source, self._layout = arguments.model, arguments.layout

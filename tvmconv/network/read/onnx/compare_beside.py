@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import finalize
+
+import onnxruntime.capi.onnxruntime_pybind11_state
 
 from ....errors import TvmconvError
 from ....frontends.shapes import Bucket
@@ -50,6 +53,11 @@ class SessionBeside:
             found: list[Array] | None = self._calls.submit(self._worker.call, dict(arrays)).result()
             return found
         return None
+
+
+def imported_bytes() -> int:
+    """Return the size of the library that such a process imports."""
+    return Path(onnxruntime.capi.onnxruntime_pybind11_state.__file__).stat().st_size
 
 
 _opened: list[Any] = []
