@@ -22,8 +22,8 @@ from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import Network, load_network
 
 pytest.importorskip("onnxruntime")
+from tvmconv.cli.networks.session_beside import Compared, SessionBeside
 from tvmconv.network.read.onnx import compare as compared
-from tvmconv.network.read.onnx.compare_beside import Compared, SessionBeside
 
 RNG = np.random.default_rng(0)
 

@@ -86,8 +86,8 @@ class _OnnxModel:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from ...network.read.onnx.compare import is_quantized
-        from ...network.read.onnx.compare_beside import Compared, SessionBeside, imported_bytes
         from ...network.read.onnx.reader import as_relax, fix_shapes
+        from .session_beside import Compared, SessionBeside, imported_bytes
 
         free, buckets = _shapes(arguments)
         self._model, *others = (

@@ -11,17 +11,17 @@ from weakref import finalize
 
 import onnxruntime.capi.onnxruntime_pybind11_state
 
-from ....errors import TvmconvError
-from ....frontends.shapes import Bucket
-from ....support.workers import Worker
-from .compare import as_it_came, open_compared, run_session
-from .free import Free
-from .reader import fix_shapes
+from ...errors import TvmconvError
+from ...frontends.shapes import Bucket
+from ...network.read.onnx.compare import as_it_came, open_compared, run_session
+from ...network.read.onnx.free import Free
+from ...network.read.onnx.reader import fix_shapes
+from ...support.workers import Worker
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from ....runtime.networks.tensors import Array
+    from ...runtime.networks.tensors import Array
 
 
 class Compared(NamedTuple):
