@@ -102,6 +102,8 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
         If a `layout` of NXC was asked for, and TVM does not bring the network to it; or there is no pass `last`.
     """
     check_module(mod)
+    if last is None and options.math != "reproducible":
+        prepare_attention(mod, options.cpu, options.dtype)
     state = Rewritten(mod, options, constant_bytes(mod))
     for each in PASSES if last is None else PASSES[: check_pass(last) + 1]:
         with stage("rewrite"):
@@ -122,8 +124,6 @@ def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.
     """Return a Relax module with our kernels; `options` and their errors are those of :class:`Options`."""
     known = Options(target, **options)
     prepare_runtime(known.cpu.isa)
-    if known.math != "reproducible":
-        prepare_attention(mod, known.cpu, known.dtype)
     return run(mod, known)
 
 

@@ -57,7 +57,7 @@ def prepare_attention(mod: tvm.IRModule, target: CpuTarget, dtype: str | None) -
     """Compile beside what this process does the C file, if a module that is to be of a type has any attention: it takes two seconds."""
     functions = [each for _, each in mod.functions_items() if isinstance(each, relax.Function)]
     if any(products_of_attention(Graph(each)) for each in functions):
-        types = {dtype, *(str(each.ty.dtype) for function in functions for each in function.params)}
+        types = {dtype, *(str(getattr(each.ty, "dtype", "")) for function in functions for each in function.params)}
         flags = () if types & {"bf16", "bfloat16"} else WHOLE_ALONE
         compile_beside(lambda: compile_operators("attention", target, flags=flags))
 
