@@ -49,3 +49,27 @@ def test_scatters(layout: str, tmp_path: Path) -> None:
     answers = compiled(**{one.name: each.numpy() for one, each in zip(compiled.inputs, given, strict=True)}).values()
     for answer, right in zip(answers, expected, strict=True):
         np.testing.assert_array_equal(answer, right.numpy())
+
+
+class Rows(nn.Module):  # type: ignore[misc]
+    """Rows that are written, or added to others, at places that a call tells."""
+
+    def forward(self, x: Any, places: Any, values: Any) -> Any:
+        written = x.clone()
+        written[places] = values
+        pairs = torch.index_put(x, (places, places % 3), values[:, 0], accumulate=True)
+        return written, x.index_add(0, places, values), pairs
+
+
+def test_rows_beyond_the_data_are_left_out(tmp_path: Path) -> None:
+    """PyTorch raises an error; a network must not write into the memory of others."""
+    x, values, network = torch.arange(32.0).reshape(4, 8), torch.ones(3, 8), Rows()
+    build(read_torch(torch.export.export(network, (x, torch.zeros(3).long(), values))), tmp_path / "network.so")
+    compiled = load_network(tmp_path / "network.so")
+    for places in ([1, 3, 3], [10**9, 2, -(10**9)], [4, 1, -5]):
+        taken = [each for each in places if 0 <= each < 4]
+        expected = network(x, torch.tensor(taken), values[: len(taken)])
+        given = (x, torch.tensor(places), values)
+        answers = compiled(**{one.name: each.numpy() for one, each in zip(compiled.inputs, given, strict=True)})
+        for answer, right in zip(answers.values(), expected, strict=True):
+            np.testing.assert_array_equal(answer, right.numpy())

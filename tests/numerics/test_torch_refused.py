@@ -61,6 +61,30 @@ def test_a_type_that_the_model_has_no_operator_for() -> None:
         tvmconv.torch.optimize(model, torch.ones(1, 3, 4, 4), dtype=torch.bfloat16)
 
 
+@pytest.mark.parametrize(
+    "write", [lambda d, y: d.update(y=y), lambda d, y: d.pop("x"), lambda d, y: d["more"].append(y)]
+)
+def test_writes_to_what_holds_the_arguments(write: Callable[[Any, Any], Any]) -> None:
+    """Networks give answers alone, so PyTorch computes what writes to a dict or list."""
+
+    class Writing(nn.Sequential):
+        def forward(self, given: Any) -> Any:
+            y = super().forward(given["x"])
+            write(given, y)
+            return y
+
+    torch.manual_seed(0)
+    model = Writing(nn.Conv2d(3, 8, 1), nn.ReLU()).eval()
+    example = {"x": torch.ones(1, 3, 4, 4), "more": []}
+    with pytest.raises(SourceError, match="changes a list or dict that it is given"):
+        tvmconv.torch.compile(model, (example,), progress=None)
+    fast = tvmconv.torch.optimize(model, (example,), progress=None)
+    assert [*example] == ["x", "more"] and not example["more"]
+    given = [{"x": torch.ones(1, 3, 4, 4), "more": []} for _ in range(2)]
+    assert_near(fast(given[0]), model(given[1]).detach(), summed=3)
+    assert given[0].keys() == given[1].keys() and len(given[0]["more"]) == len(given[1]["more"])
+
+
 def test_a_part_that_torch_jit_compiled(tmp_path: Path) -> None:
     """It is copied, and the report says that it stays."""
     scripted = torch.jit.script(nn.Sequential(nn.ReLU(), nn.Conv2d(8, 4, 1)).eval())

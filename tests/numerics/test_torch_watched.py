@@ -49,6 +49,17 @@ def test_what_computes_the_same_has_one_key() -> None:
     assert key(Layer(), torch.rand(1, 3, 8, 8)) == key(Layer()) != ""  # the numbers of arguments are none of a model's
 
 
+class Doubling(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.mul_(2)
+
+
+def test_arguments_are_left_as_they_were() -> None:
+    given = torch.ones(3)
+    key(Doubling(), given)
+    assert given.tolist() == [1, 1, 1]
+
+
 def _changed(change: Callable[[Layer], Any]) -> Layer:
     model = Layer()
     with torch.no_grad():

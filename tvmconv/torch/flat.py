@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import is_not
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class Flat(nn.Module):  # type: ignore[misc]
     Raises
     ------
     SourceError
-        If an argument is no tensor, number, text or None.
+        If an argument is no tensor, number, text or None, or a call leaves others in a list or dict that it was given.
     """
 
     def __init__(
@@ -68,6 +69,9 @@ class Flat(nn.Module):  # type: ignore[misc]
         answers = self._answers
         with self.around():
             answer = self.model(*args, **kwargs)
+        left, spec = flatten_arguments(args, kwargs)
+        if spec != self._in_spec or any(map(is_not, left, leaves)):
+            raise SourceError("the model changes a list or dict that it is given, and a network gives answers alone")
         returned, answers.spec = pytree.tree_flatten(take_apart(answer))
         answered = distinct(returned, given)
         views = find_views(answered) if self._gives_views else [None] * len(answered)

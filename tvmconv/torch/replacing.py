@@ -342,7 +342,7 @@ def _shares(answer: Any, given: Any, module: nn.Module, gives_views: bool) -> bo
     """
     others = distinct(pytree.tree_leaves(given))
     # What is returned itself, or again, networks return, too.
-    tensors = distinct(pytree.tree_leaves(take_apart(answer)), others)
+    tensors = [each for each in distinct(pytree.tree_leaves(take_apart(answer)), others) if each.numel()]
     held = {address(each) for each in (*others, *module.parameters(), *module.buffers())}
     if any(address(each) in held for each in tensors):
         return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,13 +40,13 @@ _ASKED = {
 class _Log:
     """Record of a call; a tensor is an argument, a weight, or the answer of an operator, by its number."""
 
-    def __init__(self, flat: Flat, *told: Any) -> None:
+    def __init__(self, flat: Flat, given: Sequence[torch.Tensor], *told: Any) -> None:
         self.sha = hashlib.sha256(repr((__version__, torch.__version__, *told)).encode())
         self.is_whole = True
         self._names = WeakTensorKeyDictionary()
         self._weights = WeakTensorKeyDictionary()
         self._count = 0
-        for tensor in flat.tensors:
+        for tensor in given:
             self.sha.update(self._shaped(tensor).encode())
             self.made(tensor)
         for path, module in flat.named_modules():
@@ -135,11 +135,12 @@ def watch(flat: Flat, *options: Any) -> str:
     """
     if any(isinstance(each, torch.jit.ScriptModule) for each in flat.modules()):
         return ""
-    log = _Log(flat, options, str(flat.structure().in_spec), flat.structure().given)
+    given = [each.clone() for each in flat.tensors]  # which the model may write to
+    log = _Log(flat, given, options, str(flat.structure().in_spec), flat.structure().given)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), put_back(flat):
         try:
             with exporting(), _Operators(log), _Looks(log):
-                answers = flat(*flat.tensors)
+                answers = flat(*given)
         except Exception:  # noqa: BLE001 (of many classes: the model's code may see that it is exported; torch.export says why)
             let_dynamo_forget()
             return ""

@@ -1,7 +1,8 @@
-"""Numbers written, or brought together with what is there, at places along an axis.
+"""Numbers written, or brought together with what is there, at places along an axis, and rows at places of several axes.
 
 TVM's scatter (0.27) joins the axes before this one, and those after, and gives wrong answers where one that is not the first of them
-is shorter in the indices than in the data, which PyTorch and ONNX allow; and an index beyond the data is written beside it.
+is shorter in the indices than in the data, which PyTorch and ONNX allow. Beyond the data it writes into memory of others, as its
+`scatter_nd` does, which wakes all threads for each row.
 """
 
 from __future__ import annotations
@@ -70,6 +71,43 @@ def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int,
     return te.extern([data.shape], [data, indices, updates], written, dtype=str(data.dtype), name="scatter_elements")
 
 
+def scatter_nd(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return rows brought to places of the first axes, those beyond the data left out; of shapes that are not known it is TVM's."""
+    if any(dims_of(arg.ty) is None for arg in call.args):
+        return call.op.get_attr("FLegalize")(builder, call)
+    return builder.call_te(_scatter_rows, *call.args, str(call.attrs.reduction), primfunc_name_hint="scatter_nd")
+
+
+def _scatter_rows(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduction: str) -> te.Tensor:
+    shape, given = ([number_of(extent) for extent in tensor.shape] for tensor in (data, indices))
+    axes, count = given[-1], prod(given[:-1])
+    row = prod(shape[axes:])
+    width = min(row, LEAST_PARALLEL) if isinstance(row, int) else LEAST_PARALLEL
+
+    def written(inputs: Any, outputs: Any) -> Any:
+        source, places, values = (T.buffer_proxy(each) for each in inputs)
+        out = T.buffer_proxy(outputs[0])
+        with IRBuilder() as builder:
+            with T.seq_scope():
+                with _loop(prod(shape)) as element:
+                    out[element] = source[element]
+                # In order, for a place may come twice.
+                with _loop(-(-row // width), count * row) as part, T.serial(0, count) as number:
+                    at, inside = 0, []
+                    for axis in range(axes):
+                        place = places[number * axes + axis]
+                        inside += [place >= 0, place < shape[axis]]
+                        at = at * shape[axis] + place
+                    with T.If(tirx.all(*inside)), T.Then(), T.serial(0, width) as column:
+                        element = part * width + column
+                        with T.If(element < row), T.Then():
+                            there = out[at * row + element]
+                            out[at * row + element] = _COMBINED[reduction](there, values[number * row + element])
+            return builder.get()
+
+    return te.extern([data.shape], [data, indices, updates], written, dtype=str(data.dtype), name="scatter_nd")
+
+
 def slice_scatter(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return data of which a slice is replaced; TVM's reads indices from memory, and needs an extent that is fixed."""
     hints = {"primfunc_name_hint": "slice_scatter", "primfunc_attrs": {"op_pattern": INJECTIVE}}
@@ -91,4 +129,8 @@ def _loop(extent: Any, elements: Any = None) -> Any:
     return (T.serial if isinstance(many, int) and many < LEAST_PARALLEL else T.parallel)(0, extent)
 
 
-OPERATORS = {"relax.scatter_elements": scatter_elements, "relax.slice_scatter": slice_scatter}
+OPERATORS = {
+    "relax.scatter_elements": scatter_elements,
+    "relax.scatter_nd": scatter_nd,
+    "relax.slice_scatter": slice_scatter,
+}
