@@ -1,8 +1,10 @@
 """The bf16 instructions that loops over lanes become (tvmconv/lowering/cpu/rewrites/instructions.py), before and after."""
 
 from common import check, check_refused
+from tvm.ir import Call
 from tvm.script import tirx as T
 
+from tvmconv.lowering.common.rewrites import find_all
 from tvmconv.lowering.cpu.rewrites.instructions import by_instructions
 from tvmconv.lowering.cpu.rewrites.prefetching import prefetch_filters
 from tvmconv.lowering.cpu.rewrites.shuffles import by_shuffles
@@ -80,6 +82,23 @@ def test_vectors_that_read_the_same_pair_share_its_broadcast() -> None:
     body = by_instructions(before.body)
     assert "define void @tvmconv_dot_bf16_at_2_4(" in body.value.value
     check(lambda body: by_instructions(body).body, before, after)
+
+
+def test_more_vectors_than_registers_hold_take_turns() -> None:
+    """Sums, filters, the pair and products of 8 vectors would be in 18 registers of AVX2's 16."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4,), "uint32"), weights: T.Buffer((8, 4, 8), "uint32")) -> None:
+        sums = T.alloc_buffer((8, 8), "int32", scope="local")
+        for c in range(4):
+            for vector in T.unroll(8):
+                for lane in T.vectorized(8):
+                    sums[vector, lane] = sums[vector, lane] + T.call_pure_extern(
+                        "int32", "tvmconv_dot_s16", data[c], weights[vector, c, lane]
+                    )
+
+    calls = [str(call.args[0].value) for call in find_all(by_instructions(before.body), Call) if len(call.args) == 12]
+    assert calls == ["tvmconv_dot_s16_at_4_8"] * 2
 
 
 def test_pixels_that_lie_anywhere_keep_addresses_of_their_own() -> None:

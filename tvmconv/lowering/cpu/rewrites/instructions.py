@@ -27,8 +27,10 @@ from .padding import uses
 from .shuffles import lanes_of
 
 _ROUND_ONE = f"{ROUND}_1"
-# Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
-_MOST_TOGETHER = 8
+# Vectors of one broadcast: their sums, their filter's and two more take 18 registers of 32, or all 16 of AVX2, also where LLVM
+# optimizes nothing. Code that needs more is no code.
+_MOST_TOGETHER = {16: 8}
+_MOST_OF_SHORT = 7
 _PAIR_BYTES = 4
 # ARM's instruction, whose vector is the filter's and whose element data's.
 _BY_ELEMENT = {
@@ -110,14 +112,18 @@ def _sums(loop: Any) -> bool:
 
 def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
     """``sums[v, lane] = sums[v, lane] + DOT(data, weights[v, lane])`` of all vectors v, which read the same pair of data."""
-    if loop.kind != tirx.ForKind.UNROLLED or not 1 < int(loop.extent) <= _MOST_TOGETHER or not _sums(loop.body):
+    if loop.kind != tirx.ForKind.UNROLLED or int(loop.extent) == 1 or not _sums(loop.body):
         return loop
     _, data, *_, weight = loop.body.body.value.b.args
     same = not uses(data, loop.loop_var) and not uses(data, loop.body.loop_var)
     if not same or not isinstance(data, TensorLoad) or not uses(weight, loop.loop_var):
         return loop
     vectors = [substitute(loop.body, {loop.loop_var: number}) for number in range(int(loop.extent))]
-    return dots(dot_of(loop.body.body.value.b), data, [_operands(each)[::2] for each in vectors])
+    operands = [_operands(each)[::2] for each in vectors]
+    most = _MOST_TOGETHER.get(int(loop.body.extent), _MOST_OF_SHORT)
+    parts = -(-len(operands) // most)
+    calls = [dots(dot_of(loop.body.body.value.b), data, operands[part::parts]) for part in range(parts)]
+    return calls[0] if parts == 1 else tirx.SeqStmt(calls)
 
 
 def _sum_products(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any:
