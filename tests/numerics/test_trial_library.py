@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, schedule
 from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.lowering.cpu.passes import PIPELINE
-from tvmconv.measuring.measure import Check, measure
+from tvmconv.measuring.measure import Check, Measured, measure
 from tvmconv.measuring.race import Built
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -89,6 +89,24 @@ def test_every_candidate_of_a_turn_is_right(evaluator: Evaluator, filter_format:
     # The filters of most lie in one of few ways.
     packing = [each.pack for each in libraries if each.packed]
     assert len({*packing}) < len(packing) or math == "strict"
+
+
+class Idle(Built):
+    """A library that writes nothing."""
+
+    def call(self, arrays: Any, cold_bytes: int = 0) -> Callable[[], None]:
+        """Return a call that does nothing."""
+        return lambda: None
+
+
+@pytest.mark.parametrize("types", ["f32", "bf16", "u8s8u8-zx128-scale-q_0.1_128", "s8s8s32"])
+def test_an_output_that_is_not_written_is_wrong(evaluator: Evaluator, types: str) -> None:
+    problem = parse_signature(SIGNATURE.format("XIO", types).replace("-bias", ""))
+    (library,) = evaluator.build(problem, HOST, [candidates_of(problem, "strict")[0]])
+    assert isinstance(library, Built)
+    assert measure(Check(problem, "exact", library)).seconds is not None
+    idle = measure(Check(problem, "exact", Idle(library.path)))
+    assert isinstance(idle, Measured) and "differ" in idle.wrong
 
 
 def test_a_candidate_that_fails_leaves_the_others(evaluator: Evaluator) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import inf
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..accuracy import difference
 from ..problem import Problem
@@ -80,8 +82,7 @@ def measure(task: Check | Race) -> Measured | Times:
         return race(task, cores())
     inputs, output, expected = arrays_of(task.problem)
     call = task.library.call([*inputs, output], task.cold_bytes)
-    # Elements that a kernel fails to write stay NaN.
-    output.fill(0xFFFF if output.dtype == np.uint16 else np.nan)
+    _make_wrong(output, expected)
     call()
     wrong = difference(output.view(expected.dtype), expected, task.numerical_class, task.problem)
     if wrong:
@@ -92,3 +93,13 @@ def measure(task: Check | Race) -> Measured | Times:
         if cores().settled():
             break
     return Measured(seconds)
+
+
+def _make_wrong(output: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
+    """Fill an output with NaN, or integers as far from `expected` as others are, which elements stay that a kernel fails to write."""
+    if np.issubdtype(expected.dtype, np.integer):
+        first_bit = 1 << 8 * expected.itemsize - 1
+        unsigned = f"u{expected.itemsize}"
+        output.view(unsigned)[...] = expected.view(unsigned) ^ first_bit
+    else:
+        output.fill(0xFFFF if output.dtype == np.uint16 else np.nan)
