@@ -139,4 +139,5 @@ def _passes(tiles: WinogradWindow, target: CpuTarget) -> Counts:
     more = (tiles.parts - 1) * sums
     if size + more <= target.l2 or plan.by_rows or (taps == 1 and sums + more <= target.l2_share // 2):
         return {}
-    return {"points.data_line": (1 + blocks * taps) * lines(size) + 3 * blocks * lines(more)}
+    data = (1 + blocks * taps) * lines(size) if size > target.l2 else 0
+    return {"points.data_line": data + 3 * blocks * lines(more)}
