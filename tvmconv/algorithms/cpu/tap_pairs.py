@@ -77,6 +77,11 @@ class TapPairsWindow(Window):
         """Pairs in a loop's body: all, or of a row's columns as many as divide them."""
         return self.pairs if self.mixed else divisors(self.axes[-1].taps, MAX_UNROLLED // LEAST_UNROLLED)[-1]
 
+    @property
+    def loops(self) -> bool:
+        """Return whether there is a loop around the pairs of a body."""
+        return prod(axis.taps for axis in self.axes[:-2]) * self.pairs > self.unrolled
+
     def taps_of(self, number: Expr) -> tuple[list[list[Expr]], list[Expr]]:
         """Return both taps of a pair along the last two axes, or the last one, and of each whether it is no other pair's.
 
@@ -131,7 +136,9 @@ def _windows(problem: Problem, target: CpuTarget) -> list[TapPairsWindow]:
 def _plan_tasks(window: TapPairsWindow, target: CpuTarget) -> TapPairsWindow:
     """Return the window with tasks, and tiles that cost least: their last one is shifted to end with the row."""
     outputs = window.row
-    most = min(outputs, target.vector_registers // 2, MAX_UNROLLED_ROW // (2 * window.unrolled))
+    # A pixel's sums are two registers; those that go through a loop have half of all, as in `grouped`.
+    held = target.vector_registers // (4 if window.loops else 2)
+    most = min(outputs, held, MAX_UNROLLED_ROW // (2 * window.unrolled))
     widths = range(1, max(1, most) + 1)
     tile = min(widths, key=lambda width: _tile_cycles(window, width, target) * -(-outputs // width))
     window = window.as_kind(TapPairsWindow, row=-(-outputs // tile) * tile, tile=tile)
