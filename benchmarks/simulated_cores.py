@@ -4,8 +4,9 @@
 
 Each is called as by so many threads, and every task by one, the processor's time of which is taken, the least of some calls. The
 makespan is that of threads which take the next task whenever they are done, loop after loop; what is between loops is one thread's, what
-is before the first takes no time. Beside it is what it takes to wake each thread and to wait for it, after two measurements. What
-threads cannot take less than: the work shared evenly, and the longest task of each loop. Caches that threads would not share, and
+is before the first takes no time. Beside it is what it takes to wake each thread and to wait for it, after two measurements, and what
+that is at least, by loops that are shared evenly by the best number of threads. What threads cannot take less than: the work shared
+evenly, and the longest task of each loop. Caches that threads would not share, and
 memory that they would, are not in it. The last column is the time of two threads that was measured.
 """
 
@@ -64,6 +65,13 @@ class Simulated:
         for asked, times in self.loops:
             found += makespan(times, asked)
             found += 0 if wake is None else LOOP + wake * (min(asked, len(times)) - 1)
+        return found
+
+    def limit(self, threads: int, wake: float) -> float:
+        """Return the microseconds that no tasks and no number of threads take less than where each thread takes so many to come."""
+        found = self.between
+        for _, times in self.loops:
+            found += LOOP + min(sum(times) / count + wake * (count - 1) for count in range(1, threads + 1))
         return found
 
     def shared(self, threads: int) -> float:
@@ -183,11 +191,18 @@ class SerialPool:
         return ctypes.c_int64.in_dll(self._library, f"simulated_{name}").value
 
 
+def _ways_of(wake: float) -> list[tuple[str, Callable[[int, Simulated], float]]]:
+    return [
+        (f"{wake} us a thread more", lambda _, call: call.makespan(wake)),
+        ("at least", lambda threads, call: call.limit(threads, wake)),
+    ]
+
+
 def rows_of(name: str, calls: Sequence[Mapping[int, Simulated]], by_two: float) -> list[list[str]]:
     """Return the lines of calls that follow each other, simulated for some numbers of threads."""
     ways: list[tuple[str, Callable[[int, Simulated], float]]] = [
         ("makespan", lambda _, call: call.makespan()),
-        *((f"{wake} us a thread more", lambda _, call, wake=wake: call.makespan(wake)) for wake in WAKES),
+        *(way for wake in WAKES for way in _ways_of(wake)),
         ("work shared evenly", lambda threads, call: call.shared(threads)),
         ("longest tasks", lambda _, call: call.longest()),
     ]

@@ -120,6 +120,8 @@ def test_threads_take_the_next_task_when_they_are_done() -> None:
     call = Simulated([(2, [3, 1, 1, 1]), (1, [5])], between=7)
     assert call.makespan() == 3 + 5 + 7
     assert call.makespan(wake=0.5) == pytest.approx(3 + 5 + 7 + 2 * LOOP + 0.5)
+    assert call.limit(2, wake=0.5) == pytest.approx(3.5 + 3 + 7 + 2 * LOOP)
+    assert call.limit(1, wake=0.5) == pytest.approx(6 + 5 + 7 + 2 * LOOP)
     assert call.shared(2) == (6 + 5) / 2 and call.longest() == 3 + 5 + 7
     cells = [row[-2:] for row in rows_of("net", [{2: call}], 16.4)]
-    assert cells == [["15", "16"], ["16", ""], ["16", ""], ["6", ""], ["15", ""]]
+    assert cells == [["15", "16"], ["16", ""], ["13", ""], ["16", ""], ["14", ""], ["6", ""], ["15", ""]]

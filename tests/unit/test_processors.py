@@ -113,6 +113,12 @@ TOPOLOGIES: dict[str, tuple[dict[int, str], list[int], list[int], int]] = {
     "the strongest that are allowed": ({0: "0-23"}, [1024] * 10 + [512] * 14, list(range(8, 24)), 8),
     "others alone": ({}, [1024] * 4 + [512] * 12, list(range(4, 16)), 12),
 }
+# Name: the list of cores of performance, capacities, the processors allowed, threads.
+PERFORMANCE: dict[str, tuple[str, list[int], list[int], int]] = {
+    "of performance and others": ("0-9", [], list(range(24)), 10),
+    "others alone": ("0-9", [], list(range(10, 24)), 14),
+    "capacities say more": ("0-9", [1024] * 9 + [512] * 15, list(range(24)), 9),
+}
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
@@ -126,6 +132,17 @@ def test_nodes_and_capacities(name: str, in_c: ctypes.CDLL, tmp_path: Path) -> N
     for path, text in files.items():
         (system / path).parent.mkdir(parents=True, exist_ok=True)
         (system / path).write_text(f"{text}\n")
+    flags = bytes(each in allowed for each in range(256))
+    assert cores(allowed, tmp_path) == in_c.tvmconv_cores(str(tmp_path).encode(), flags, len(flags)) == expected
+
+
+@pytest.mark.parametrize("name", PERFORMANCE)
+def test_cores_of_performance(name: str, in_c: ctypes.CDLL, tmp_path: Path) -> None:
+    performance, capacities, allowed, expected = PERFORMANCE[name]
+    files = {f"system/cpu/cpu{each}/cpu_capacity": str(number) for each, number in enumerate(capacities)}
+    for path, text in {"cpu_core/cpus": performance, **files}.items():
+        (file := tmp_path / "sys/devices" / path).parent.mkdir(parents=True)
+        file.write_text(f"{text}\n")
     flags = bytes(each in allowed for each in range(256))
     assert cores(allowed, tmp_path) == in_c.tvmconv_cores(str(tmp_path).encode(), flags, len(flags)) == expected
 

@@ -50,6 +50,11 @@ def cores(allowed: Collection[int], root: Path = _ROOT) -> int:
     if len(allowed) <= ALL_PROCESSORS:
         return len(allowed)
     capacities = {each: _capacity(root, each) for each in allowed}
+    if not any(
+        capacities.values()
+    ):  # as before Linux 6.12 on x86, which has counters of their own for cores of performance
+        performance = _list(root / "sys/devices/cpu_core/cpus")
+        capacities = {each: int(each in performance) for each in allowed}
     strongest = max(capacities.values())
     firsts = {
         each

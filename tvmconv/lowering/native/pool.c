@@ -25,6 +25,7 @@
 #define MOST_LOST 3
 #define FINISH_NANOSECONDS 1000 /* before a caller asks who has not begun */
 #define PAUSES 16 /* between two looks at the clock */
+#define REFUSED_NANOSECONDS 1000000000 /* to ask the system for no thread after it gave none: that takes longer than many loops */
 /* Sleepers that a caller wakes itself: all of so many, or some of more, each of whom wakes two others. A call that wakes one takes some
  * microseconds, and a caller of 33 threads took 0.4 ms for all of them one by one. */
 #define WAKES_ALL 8
@@ -71,6 +72,7 @@ typedef struct {
   Lock growing;
   atomic_int alive;
   int usual; /* how many there may be, whoever asks for how few */
+  _Atomic int64_t refused; /* until when none are started */
   atomic_int processors; /* of this process, at the last look */
   int is_team; /* it starts no threads */
   Worker* workers[MOST_WORKERS];
@@ -125,7 +127,8 @@ static int wake(Worker* worker) {
 
 /* Wakes up to `most` of a loop's workers that nobody has woken. */
 static void wake_some(Loop* loop, int most) {
-  for (int next, number = atomic_load(&loop->number); most > 0 && (next = atomic_fetch_add(&loop->woken, 1)) < number;)
+  const int number = atomic_load(&loop->number);
+  for (int next; most > 0 && atomic_load(&loop->woken) < number && (next = atomic_fetch_add(&loop->woken, 1)) < number;)
     most -= wake(loop->hired[next]);
 }
 
@@ -169,12 +172,15 @@ static int start(Worker* worker, Share* offer) {
 /* Starts a worker for each of `count` shares while the pool has fewer than `most`; returns how many, which are in `hired`. */
 static int grow(Pool* pool, Share* shares, int count, int most, Worker** hired) {
   int started = 0;
-  if (atomic_load(&pool->alive) >= most) return 0;
+  if (atomic_load(&pool->alive) >= most || clock_now() < atomic_load(&pool->refused)) return 0;
   take_lock(&pool->growing);
   for (int alive = atomic_load(&pool->alive); started < count && alive < most; alive++) {
     Worker** place = &pool->workers[alive];
     if (*place == NULL && (*place = new_lines(sizeof **place)) == NULL) break;
-    if (!start(*place, &shares[started])) break;
+    if (!start(*place, &shares[started])) {
+      atomic_store(&pool->refused, clock_now() + REFUSED_NANOSECONDS);
+      break;
+    }
     hired[started++] = *place;
     atomic_store(&pool->alive, alive + 1);
   }

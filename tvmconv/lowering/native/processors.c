@@ -33,7 +33,7 @@ static int is_first(const char* prefix, int processor, const char* allowed, int 
   return 1;
 }
 
-/* Returns how much a processor does at most, beside others: less of efficient cores. 0: the kernel does not say. */
+/* Returns how much a processor does at most, beside others: less of efficient cores. 0: the kernel does not say, as before Linux 6.12 on x86. */
 static int capacity(const char* prefix, int processor) {
   char path[PATH];
   snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/cpu_capacity", prefix, processor);
@@ -42,6 +42,16 @@ static int capacity(const char* prefix, int processor) {
   if (file == NULL) return 0;
   if (fscanf(file, "%d", &found) != 1) found = 0;
   fclose(file);
+  return found;
+}
+
+/* Gives 1 to those whose core is one of performance, which x86 has counters of their own for; returns whether one of them is allowed. */
+static int mark_performance(const char* prefix, int* capacities, const char* allowed, int most, char* marked) {
+  char path[PATH];
+  int found = 0;
+  snprintf(path, sizeof path, "%s/sys/devices/cpu_core/cpus", prefix);
+  read_list(path, marked, most);
+  for (int each = 0; each < most; each++) found |= capacities[each] = allowed[each] && marked[each];
   return found;
 }
 
@@ -72,6 +82,7 @@ int tvmconv_cores(const char* prefix, const char* allowed, int most) {
   char *chosen = (char*)(capacities + most), *marked = chosen + most, *nodes = marked + most;
   for (int each = 0; each < most; each++)
     if (allowed[each] && (capacities[each] = capacity(prefix, each)) > strongest) strongest = capacities[each];
+  if (strongest == 0) strongest = mark_performance(prefix, capacities, allowed, most, marked);
   for (int each = 0; each < most; each++)
     chosen[each] = allowed[each] && capacities[each] == strongest && is_first(prefix, each, allowed, most, marked);
   const int cores = of_one_node(prefix, chosen, most, marked, nodes);

@@ -27,10 +27,10 @@ static inline void wait_at(atomic_uint* word, unsigned expected) {
 }
 static inline void wake_at(atomic_uint* word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
 
-/* Processors that this process may use. */
+/* Processors that this process may use: of the 8192 that Linux has at most, of which it refuses fewer bits than this machine needs. */
 static inline int usable_processors(void) {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  cpu_set_t sets[8192 / CPU_SETSIZE];
+  return sched_getaffinity(0, sizeof sets, sets) == 0 ? CPU_COUNT_S(sizeof sets, sets) : 1;
 }
 
 /* Names this thread, for people. */
