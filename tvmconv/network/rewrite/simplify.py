@@ -205,7 +205,9 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         """Return the operator for a call of a TE function that bounds a tensor by a scalar; None if it is another."""
         function, given = self._mod[call.args[0]], call.args[1]
         # Free extents are parameters, too.
-        args = [each for each in given if isinstance(each.ty, relax.TensorType)] if isinstance(given, relax.Tuple) else []
+        args = (
+            [each for each in given if isinstance(each.ty, relax.TensorType)] if isinstance(given, relax.Tuple) else []
+        )
         if len(args) != 2:
             return None
         stores = list(find_all(function.body, tirx.BufferStore))
