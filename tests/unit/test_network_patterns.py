@@ -77,10 +77,11 @@ def test_the_greatest_elements_by_sorting(k: int, index: int, largest: bool, nam
     assert operators(make, 2, 3, 4) == [name]
 
 
-def test_axes_below_zero_which_change_of_layout_does_not_take() -> None:
+@pytest.mark.parametrize("rows", [5, tirx.Var("rows", "int64")])
+def test_axes_below_zero_which_change_of_layout_does_not_take(rows: Any) -> None:
     """ConvertLayout ended with std::bad_alloc."""
     builder = relax.BlockBuilder()
-    data = relax.Var("x", relax.TensorType((2, 4, 5, 1), "float32"))
+    data = relax.Var("x", relax.TensorType((2, 4, rows, 1), "float32"))
     weights = relax.const(np.ones((3, 4, 1, 1), np.float32))
     with builder.function("main", [data]):
         with builder.dataflow():

@@ -85,7 +85,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return self._sloping(call.args[0], call.attrs.alpha)
         if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:
             return self._normalized(call)
-        if name == "relax.squeeze" and call.attrs.axis is not None and static_shape(call.ty) is not None:
+        if name == "relax.squeeze" and call.attrs.axis is not None and call.args[0].ty.ndim > 0:
             # ConvertLayout takes an axis below zero for a huge one: std::bad_alloc.
             rank = call.args[0].ty.ndim
             call = self.builder_.normalize(
