@@ -9,6 +9,7 @@ network at another size before.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,6 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each size; default: %(default)s")
     parser.add_argument("--folder", type=Path, help="of libraries, which is filled where they lack, to time them again")
     arguments = parser.parse_args(argv)
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # of our networks, when they are loaded
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)

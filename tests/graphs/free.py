@@ -241,7 +241,7 @@ class FreeDraw:
     def _scanned(self, name: str) -> None:
         axis = self._constant(np.array(self.random.choice((1, self.rank + 1))))
         made = self._node("CumSum", name, axis, exclusive=self.random.choice((0, 1)))
-        self.values[self._node("Tanh", made)] = self.values[name]
+        self.values[self._node("Softsign", made)] = self.values[name]
 
     def _sampled(self, name: str) -> None:
         """Add what lies between pixels, at places that numbers of other pixels say."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from relax_modules import relax_module
-from tvm import relax
+from tvm import relax, tirx, topi
 
 from tvmconv.network.rewrite.channels_last import channels_last
 from tvmconv.network.rewrite.fuse_patterns import fuse
@@ -77,10 +77,11 @@ def test_the_greatest_elements_by_sorting(k: int, index: int, largest: bool, nam
     assert operators(make, 2, 3, 4) == [name]
 
 
-def test_axes_below_zero_which_change_of_layout_does_not_take() -> None:
+@pytest.mark.parametrize("rows", [5, tirx.Var("rows", "int64")])
+def test_axes_below_zero_which_change_of_layout_does_not_take(rows: Any) -> None:
     """ConvertLayout ended with std::bad_alloc."""
     builder = relax.BlockBuilder()
-    data = relax.Var("x", relax.TensorType((2, 4, 5, 1), "float32"))
+    data = relax.Var("x", relax.TensorType((2, 4, rows, 1), "float32"))
     weights = relax.const(np.ones((3, 4, 1, 1), np.float32))
     with builder.function("main", [data]):
         with builder.dataflow():
@@ -89,6 +90,19 @@ def test_axes_below_zero_which_change_of_layout_does_not_take() -> None:
             output = builder.emit_output(op.squeeze(moved, [-2]))
         builder.emit_func_output(output)
     channels_last(simplify(builder.finalize()))
+
+
+def test_bounds_of_products_of_free_extents() -> None:
+    """TVM's frontends call a function, which takes an extent, too, where it is no extent of an array."""
+    side = tirx.Var("side", "int64")
+
+    def bounded(builder: Any, data: Any) -> Any:
+        twice = builder.emit(op.concat([data, data], 1))
+        return builder.emit_te(topi.maximum, twice, relax.const(0.5))
+
+    mod = relax_module(bounded, [(1, side)])
+    assert any(len(mod[each].params) == 4 for each in mod.get_global_vars() if each.name_hint != "main")
+    assert "R.maximum" in str(simplify(mod)["main"])
 
 
 def instances(emit: Any, x: Any, axes: list[int], other: Any = None) -> relax.Expr:

@@ -19,7 +19,9 @@ from ..support.timing import stage
 from .algebra import join_filters
 from .ir.branches import outline
 from .ir.constants import constant_bytes
+from .ir.extents import has_extents
 from .ir.nodes import carry
+from .kernels.family_sizes import COUNT, typical_extents
 from .kernels.keep_floats import keep_floats
 from .kernels.narrow_filters import narrow_filters
 from .kernels.place import place_kernels
@@ -147,7 +149,8 @@ def _outline(mod: tvm.IRModule) -> tvm.IRModule:
 def _algebra(state: Rewritten) -> Rewritten:
     if state.options.math in ("strict", "reproducible"):  # what costs less is another thing on another CPU
         return state
-    mod, lines = join_filters(state.module, state.options.cpu, state.options.is_small)
+    typical = typical_extents(state.module)[COUNT // 2] if has_extents(state.module) else None
+    mod, lines = join_filters(state.module, state.options.cpu, state.options.is_small, typical)
     return replace(state, module=mod, rewrites=tuple(lines))
 
 

@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 import tvm
 from tvm import relax
+from tvm.error import InternalError
 from tvm.relax.expr_functor import mutator
 
 from ...targets.target import CpuTarget
+from ..ir.free import dims_of, is_free, same_shape, symbols_in
 from ..ir.graph import Graph
 from ..ir.mutator import Rebinding, each_function, tidy
 from .branches import Branches
@@ -34,51 +36,116 @@ class Rewrite(Protocol):
 
 
 Found = Mapping[Any, Rewrite]
+_Find = Callable[[Graph, CpuTarget, bool], Found]
 
 
-def join_filters(mod: tvm.IRModule, target: CpuTarget, small: bool = False) -> tuple[tvm.IRModule, list[str]]:
+def join_filters(
+    mod: tvm.IRModule, target: CpuTarget, small: bool = False, typical: Mapping[str, int] | None = None
+) -> tuple[tvm.IRModule, list[str]]:
     """Return a simplified module (`tvmconv.network.rewrite.simplify`) by these rules, and a line for each rewrite.
 
-    Data has its channels second. Filters are joined in float64, and rounded once. With `small`, none becomes larger by that.
+    Data has its channels second. Filters are joined in float64, and rounded once.
+
+    Parameters
+    ----------
+    small
+        Whether no filter becomes larger by that.
+    typical
+        Extents by the names of their symbols, where some are free: there estimates decide.
     """
     lines: list[str] = []
-    for find in (_join, _move):
+    for find, find_free in ((_join, _join_free), (_move, _move_free)):
 
         def rewriting(
-            new: tvm.IRModule, function: relax.Function, find: Callable[[Graph, CpuTarget, bool], Found] = find
+            new: tvm.IRModule, function: relax.Function, find: _Find = find, find_free: _Find = find_free
         ) -> _Binding:
-            found = find(Graph(function), target, small)
-            lines.extend(f"{variable.name}: {rewrite.said}" for variable, rewrite in found.items())
-            return _Binding(new, found)
+            found: dict[Any, tuple[Rewrite, Mapping[Any, Any]]] = {
+                variable: (rewrite, {}) for variable, rewrite in find(Graph(function), target, small).items()
+            }
+            values = _values(function, typical or {})
+            fixed, own = fix_extents(function, values) if values else (None, {})
+            if fixed is not None:
+                for variable, rewrite in find_free(Graph(fixed), target, small).items():
+                    if is_free(own[variable].ty):
+                        found[own[variable]] = (rewrite, own)
+            return _Binding(new, found, lines)
 
         mod = tidy(each_function(mod, rewriting, with_bindings=True))
     return mod, lines
 
 
+def _values(function: relax.Function, typical: Mapping[str, int]) -> dict[Any, int]:
+    """Return what a function's symbols typically are."""
+    symbols = [each for param in function.params for size in dims_of(param.ty) or () for each in symbols_in(size)]
+    return {each: typical[str(each.name)] for each in symbols if str(each.name) in typical}
+
+
+def fix_extents(function: relax.Function, values: Mapping[Any, int]) -> tuple[relax.Function | None, Mapping[Any, Any]]:
+    """Return a copy of a function whose symbols are numbers, and the function's variables by those of the copy; None: it does not have
+    these extents, as where it cuts rows into sevens.
+    """
+    # Only what stands by itself in a parameter's shape can be bound: not the half of an extent.
+    extents = relax.Var("extents", relax.ShapeType([*values]))
+    named = relax.Function(
+        [*function.params, extents], function.body, function.ret_ty, function.is_pure, function.attrs
+    )
+    try:
+        fixed = named.bind_symbolic_vars(values)
+    except (ValueError, InternalError):
+        return None, {}
+    return fixed, dict(zip(_variables(fixed), _variables(named), strict=True))
+
+
+def _variables(function: relax.Function) -> list[Any]:
+    bound = [binding.var for block in function.body.blocks for binding in block.bindings]
+    return [*function.params, *bound]
+
+
 def _join(graph: Graph, target: CpuTarget, small: bool) -> Found:
     """Return what joins maps: one convolution may be left where the others are looked for."""
     pooled: dict[Any, Rewrite] = dict(find_pooled(graph, target))
-    return {**Branches(graph, target, small).find(), **pooled}
+    return {**_join_free(graph, target, small), **pooled}
+
+
+def _join_free(graph: Graph, target: CpuTarget, small: bool) -> Found:
+    """Return those whose operators do not name extents."""
+    return Branches(graph, target, small).find()
 
 
 def _move(graph: Graph, target: CpuTarget, small: bool) -> Found:
     """Return what moves pixels by the filter of one convolution."""
     # Of one variable the last is taken: a pointwise convolution of fewer pixels costs the least.
+    found: dict[Any, Rewrite] = dict(_move_free(graph, target, small))
+    for find in (find_resized, find_shuffled):
+        found.update(find(graph, target))
+    return found
+
+
+def _move_free(graph: Graph, target: CpuTarget, small: bool) -> Found:
+    """Return those whose operators do not name extents: they may give filters more taps, of upsampling's 3, 4."""
     found: dict[Any, Rewrite] = {}
-    # The first two may give filters more taps: of upsampling's 3, 4.
-    larger = () if small else (find_split, find_upsampled)
-    for find in (*larger, find_resized, find_shuffled):
+    for find in () if small else (find_split, find_upsampled):
         found.update(find(graph, target))
     return found
 
 
 @mutator
 class _Binding(Rebinding):
-    def __init__(self, mod: tvm.IRModule, found: Found) -> None:
+    """The rewrites of a function, each with the function's variables for those that it was found in, if it was a copy."""
+
+    def __init__(
+        self, mod: tvm.IRModule, found: Mapping[Any, tuple[Rewrite, Mapping[Any, Any]]], lines: list[str]
+    ) -> None:
         super().__init__(mod)
-        self._found = found
+        self._found, self._lines = found, lines
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return what computes a variable instead."""
-        rewrite = self._found.get(binding.var)
-        return None if rewrite is None else rewrite.written(self.visit_expr, self.builder_.emit)
+        """Return what computes a variable instead; None: nothing does, at all extents."""
+        if binding.var not in self._found:
+            return None
+        rewrite, own = self._found[binding.var]
+        made = rewrite.written(lambda each: self.visit_expr(own.get(each, each)), self.builder_.emit)
+        if own and not same_shape(made.ty, binding.var.ty):
+            return None
+        self._lines.append(f"{binding.var.name}: {rewrite.said}")
+        return made

@@ -85,7 +85,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return self._sloping(call.args[0], call.attrs.alpha)
         if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:
             return self._normalized(call)
-        if name == "relax.squeeze" and call.attrs.axis is not None and static_shape(call.ty) is not None:
+        if name == "relax.squeeze" and call.attrs.axis is not None and call.args[0].ty.ndim > 0:
             # ConvertLayout takes an axis below zero for a huge one: std::bad_alloc.
             rank = call.args[0].ty.ndim
             call = self.builder_.normalize(
@@ -203,8 +203,12 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
 
     def _bound(self, call: relax.Call) -> relax.Expr | None:
         """Return the operator for a call of a TE function that bounds a tensor by a scalar; None if it is another."""
-        function, args = self._mod[call.args[0]], call.args[1]
-        if len(function.params) != 3 or not isinstance(args, relax.Tuple) or len(args) != 2:
+        function, given = self._mod[call.args[0]], call.args[1]
+        # Free extents are parameters, too.
+        args = (
+            [each for each in given if isinstance(each.ty, relax.TensorType)] if isinstance(given, relax.Tuple) else []
+        )
+        if len(args) != 2:
             return None
         stores = list(find_all(function.body, tirx.BufferStore))
         value: Any = stores[0].value if len(stores) == 1 else None
