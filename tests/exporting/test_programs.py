@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,27 @@ def test_eight_threads_at_once_get_the_bits_of_one(
     threads: str, libraries: Callable[..., Path], tmp_path: Path
 ) -> None:
     run(compiled("concurrent.c", libraries(threads), tmp_path, *(("-fopenmp",) if threads == "openmp" else ())))
+
+
+def test_archives_have_as_many_threads_as_python(libraries: Callable[..., Path], tmp_path: Path) -> None:
+    source = tmp_path / "count.c"
+    source.write_text(
+        "#include <stdio.h>\nint tested_rt_pool_threads(void);\n"
+        'int main(void) { printf("%d", tested_rt_pool_threads()); return 0; }\n'
+    )
+    program = tmp_path / "count"
+    run("gcc", source, libraries("pthreads") / "libtested.a", "-pthread", "-o", program)
+    for environment in ({}, {"OMP_NUM_THREADS": "1"}):
+        python = [
+            sys.executable,
+            "-c",
+            "from tvmconv.runtime.processors import kernel_threads; print(kernel_threads(), end='')",
+        ]
+        found = [
+            subprocess.run(each, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
+            for each in ([program], python)
+        ]
+        assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])

@@ -104,7 +104,7 @@ def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path)
         A folder for what they are made of, which has ``NAME.h``.
     """
     write_sources(plan, (each for each in NATIVE.iterdir() if not each.name.startswith("smoke")), work)
-    write_sources(plan, service_files(plan.isa), work)
+    write_sources(plan, service_files(plan.isa, ["processors"]), work)
     (work / "tvmconv-targets.h").write_text(fill_name(plan, targets_header(plan)))
     members = _members(plan, options)
     with ThreadPoolExecutor(len(allowed_processors())) as pool:
@@ -155,10 +155,13 @@ def _members(plan: Plan, options: ArchiveOptions) -> list[_Member]:
         )
 
     openmp = ("-fopenmp",) if options.threads == "openmp" else ()
+    # A program may have several archives.
+    own = [f"-Dtvmconv_{each}={plan.name}_rt_{each}" for each in ("default_threads", "cores", "quota")]
     return [
         c_file("runtime"),
         c_file(plan.isa.c_file),
         c_file(f"pool_{options.threads}", *openmp),
+        *([c_file("processors", *own)] if options.threads == "pthreads" else []),
         *map(c_file, packaging_of(plan.isa).services),
         text("tables-kernels", table_source(plan)),
         *map(kernel, plan.functions),

@@ -1,4 +1,4 @@
-/* The archive's own threads: as many as this process may use processors, started when a loop first needs them.
+/* The archive's own threads: as many as `processors.c` counts processors, started when a loop first needs them.
  *
  * One loop has them at a time. A call that finds them taken computes its loop alone. Threads that wait sleep.
  */
@@ -72,11 +72,13 @@ static void grow(int wanted) {
   while (workers < wanted && workers < MOST_THREADS && start_thread(work, NULL, STACK_BYTES)) ++workers;
 }
 
+int tvmconv_name_rt_default_threads(void); /* of processors.c */
+
 int tvmconv_name_rt_pool_threads(void) {
   static atomic_int known;
   int threads = atomic_load_explicit(&known, memory_order_relaxed);
   if (threads > 0) return threads;
-  threads = usable_processors();
+  threads = tvmconv_name_rt_default_threads();
   atomic_store_explicit(&known, threads, memory_order_relaxed);
   return threads;
 }

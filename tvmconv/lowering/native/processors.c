@@ -1,5 +1,11 @@
 /* Default number of a kernel's threads. `tvmconv/runtime/processors.py` does the same. */
 #define _GNU_SOURCE
+#include <features.h>
+/* glibc 2.38 has others of C23, which older ones, and musl, lack. */
+#undef __GLIBC_USE_C2X_STRTOL
+#define __GLIBC_USE_C2X_STRTOL 0
+#undef __GLIBC_USE_C23_STRTOL
+#define __GLIBC_USE_C23_STRTOL 0
 #include <sched.h>
 #include <stdio.h>
 
@@ -94,13 +100,13 @@ int tvmconv_cores(const char* prefix, const char* allowed, int most) {
 static int affinity(int cores) {
   /* As many bits as this kernel needs. */
   for (int most = CPU_SETSIZE; most <= 64 * CPU_SETSIZE; most *= 2) {
-    cpu_set_t* set = CPU_ALLOC(most);
-    char* allowed = calloc(most, 1);
     size_t size = CPU_ALLOC_SIZE(most);
+    cpu_set_t* set = malloc(size); /* musl has no function for it */
+    char* allowed = calloc(most, 1);
     int count = set != NULL && allowed != NULL && sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
     for (int each = 0; count > 0 && each < most; each++) allowed[each] = CPU_ISSET_S(each, size, set) != 0;
     if (count > 0 && cores) count = tvmconv_cores("", allowed, most);
-    if (set != NULL) CPU_FREE(set);
+    free(set);
     free(allowed);
     if (count > 0) return count;
   }
