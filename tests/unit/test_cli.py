@@ -255,6 +255,44 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed
         assert f"there is no folder {tmp_path / 'none'}; make it first" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["compile", "run", "report", "export-onnxruntime"])
+def test_an_output_replaces_nothing_that_is_read(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, link = tmp_path / "model.onnx", tmp_path / "link.onnx"
+    file.write_bytes(b"model")
+    link.symlink_to(file)
+    for output in (file, link):
+        assert cli.main([command, str(file), "--output", str(output)]) == 2
+        assert f"--output {output} is a file that this command reads; name another" in capsys.readouterr().err
+    assert file.read_bytes() == b"model"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compile", "modle.onnx", "-o", "m.so"], "there is no file 'modle.onnx'; did you mean 'model.onnx'?"),
+        (["run", "m.so", "--bench", "--against", "m.so"], "tvmconv compare compares two networks"),
+        (["run", "m.so", "--bench", "--against", "m.onnx"], "--against: there is no file m.onnx"),
+        (["bench", "none"], "is not a bundle"),
+        (["explain", "none.so"], "none.so is no network that tvmconv compile wrote: No such file"),
+        (["export-onnxruntime", "none.onnx", "-o", "p.so"], ": there is no file 'none.onnx'"),
+    ],
+)
+def test_files_that_are_missing_are_named_at_once(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    monkeypatch.setattr("tvmconv.measuring.peak.measure", lambda threads: pytest.fail("measured"))
+    assert cli.main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_run_writes_no_outputs_of_a_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "m.so", "--bench", "--output", str(tmp_path / "answers.npz")]) == 2
     assert "--bench prints times, and --output is for outputs; leave one of them out" in capsys.readouterr().err
