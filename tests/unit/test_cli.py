@@ -151,11 +151,16 @@ def test_a_folder_that_is_read_only_is_refused_before_anything_is_computed(
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_an_example(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exit_:
         cli.main([command, "--help"])
     assert exit_.value.code == 0
-    assert f"example:\n  tvmconv {command}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"example:\n  tvmconv {command}" in out
+    assert not [line for line in out.splitlines() if len(line) > 80 and not line.startswith("  ")]
 
 
 def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
