@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tvmconv import cli
+from tvmconv.__main__ import main as run_script
 from tvmconv.cli.output import print_table
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import (
@@ -211,6 +212,18 @@ def test_env_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]) ->
     assert facts["huge pages"] in ("always", "madvise", "never")
     assert cli.main(["env"]) == 0
     assert "cpu features" in capsys.readouterr().out
+
+
+def test_ctrl_c_while_modules_are_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "torch", None)  # as main does, until this test ends
+    monkeypatch.setattr(cli, "be_alone", lambda: None)
+    monkeypatch.setattr(cli, "spare_time", lambda: None)
+    monkeypatch.setattr(cli, "parser", interrupt)
+    assert run_script() == 130
+    assert capsys.readouterr().err == "tvmconv: interrupted\n"
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
