@@ -31,7 +31,8 @@ def test_the_table_has_three_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_cannot_be_raced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", NETWORK, "--bench", "--against", str(tmp_path / "none.onnx")]) == 2
+    (tmp_path / "broken.onnx").write_bytes(b"none")
+    assert cli.main(["run", NETWORK, "--bench", "--against", str(tmp_path / "broken.onnx")]) == 2
     assert "onnxruntime cannot run this" in capsys.readouterr().err
     assert cli.main(["run", NETWORK, "--against", MODEL]) == 2
     assert "--bench" in capsys.readouterr().err

@@ -180,6 +180,8 @@ def test_no_bundle(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing", tmp_path / "file", tmp_path / "pipe"):
         with pytest.raises(BundleError, match=r"is not a bundle.*tvmconv build"):
             read_bundle(path)
+    with pytest.raises(BundleError, match=r"there is no file .*nothing.so; write it with: tvmconv compile"):
+        read_bundle(tmp_path / "nothing.so")
 
 
 def _with_library(path: Path, content: bytes = b"library") -> Bundle:

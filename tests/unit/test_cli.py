@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tvmconv import cli
+from tvmconv.__main__ import main as run_script
 from tvmconv.cli.output import print_table
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import (
@@ -151,11 +152,16 @@ def test_a_folder_that_is_read_only_is_refused_before_anything_is_computed(
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_an_example(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exit_:
         cli.main([command, "--help"])
     assert exit_.value.code == 0
-    assert f"example:\n  tvmconv {command}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"example:\n  tvmconv {command}" in out
+    assert not [line for line in out.splitlines() if len(line) > 80 and not line.startswith("  ")]
 
 
 def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,6 +214,18 @@ def test_env_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]) ->
     assert "cpu features" in capsys.readouterr().out
 
 
+def test_ctrl_c_while_modules_are_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "torch", None)  # as main does, until this test ends
+    monkeypatch.setattr(cli, "be_alone", lambda: None)
+    monkeypatch.setattr(cli, "spare_time", lambda: None)
+    monkeypatch.setattr(cli, "parser", interrupt)
+    assert run_script() == 130
+    assert capsys.readouterr().err == "tvmconv: interrupted\n"
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
@@ -253,6 +271,44 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed
         assert "is a folder; give the name of a file in it" in capsys.readouterr().err
         assert cli.main([*command, "--output", str(tmp_path / "none" / "file")]) == 2
         assert f"there is no folder {tmp_path / 'none'}; make it first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "report", "export-onnxruntime"])
+def test_an_output_replaces_nothing_that_is_read(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, link = tmp_path / "model.onnx", tmp_path / "link.onnx"
+    file.write_bytes(b"model")
+    link.symlink_to(file)
+    for output in (file, link):
+        assert cli.main([command, str(file), "--output", str(output)]) == 2
+        assert f"--output {output} is a file that this command reads; name another" in capsys.readouterr().err
+    assert file.read_bytes() == b"model"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compile", "modle.onnx", "-o", "m.so"], "there is no file 'modle.onnx'; did you mean 'model.onnx'?"),
+        (["run", "m.so", "--bench", "--against", "m.so"], "tvmconv compare compares two networks"),
+        (["run", "m.so", "--bench", "--against", "m.onnx"], "--against: there is no file m.onnx"),
+        (["bench", "none"], "is not a bundle"),
+        (["explain", "none.so"], "none.so is no network that tvmconv compile wrote: No such file"),
+        (["export-onnxruntime", "none.onnx", "-o", "p.so"], ": there is no file 'none.onnx'"),
+    ],
+)
+def test_files_that_are_missing_are_named_at_once(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    monkeypatch.setattr("tvmconv.measuring.peak.measure", lambda threads: pytest.fail("measured"))
+    assert cli.main(arguments) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_run_writes_no_outputs_of_a_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

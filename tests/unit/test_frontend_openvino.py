@@ -117,7 +117,7 @@ def test_free_shapes_and_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="has 5 at dimension 1, which the model fixes"):
         read_model(path, shapes={"data": (1, 5, 8, 7)})
     Path(path).with_suffix(".bin").unlink()
-    with pytest.raises(SourceError, match=r"its weights, .*model.bin are missing"):
+    with pytest.raises(SourceError, match=r"its weights, .*model.bin, are missing"):
         read_model(path)
     Path(path).write_text("no xml")
     Path(path).with_suffix(".bin").write_bytes(b"")

@@ -43,8 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
     from ..building.bench import bench
     from ..measuring import peak
     from ..reporting.kernels import confirm
+    from ..runtime.bundle import read_bundle
     from ..runtime.processors import kernel_threads
+    from ..runtime.selection import runnable
 
+    runnable(read_bundle(arguments.bundle))  # before anything is measured: an error if nothing here can be
     threads = arguments.threads or kernel_threads()
     limits = peak.measure(threads)
     with progress_bar("timing") as progress:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..checks import FILES, MEMORIES, QUANTIZED
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
+from ..frontends import check_exists
 from ..support.timing import stage
 from .networks.known import KnownLibrary, Told
 from .networks.sources import check_source, read_source
@@ -168,7 +169,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_source(arguments)
     output = Path(arguments.output)
     if arguments.format == "plan":
-        check_output(output, mapped=True)
+        check_output(output, arguments.model, mapped=True)
+    check_exists(Path(arguments.model))
     with stage("cache"):
         library = KnownLibrary(arguments)
         told = library.write(output)

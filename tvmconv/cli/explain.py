@@ -46,7 +46,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "signature", metavar="SIGNATURE|NETWORK.so", help="see: tvmconv sig --help; or a library from tvmconv compile"
     )
-    parser.add_argument("bundles", nargs="*", metavar="BUNDLE", help="the folders of one or several bundles")
+    parser.add_argument(
+        "bundles", nargs="*", default=[], metavar="BUNDLE", help="the folders of one or several bundles"
+    )
     parser.add_argument("--split-batch", action="store_true", help="as load(split_batch=True) does")
     parser.add_argument("--algorithms", action="store_true", help="compare the algorithms; takes no bundle")
     parser.add_argument("--target", metavar="TARGET", help="with --algorithms: as for tvmconv build (default: host)")
@@ -58,7 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
     alone = arguments.target is None and arguments.records is None and arguments.math == "default"
-    if Path(arguments.signature).is_file():
+    if arguments.signature.endswith(".so") or Path(arguments.signature).is_file():
         if arguments.bundles or arguments.algorithms or arguments.split_batch or not alone:
             raise TvmconvError(f"{arguments.signature} is a file; a network's library is explained without any option")
         return _network(Path(arguments.signature), arguments.json)

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..building.fallbacks import fork_ahead
     from ..exporting.provider_library import export_provider, prepare_provider
 
-    check_output(Path(arguments.output), mapped=True)
+    check_output(Path(arguments.output), *arguments.sources, mapped=True)
     bundles = [each for each in arguments.sources if (Path(each) / MANIFEST).is_file()]
     if bundles:
         if len(arguments.sources) > 1:

@@ -26,21 +26,26 @@ VERIFIED = {True: "yes", EMULATED: "emulated", False: "wrong", None: "never"}
 GROWN = 1.05
 
 
-def check_output(path: Path, *, mapped: bool = False) -> None:
+def check_output(path: Path, *sources: str, mapped: bool = False) -> None:
     """Check, before minutes are spent, that a file can be written.
 
     Parameters
     ----------
     path
         What ``--output`` names.
+    sources
+        Files that the command reads, none of which the output may replace.
     mapped
         Whether it is a library.
 
     Raises
     ------
     TvmconvError
-        If something is there that is no file, as for `check_file`; or it lies in no folder, or in one that is read-only.
+        If something is there that is no file, as for `check_file`, or is one of `sources`; or it lies in no folder, or in one
+        that is read-only.
     """
+    if path.is_file() and any(os.path.exists(each) and path.samefile(each) for each in sources):
+        raise TvmconvError(f"--output {path} is a file that this command reads; name another")
     streamed = check_file(path, "--output", mapped=mapped)
     folder = path.absolute().parent
     if not folder.is_dir():

@@ -105,7 +105,7 @@ def _report_network(arguments: argparse.Namespace) -> int:
             "--against and --records are for bundles; to compare networks, use tvmconv run --bench --against"
         )
     output = Path(arguments.output)
-    check_output(output)
+    check_output(output, arguments.bundle)
     if arguments.threads:
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     network = load_network(arguments.bundle)

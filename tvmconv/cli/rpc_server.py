@@ -18,8 +18,9 @@ TVM's tracker comes first, the tuner last:
   python -m tvm.exec.rpc_tracker --host 127.0.0.1 --port 9190
   tvmconv tune resnet50.onnx --tracker 127.0.0.1:9190 --key zen4 --target remote
 
-The server runs whatever it is sent, as the user who starts it, and asks nobody for a password: it listens on this machine
-alone unless --bind says otherwise, and belongs on a trusted network. Let it have the machine for itself, one server on each.
+The server runs whatever it is sent, as the user who starts it, without a
+password: it listens on this machine alone unless --bind says otherwise, and
+belongs on a trusted network. Run one server on a machine, and nothing else.
 """
 
 

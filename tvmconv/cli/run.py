@@ -92,13 +92,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError("--against and --concurrency need --bench: add it")
     if arguments.against and arguments.concurrency > 1:
         raise InputError("--against uses one caller each; leave out --concurrency")
+    if arguments.against:
+        _check_peer(Path(arguments.against))
     if arguments.bench and arguments.profile:
         raise InputError("--bench times operators, and --profile steps; leave one of them out")
     if (arguments.bench or arguments.profile) and arguments.output:
         option = "--bench" if arguments.bench else "--profile"
         raise InputError(f"{option} prints times, and --output is for outputs; leave one of them out")
     if arguments.output:
-        check_output(Path(arguments.output))
+        check_output(Path(arguments.output), arguments.network)
     if arguments.threads:
         if arguments.threads > usable_processors():
             raise InputError(f"--threads is {arguments.threads}; this process may use {usable_processors()} processors")
@@ -127,6 +129,16 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_table(HEADER, [[_cell(row.get(name)) for name in HEADER] for row in facts])
     return 0
+
+
+def _check_peer(model: Path) -> None:
+    if model.suffix.lower() not in (".onnx", ".xml"):
+        raise InputError(
+            f"--against is {model}; give the model that the network was compiled from (.onnx, .xml); "
+            "tvmconv compare compares two networks"
+        )
+    if not model.is_file():
+        raise InputError(f"--against: there is no file {model}")
 
 
 def _cell(value: object) -> str:

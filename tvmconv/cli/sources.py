@@ -311,7 +311,7 @@ def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
                 raise SourceError(f"--inputs: cannot read {path}: {error.strerror or error}") from error
             except (ValueError, EOFError, zipfile.BadZipFile) as error:
                 writer = "savez" if path.endswith("z") else "save"
-                raise SourceError(f"--inputs: {path} is not a file from numpy.{writer}: {error}") from error
+                raise SourceError(f"--inputs: {path} is not a file from numpy.{writer}, or is cut off") from error
             continue
         name, equals, number = text.rpartition("=")
         try:

@@ -28,10 +28,12 @@ EXAMPLE = """\
   tvmconv tune resnet50.so --seconds 600
   tvmconv tune resnet50.onnx --tracker 127.0.0.1:9190 --key zen4 --target remote
 
-Every measurement is kept at once: Ctrl-C records the fastest until then, which takes some seconds a problem (a
-second one does without), and the same command continues; what was measured before is not measured again. Once all N trials of a problem are there, it has nothing left to do; raise N for more.
-The schedule for zero trials is measured first and compared last, so the winner is never slower.
-`tvmconv build` uses the winners of the default folder, or of the one that its --records names.
+Every measurement is saved at once. Ctrl-C records the fastest schedules so far,
+in some seconds for each problem (a second Ctrl-C skips that); the same command
+continues, and measures nothing again. Once a problem has all N trials, nothing
+is left to do: raise N for more. The default schedule is measured first and
+compared last, so the winner is never slower. `tvmconv build` uses the winners
+of the default folder, or of the one that its --records names.
 """
 HEADER = ("signature", "algorithm", "trials", "default us", "tuned us", "gain", "GFLOP/s", "peak %")
 

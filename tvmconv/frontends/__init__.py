@@ -170,11 +170,21 @@ def _exists(path: Path) -> bool:
         return False
 
 
+def check_exists(path: Path) -> None:
+    """Raise SourceError if there is no such file; it names one of a similar name."""
+    if not _exists(path):
+        raise _missing(path)
+
+
+def _missing(path: Path) -> SourceError:
+    return SourceError(f"there is no file {str(path)!r}{_nearest(path)}")
+
+
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise SourceError(f"there is no file {str(path)!r}{_nearest(path)}") from None
+        raise _missing(path) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SourceError(f"{str(path)!r} cannot be read: {reason}") from None

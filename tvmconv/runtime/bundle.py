@@ -165,6 +165,10 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
             advice = f"of a model, make one with: tvmconv build {path} -o BUNDLE"
         raise BundleError(f"{folder} is not a bundle (a folder that tvmconv build writes); {advice}") from error
     except OSError as error:
+        if folder.suffix == ".so" and not folder.exists():
+            raise BundleError(
+                f"there is no file {folder}; write it with: tvmconv compile MODEL.onnx -o {folder}"
+            ) from error
         raise BundleError(
             f"{folder} is not a bundle: cannot read {manifest} ({error.strerror}); make one with: tvmconv build SOURCE -o BUNDLE"
         ) from error

@@ -18,7 +18,7 @@ except ImportError:
 def load_ir(source: str) -> Any:
     """Return the model in a file; raise SourceError if it is none, or its weights are not there."""
     if not Path(source).with_suffix(".bin").exists():
-        raise SourceError(f"{source}: its weights, {Path(source).with_suffix('.bin')} are missing")
+        raise SourceError(f"{source}: its weights, {Path(source).with_suffix('.bin')}, are missing")
     try:
         return openvino.Core().read_model(source)
     except RuntimeError as error:
