@@ -29,6 +29,9 @@ from tvmconv.targets.target import Target
         ("conv2d-n8-i20x5x3-o320x5x3-k5x5-s1x1-d2x2-p4x4_4x4-g1-NXC-XIO-f32", "direct"),
         ("conv2d-n1-i256x8x1-o512x8x1-k64x1-s1x1-d1x1-p31x0_32x0-g1-NXC-XIO-bf16", "kn2row_dot"),
         ("conv3d-n1-i40x12x12x12-o3x12x12x12-k7x7x7-s1x1x1-d2x2x2-p6x6x6_6x6x6-g1-NXC-XIO-f32", "reduced"),
+        ("conv3d-n1-i40x12x12x12-o3x12x12x12-k7x7x7-s1x1x1-d2x2x2-p6x6x6_6x6x6-g1-NXC-XIO-bf16", "reduced"),
+        # A transposed filter that no cache keeps.
+        ("backprop2d-n1-i256x21x8-o192x27x8-k7x7-s1x1-d1x1-p0x3_0x3-g1-NXC-XIO-f32", "kn2row"),
     ],
 )
 def test_the_fastest_is_chosen(layer: str, best: str) -> None:

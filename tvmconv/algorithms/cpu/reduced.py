@@ -30,7 +30,7 @@ from ..shapes import FEW_OUTPUTS, divisors
 from ..stage_names import ACC, FILTER_PACK, LANE_SUMS, TILE, stage_name
 from ..subconvolution import Expr
 from .model.cost import Counts, lines, multiply_add
-from .model.counts import stored_lines
+from .model.counts import outputs, stored_lines
 from .windows.data import staged_data
 from .windows.express import rounded_sums
 from .windows.filter import filter_element
@@ -69,11 +69,10 @@ def estimate(problem: Problem, target: CpuTarget) -> Counts:
     """Count the events of a problem, its filter prepacked."""
     flat = flatten(problem)
     windows = reduced_windows(flat, target)
-    lanes = windows[0].lanes
-    products = flat.flops / 2 / lanes
+    lanes, width = windows[0].lanes, min(widths(window, target)[0] for window in windows)
+    products = sum(_visited_products(window, width) for window in windows) / lanes
     # A tile reads all of the filter, from L2 if L1 does not keep it.
     far = 4 * prod(flat.filter_shape) // flat.groups > target.l1_share
-    width = min(widths(window, target)[0] for window in windows)
     return {
         **stored_lines(flat, 1, target),
         "product_reduced": products * multiply_add(lanes, target),
@@ -81,6 +80,15 @@ def estimate(problem: Problem, target: CpuTarget) -> Counts:
         "elements.add_lanes": prod(flat.output_shape),
         "elements.copy": prod(flat.data_shape) if any(window.stages_data for window in windows) else 0.0,
     }
+
+
+def _visited_products(window: Window, width: int) -> float:
+    """Return the products that tiles of so many pixels visit, of which those with padding may be skipped."""
+    *outer, row = window.axes
+    share = prod(axis.met for axis in outer) if window.skips_rows else 1.0
+    share *= row.visited(width) if window.skips_columns else 1.0
+    taps = prod(axis.taps for axis in window.axes)
+    return outputs(window) * window.groups * window.outputs * taps * window.channels * share
 
 
 def reduced_lanes(channels: int, target: CpuTarget) -> int:

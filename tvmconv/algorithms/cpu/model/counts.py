@@ -49,13 +49,22 @@ def copied_again(window: SubConvolution, rows: int = 0) -> float:
 
     A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted.
     """
-    again = prod(axis.outputs * -(-axis.span // axis.gap) / copy_extent(axis) for axis in window.axes[:-2])
+    again = prod(_count_spans(axis, window) / copy_extent(axis) for axis in window.axes[:-2])
     if not rows or len(window.axes) == 1:
         return again
     axis = window.axes[-2]
     # Of the span of dilated taps, rows of padding are not copied: what is read is counted.
     band = min(-(-((rows - 1) * axis.stride + axis.span) // axis.gap), rows * axis.taps)
     return again * max(1.0, axis.outputs / rows * band / copy_extent(axis))
+
+
+def _count_spans(axis: Axis, window: SubConvolution) -> int:
+    """Return how many elements of an axis tasks copy that have one output each: of padding that sums skip, none."""
+    if not (isinstance(window, Window) and window.skips_rows):
+        return axis.outputs * -(-axis.span // axis.gap)
+    firsts = range(axis.lowest, axis.lowest + axis.outputs * axis.stride, axis.stride)
+    spans = (min(first + axis.span, axis.inputs) - max(first, 0) for first in firsts)
+    return sum(-(-max(0, span) // axis.gap) for span in spans)
 
 
 def copy_extent(axis: Axis) -> int:

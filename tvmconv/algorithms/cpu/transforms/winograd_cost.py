@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ....dtypes import DTYPE_BYTES
 from ....problem import Problem
 from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...data_dependence import covers_data
 from ...shapes import F32_BITS
 from ..model.cost import Counts, lines, multiply_add, total
-from ..model.counts import far, planes_evict, stored_lines
+from ..model.counts import far, lines_evict, planes_evict, stored_lines
 from .winograd_plan import planned_windows
 from .winograd_tiles import WinogradWindow, tiles_of, windows_3d
 
@@ -114,7 +115,12 @@ def _filter_estimate(tiles: WinogradWindow, target: CpuTarget) -> Counts:
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases * tiles.depth * tiles.channels
     plain = 4 * prod(tiles.problem.filter_shape)
     memory = lines(plain) if plain > target.l3_share else 0.0
-    return {tap: taps * vectors, "points.filter": tiles.points * vectors, "points.memory_line": memory}
+    counted = {tap: taps * vectors, "points.filter": tiles.points * vectors, "points.memory_line": memory}
+    apart = DTYPE_BYTES[tiles.problem.types.filter] * tiles.channels
+    if tiles.pieces > 1 and tap == "points.tap_apart" and lines_evict(apart, taps * tiles.lanes):
+        # No squares transpose taps of pieces, and L1 loses a line before its next element is read.
+        counted["lines.l2"] = taps * vectors * tiles.lanes
+    return counted
 
 
 def _data_vectors(tiles: WinogradWindow, target: CpuTarget) -> float:
