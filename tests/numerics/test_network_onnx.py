@@ -22,7 +22,6 @@ from tvmconv.network.report import report
 from tvmconv.runtime.networks.network import Network, load_network
 
 pytest.importorskip("onnxruntime")
-from tvmconv.cli.networks.session_beside import Compared, SessionBeside
 from tvmconv.network.read.onnx import compare as compared
 
 RNG = np.random.default_rng(0)
@@ -396,15 +395,3 @@ def test_a_model_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     expected = pooled.reshape(1, -1) @ wide["m"]
     answer = network(x=x)["y"].astype(np.float64)
     assert np.linalg.norm(answer - expected) < 2e-2 * np.linalg.norm(expected)
-
-
-def test_a_process_beside_answers_as_this_one(tmp_path: Path) -> None:
-    x = RNG.random((4, 5), np.float32)
-    source = save(model([helper.make_node("Exp", ["x"], ["y"])], [value("x", [4, 5])], [value("y", None)]), tmp_path)
-    made = Compared(source, Bucket({"x": x.shape}), (), {})
-    beside = SessionBeside(made)
-    found, right = beside.run({"x": x}), compared.answers(made.read(), {"x": x})
-    assert found is not None and [each.tolist() for each in found] == [each.tolist() for each in right]
-    assert beside.run({"x": x[0]}) is None  # it ended; whoever asks says why
-    (tmp_path / "none.onnx").write_bytes(b"no model")
-    assert SessionBeside(Compared(str(tmp_path / "none.onnx"), Bucket(), (), {})).run({}) is None

@@ -170,7 +170,6 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     if arguments.format == "plan":
         check_output(output, arguments.model, mapped=True)
-    check_exists(Path(arguments.model))
     with stage("cache"):
         library = KnownLibrary(arguments)
         told = library.write(output)
@@ -203,6 +202,7 @@ def _tell(arguments: argparse.Namespace, told: Told) -> None:
 def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
     """Compile, tell and compare; return what was told, and why answers were not compared."""
     _check(arguments)
+    check_exists(Path(arguments.model))
     with stage("import"):
         from ..algorithms.table import get
         from ..building.fallbacks import fork_ahead
