@@ -18,7 +18,7 @@ from torch.utils._device import DeviceContext
 
 from ..errors import InputError, TvmconvWarning
 from .computed import Computed
-from .flat import flatten_arguments
+from .flat import bind_as, flatten_arguments
 from .guards.check import Guards
 from .guards.reads import Reads
 from .objects import KINDS
@@ -130,7 +130,7 @@ class Answering:
 
     def forward(self) -> Any:
         """Return :meth:`answer`, with the signature of the module's own code."""
-        own = self._own if self._own is not None else type(self.module).forward.__get__(self.module)
+        own = self._code()
         answer = types.FunctionType(Answering.answer.__code__, globals(), "answer")
         signature, first = inspect.signature(own), inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         answer.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
@@ -152,6 +152,8 @@ class Answering:
         return self._answer(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        specs = [spec for state in self.states for spec, *_ in state.examples]
+        args, kwargs = bind_as(self._code(), specs, args, kwargs)
         leaves, spec = flatten_arguments(args, kwargs)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         other = next((type(each).__name__ for each in tensors if type(each) not in _PLAIN), "")
@@ -224,9 +226,10 @@ class Answering:
 
     def by_code(self, *args: Any, **kwargs: Any) -> Any:
         """Return the answer of the module's own code."""
-        if self._own is not None:
-            return self._own(*args, **kwargs)
-        return type(self.module).forward(self.module, *args, **kwargs)
+        return self._code()(*args, **kwargs)
+
+    def _code(self) -> Any:
+        return self._own if self._own is not None else type(self.module).forward.__get__(self.module)
 
     def _refuse(self, why: str, advice: str) -> None:
         if why in self.refused:

@@ -23,7 +23,7 @@ from ..support.progress import Progress
 from .calling import TYPES, NetworkCall
 from .examples import as_example, cast, check_model, print_progress
 from .exporting import as_module, export
-from .flat import Flat, Structure, flatten_arguments, inverse, is_same
+from .flat import Flat, Structure, describe_form, flatten_arguments, inverse, is_same
 from .free_axes import free_axes
 from .rewritten import copied_model
 from .store import temporary
@@ -148,7 +148,9 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
         """
         leaves, spec = flatten_arguments(args, kwargs)
         if spec != self._structure.in_spec:
-            raise InputError(f"arguments are {spec}; the model was compiled for {self._structure.in_spec}")
+            raise InputError(
+                f"arguments are {describe_form(spec)}; the model was compiled for {describe_form(self._structure.in_spec)}"
+            )
         tensors: list[Any] = []
         for leaf, constant in zip(leaves, self._structure.given, strict=True):
             if constant is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import is_not
 from typing import Any
@@ -203,6 +204,53 @@ class Structure:
 def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
     """Return the leaves of arguments, and what holds them; named ones in the order of their names."""
     return pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
+
+
+def bind_as(
+    code: Callable[..., Any], specs: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments of a function as some of `specs` has them: by position or by name, given or left to their defaults.
+
+    Where none has the same, they are returned as they are, also those that the function does not take.
+    """
+    forms = {(spec.child(0).num_children, tuple(spec.child(1).context)) for spec in specs}
+    if (len(args), tuple(sorted(kwargs))) in forms:
+        return args, kwargs
+    signature = inspect.signature(code)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return args, kwargs
+    parameters = signature.parameters.values()
+    for each in parameters:
+        if each.kind is each.VAR_KEYWORD:
+            given |= given.pop(each.name, {})
+    places = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+    for count, named in forms:
+        by_place = places[:count]
+        wanted = [*by_place, *named]
+        others = given.keys() ^ wanted
+        found = defaults | given
+        if len(by_place) == count and all(name in defaults and found[name] is defaults[name] for name in others):
+            return tuple(found[name] for name in by_place), {name: found[name] for name in named}
+    return args, kwargs
+
+
+def describe_form(spec: Any) -> str:
+    """Return what holds arguments, for people."""
+    by_place, by_name = spec.children()
+    shown = [*map(_show, by_place.children())]
+    shown += [f"{name}={_show(each)}" for name, each in zip(by_name.context, by_name.children(), strict=True)]
+    return f"({', '.join(shown)})"
+
+
+def _show(spec: Any) -> str:
+    if spec.is_leaf():
+        return "..."
+    if spec.type is dict:
+        return f"{{{', '.join(f'{name!r}: {_show(each)}' for name, each in zip(spec.context, spec.children(), strict=True))}}}"
+    return f"{spec.type.__name__}({', '.join(map(_show, spec.children()))})"
 
 
 def is_same(leaf: Any, constant: Any) -> bool:
