@@ -166,7 +166,7 @@ def test_the_documents_call_a_layer(build_once: Callable[[str, list[Problem]], P
     page = (Path(__file__).parents[2] / "docs/models.md").read_text()
     (command,) = re.findall(r"^    tvmconv build ch_PP-OCRv4_det_infer.onnx (.*) -o detector.bundle$", page, re.M)
     assert command == f"{MODELS['detector'].command} --with-filters"
-    (code,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    (code,) = [each for each in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "detector.bundle" in each]
     model = MODELS["detector"].read(with_constants=True)
     add_filters(shutil.copytree(bundle_of("detector", build_once), tmp_path / "detector.bundle"), [model])
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
