@@ -43,32 +43,25 @@ def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int,
     others = [each for each in range(len(shape)) if each != axis]
     rows = prod(given[each] for each in others)
 
-    def written(inputs: Any, outputs: Any) -> Any:
-        source, places, values = (T.buffer_proxy(each) for each in inputs)
-        out = T.buffer_proxy(outputs[0])
-        with IRBuilder() as builder:
-            with T.seq_scope():
-                with _loop(prod(shape)) as element:
-                    out[element] = source[element]
-                with _loop(rows, rows * given[axis]) as row:
-                    to, of, left = 0, 0, row
-                    for each in reversed(others):
-                        # Nothing is below 0: as floors TVM would write each part of these four times.
-                        place = tirx.truncmod(left, given[each])
-                        to += place * prod(shape[each + 1 :])
-                        of += place * prod(given[each + 1 :])
-                        left = tirx.truncdiv(left, given[each])
-                    # In order, for an index may come twice.
-                    with T.serial(0, given[axis]) as step:
-                        element = of + step * prod(given[axis + 1 :])
-                        index = places[element]
-                        place = index + (index < 0) * shape[axis]
-                        with T.If(tirx.all(place >= 0, place < shape[axis])), T.Then():
-                            at = to + place * prod(shape[axis + 1 :])
-                            out[at] = _COMBINED[reduction](out[at], values[element])
-            return builder.get()
+    def write(places: Any, values: Any, out: Any) -> None:
+        with _loop(rows, rows * given[axis]) as row:
+            to, of, left = 0, 0, row
+            for each in reversed(others):
+                # Nothing is below 0: as floors TVM would write each part of these four times.
+                place = tirx.truncmod(left, given[each])
+                to += place * prod(shape[each + 1 :])
+                of += place * prod(given[each + 1 :])
+                left = tirx.truncdiv(left, given[each])
+            # In order, for an index may come twice.
+            with T.serial(0, given[axis]) as step:
+                element = of + step * prod(given[axis + 1 :])
+                index = places[element]
+                place = index + (index < 0) * shape[axis]
+                with T.If(tirx.all(place >= 0, place < shape[axis])), T.Then():
+                    at = to + place * prod(shape[axis + 1 :])
+                    out[at] = _COMBINED[reduction](out[at], values[element])
 
-    return te.extern([data.shape], [data, indices, updates], written, dtype=str(data.dtype), name="scatter_elements")
+    return _write_over(data, indices, updates, write, "scatter_elements")
 
 
 def scatter_nd(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -84,28 +77,38 @@ def _scatter_rows(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduc
     row = prod(shape[axes:])
     width = min(row, LEAST_PARALLEL) if isinstance(row, int) else LEAST_PARALLEL
 
+    def write(places: Any, values: Any, out: Any) -> None:
+        # In order, for a place may come twice.
+        with _loop(-(-row // width), count * row) as part, T.serial(0, count) as number:
+            at, inside = 0, []
+            for axis in range(axes):
+                place = places[number * axes + axis]
+                inside += [place >= 0, place < shape[axis]]
+                at = at * shape[axis] + place
+            with T.If(tirx.all(*inside)), T.Then(), T.serial(0, width) as column:
+                element = part * width + column
+                with T.If(element < row), T.Then():
+                    there = out[at * row + element]
+                    out[at * row + element] = _COMBINED[reduction](there, values[number * row + element])
+
+    return _write_over(data, indices, updates, write, "scatter_nd")
+
+
+def _write_over(
+    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, write: Callable[..., None], name: str
+) -> te.Tensor:
+    """Return a copy of data over which `write` writes: indices, updates and the copy are its arguments."""
+
     def written(inputs: Any, outputs: Any) -> Any:
-        source, places, values = (T.buffer_proxy(each) for each in inputs)
-        out = T.buffer_proxy(outputs[0])
+        source, places, values, out = (T.buffer_proxy(each) for each in (*inputs, *outputs))
         with IRBuilder() as builder:
             with T.seq_scope():
-                with _loop(prod(shape)) as element:
+                with _loop(prod(number_of(each) for each in data.shape)) as element:
                     out[element] = source[element]
-                # In order, for a place may come twice.
-                with _loop(-(-row // width), count * row) as part, T.serial(0, count) as number:
-                    at, inside = 0, []
-                    for axis in range(axes):
-                        place = places[number * axes + axis]
-                        inside += [place >= 0, place < shape[axis]]
-                        at = at * shape[axis] + place
-                    with T.If(tirx.all(*inside)), T.Then(), T.serial(0, width) as column:
-                        element = part * width + column
-                        with T.If(element < row), T.Then():
-                            there = out[at * row + element]
-                            out[at * row + element] = _COMBINED[reduction](there, values[number * row + element])
+                write(places, values, out)
             return builder.get()
 
-    return te.extern([data.shape], [data, indices, updates], written, dtype=str(data.dtype), name="scatter_nd")
+    return te.extern([data.shape], [data, indices, updates], written, dtype=str(data.dtype), name=name)
 
 
 def slice_scatter(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
