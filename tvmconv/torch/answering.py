@@ -103,6 +103,7 @@ class Answering:
 
     def _restart(self) -> None:
         self._compiling = threading.Lock()
+        self._signature = inspect.signature(self._code())
         self._plain: dict[
             Any, tuple[NetworkState, Computed]
         ] = {}  # of calls with tensors alone, by what these are like
@@ -130,9 +131,8 @@ class Answering:
 
     def forward(self) -> Any:
         """Return :meth:`answer`, with the signature of the module's own code."""
-        own = self._code()
         answer = types.FunctionType(Answering.answer.__code__, globals(), "answer")
-        signature, first = inspect.signature(own), inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        signature, first = self._signature, inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         answer.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
         return types.MethodType(answer, self)
 
@@ -153,7 +153,7 @@ class Answering:
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         specs = [spec for state in self.states for spec, *_ in state.examples]
-        args, kwargs = bind_as(self._code(), specs, args, kwargs)
+        args, kwargs = bind_as(self._signature, specs, args, kwargs)
         leaves, spec = flatten_arguments(args, kwargs)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         other = next((type(each).__name__ for each in tensors if type(each) not in _PLAIN), "")
@@ -239,7 +239,7 @@ class Answering:
             warnings.warn(f"{self.path or 'the model'}: {why}; using PyTorch: {advice}", TvmconvWarning, stacklevel=6)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plain": None, "_compiling": None}
+        return {**self.__dict__, "_plain": None, "_compiling": None, "_signature": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """A copy in another process may lack a library."""

@@ -207,7 +207,7 @@ def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[li
 
 
 def bind_as(
-    code: Callable[..., Any], specs: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    signature: inspect.Signature, specs: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments of a function as some of `specs` has them: by position or by name, given or left to their defaults.
 
@@ -216,7 +216,6 @@ def bind_as(
     forms = {(spec.child(0).num_children, tuple(spec.child(1).context)) for spec in specs}
     if (len(args), tuple(sorted(kwargs))) in forms:
         return args, kwargs
-    signature = inspect.signature(code)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError:
