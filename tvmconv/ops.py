@@ -136,23 +136,11 @@ def convolution(
     elif mode == "valid":
         begin = end = (0,) * rank
     else:
-        if same_rule == "pre_stride":
-            totals = [max(span - 1, 0) for span in spans]
-        else:
-            totals = [max((-(-xx // s) - 1) * s + span - xx, 0) for xx, s, span in zip(x, strides, spans, strict=True)]
-        begin, end = _halves(totals, extra_at_end=mode == "same_upper")
-    out_spatial = []
-    for axis in range(rank):
-        room = x[axis] + begin[axis] + end[axis]
-        if spans[axis] > room:
-            raise InvalidProblemError(
-                f"spatial axis {axis}: the filter spans {spans[axis]} (kernel {k[axis]}, dilation {dilations[axis]}), more than "
-                f"the input {x[axis]} with pads {begin[axis]} and {end[axis]}; use larger pads or a smaller filter"
-            )
-        out_spatial.append((room - spans[axis]) // strides[axis] + 1)
+        begin, end = _halves(_same_pads(x, spans, strides, same_rule), extra_at_end=mode == "same_upper")
+    out_spatial = _output_extents(x, k, dilations, strides, begin, end)
     bias = _check_bias(bias_shape, out_channels)
     return Problem(
-        "convolution", batch, in_channels, x, out_channels, tuple(out_spatial), k, strides, dilations, begin, end,
+        "convolution", batch, in_channels, x, out_channels, out_spatial, k, strides, dilations, begin, end,
         groups, data_format, filter_format, dtype, bias, parse_epilogue(epilogue), zero_point, filter_zero_point, bias_dtype,
     )  # fmt: skip
 
@@ -242,30 +230,15 @@ def convolution_backprop_data(
     _check_groups("data channels", in_channels, groups)
     out_channels = group_outputs * groups
     natural = [s * (xx - 1) + _span(kk, d) for s, xx, kk, d in zip(strides, x, k, dilations, strict=True)]
-    if output_shape is not None:
-        out_spatial = axes("output_shape", output_shape, rank, 1)
-        totals = [max(n - y + e, 0) for n, y, e in zip(natural, out_spatial, extra, strict=True)]
-        if same_rule == "keep_pads" and mode == "valid":
-            begin = (0,) * rank
-        elif same_rule == "keep_pads" and mode == "none":
-            if pads_begin is None:
-                raise InvalidProblemError("pads_begin is missing; same_rule='keep_pads' keeps it beside output_shape")
-            begin = axes("pads_begin", pads_begin, rank, 0)
-        else:
-            extra_at_end = mode != "same_lower" if same_rule == "attribute_text" else mode != "same_upper"
-            begin, _ = _halves(totals, extra_at_end)
-    else:
+    if output_shape is None:
+        begin, end = (0,) * rank, (0,) * rank
         if mode == "none":
             begin, end = _required_pads(pads_begin, pads_end, rank, " or output_shape")
-        else:
-            begin = end = (0,) * rank
-        out_spatial = tuple(n - b - e + op_ for n, b, e, op_ in zip(natural, begin, end, extra, strict=True))
-        for axis, y in enumerate(out_spatial):
-            if y < 1:
-                raise InvalidProblemError(
-                    f"spatial axis {axis}: pads_begin {begin[axis]} and pads_end {end[axis]} leave {y} of the {natural[axis]} outputs; "
-                    "use smaller pads"
-                )
+        out_spatial = _transposed_extents(natural, begin, end, extra)
+    else:
+        out_spatial = axes("output_shape", output_shape, rank, 1)
+        totals = [max(n - y + e, 0) for n, y, e in zip(natural, out_spatial, extra, strict=True)]
+        begin = _pads_of_output(totals, mode, same_rule, pads_begin)
     ends = tuple(max(n - b - y, 0) for n, b, y in zip(natural, begin, out_spatial, strict=True))
     bias = _check_bias(bias_shape, out_channels)
     return Problem(
@@ -282,6 +255,60 @@ def _span(kernel: int, dilation: int) -> int:
 def _halves(totals: Sequence[int], extra_at_end: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
     return (small, large) if extra_at_end else (large, small)
+
+
+def _same_pads(x: Sequence[int], spans: Sequence[int], strides: Sequence[int], same_rule: str) -> list[int]:
+    """Return both pads' sum on each axis for `same_*`."""
+    if same_rule == "pre_stride":
+        return [max(span - 1, 0) for span in spans]
+    return [max((-(-xx // s) - 1) * s + span - xx, 0) for xx, s, span in zip(x, strides, spans, strict=True)]
+
+
+def _output_extents(
+    x: Sequence[int],
+    kernel: Sequence[int],
+    dilations: Sequence[int],
+    strides: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+) -> tuple[int, ...]:
+    """Return a convolution's spatial output extents; refuse a filter larger than the padded input."""
+    extents = []
+    for axis, (xx, kk, dilation, stride) in enumerate(zip(x, kernel, dilations, strides, strict=True)):
+        room, span = xx + begin[axis] + end[axis], _span(kk, dilation)
+        if span > room:
+            raise InvalidProblemError(
+                f"spatial axis {axis}: the filter spans {span} (kernel {kk}, dilation {dilation}), more than "
+                f"the input {xx} with pads {begin[axis]} and {end[axis]}; use larger pads or a smaller filter"
+            )
+        extents.append((room - span) // stride + 1)
+    return tuple(extents)
+
+
+def _pads_of_output(totals: Sequence[int], mode: str, same_rule: str, pads_begin: object) -> tuple[int, ...]:
+    """Return the beginning pads of a transposed convolution whose output shape is given; `totals` sum both pads."""
+    if same_rule == "keep_pads" and mode == "valid":
+        return (0,) * len(totals)
+    if same_rule == "keep_pads" and mode == "none":
+        if pads_begin is None:
+            raise InvalidProblemError("pads_begin is missing; same_rule='keep_pads' keeps it beside output_shape")
+        return axes("pads_begin", pads_begin, len(totals), 0)
+    extra_at_end = mode != "same_lower" if same_rule == "attribute_text" else mode != "same_upper"
+    return _halves(totals, extra_at_end)[0]
+
+
+def _transposed_extents(
+    natural: Sequence[int], begin: Sequence[int], end: Sequence[int], extra: Sequence[int]
+) -> tuple[int, ...]:
+    """Return a transposed convolution's spatial output extents, `natural` ones without pads."""
+    extents = tuple(n - b - e + more for n, b, e, more in zip(natural, begin, end, extra, strict=True))
+    for axis, y in enumerate(extents):
+        if y < 1:
+            raise InvalidProblemError(
+                f"spatial axis {axis}: pads_begin {begin[axis]} and pads_end {end[axis]} leave {y} of the {natural[axis]} outputs; "
+                "use smaller pads"
+            )
+    return extents
 
 
 def _auto_pad(value: object) -> str:

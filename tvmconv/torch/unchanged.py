@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any
@@ -20,6 +20,8 @@ _ROUNDING = 1e-5
 _HELD = ("_parameters", "_buffers", "_modules")
 _NOT_OF_MODELS = ("builtins", "torch", "tvmconv")
 _FACTS = ("shape", "dtype", "layout", "device")
+# A tensor's path, itself, its version, and its content or memory before the calls.
+_Held = tuple[tuple[str, ...], torch.Tensor, int | None, torch.Tensor]
 
 
 @contextmanager
@@ -31,54 +33,82 @@ def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
     dict
         At the end, by the names of what they wrote, whether it is the same as before, but for rounding.
     """
+    containers = _containers(model)
+    held = [(path, each, each.copy()) for path, each in containers.items()]
+    tensors, parameters = _hold_tensors(containers)
+    written: dict[str, bool] = {}
+    try:
+        yield written
+    finally:
+        for path, container, kept in held:
+            written.update(_restore_container(path, container, kept))
+        with torch.no_grad():
+            for path, tensor, version, copy in tensors:
+                if tensor._version != version:
+                    written[_name(path)] = is_same(tensor, copy)
+                    tensor.copy_(copy)
+            for path, parameter, version, kept in parameters:
+                if version is not None and parameter._version != version:  # nobody keeps a copy of what it was
+                    written[_name(path)] = True
+                if place(parameter) != place(kept):  # `data` was set
+                    written[_name(path)] = is_same(parameter.detach(), kept)
+                    parameter.data = kept
+
+
+def _containers(model: nn.Module) -> dict[tuple[str, ...], Any]:
+    """Return the attributes of a model's modules, and the objects, lists and dicts that these refer to, by their paths."""
     own = {(*path.split("."), ""): vars(module) for path, module in model.named_modules()}
     containers: dict[tuple[str, ...], Any] = dict(own)
     todo, seen = [*own.items()], {*map(id, own.values())}
     while todo:
         path, of = todo.pop()
-        for name, each in of.items() if isinstance(of, dict) else enumerate(of):
+        for name, each in _parts(of):
             container = _container(each)
             if container is not None and id(container) not in seen:
                 seen.add(id(container))
                 inside = (*path[:-1], name) if path in own and name in _HELD else (*path[:-1], str(name), "")
                 containers[inside] = container
                 todo.append((inside, container))
-    held = [(path, each, each.copy()) for path, each in containers.items()]
+    return containers
+
+
+def _hold_tensors(containers: dict[tuple[str, ...], Any]) -> tuple[list[_Held], list[_Held]]:
+    """Return the tensors that may change, with copies, and the parameters, without."""
     tensors, parameters = {}, {}
-    for path, each in containers.items():
-        for name, value in each.items() if isinstance(each, dict) else enumerate(each):
+    for path, container in containers.items():
+        for name, value in _parts(container):
             if _may_change(value):
                 tensors[id(value)] = ((*path[:-1], str(name)), value, value._version, value.detach().clone())
             elif isinstance(value, nn.Parameter):
                 version = None if value.is_inference() else value._version
                 parameters[id(value)] = ((*path[:-1], str(name)), value, version, value.detach())
-    written: dict[str, bool] = {}
-    try:
-        yield written
-    finally:
-        for path, container, kept in held:
-            if not isinstance(container, dict):
-                if not (len(container) == len(kept) and all(map(_is, container, kept))):
-                    written[_name(path)] = is_same([*container], [*kept])
-                    container.clear()
-                    (container.update if isinstance(container, set) else container.extend)(kept)
-            elif container.keys() != kept.keys() or any(container[name] is not kept[name] for name in kept):
-                changed = {name for name in container.keys() | kept.keys() if container.get(name) is not kept.get(name)}
-                for name in sorted(changed, key=str):
-                    written[_name((*path[:-1], str(name)))] = is_same(container.get(name), kept.get(name))
-                container.clear()
-                container.update(kept)
-        with torch.no_grad():
-            for path, tensor, version, copy in tensors.values():
-                if tensor._version != version:
-                    written[_name(path)] = is_same(tensor, copy)
-                    tensor.copy_(copy)
-            for path, parameter, version, kept in parameters.values():
-                if version is not None and parameter._version != version:  # nobody keeps a copy of what it was
-                    written[_name(path)] = True
-                if place(parameter) != place(kept):  # `data` was set
-                    written[_name(path)] = is_same(parameter.detach(), kept)
-                    parameter.data = kept
+    return [*tensors.values()], [*parameters.values()]
+
+
+def _restore_container(path: tuple[str, ...], container: Any, kept: Any) -> dict[str, bool]:
+    """Restore the content of a container; return, by the names of what differed, whether its value is the same."""
+    if not isinstance(container, dict):
+        if len(container) == len(kept) and all(map(_is, container, kept)):
+            return {}
+        is_equal = is_same([*container], [*kept])
+        container.clear()
+        (container.update if isinstance(container, set) else container.extend)(kept)
+        return {_name(path): is_equal}
+    if container.keys() == kept.keys() and all(container[name] is each for name, each in kept.items()):
+        return {}
+    changed = {name for name in container.keys() | kept.keys() if container.get(name) is not kept.get(name)}
+    written = {
+        _name((*path[:-1], str(name))): is_same(container.get(name), kept.get(name))
+        for name in sorted(changed, key=str)
+    }
+    container.clear()
+    container.update(kept)
+    return written
+
+
+def _parts(container: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the entries of a container by their names, or their numbers."""
+    return container.items() if isinstance(container, dict) else enumerate(container)
 
 
 def _container(value: Any) -> Any:

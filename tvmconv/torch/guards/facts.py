@@ -39,6 +39,13 @@ _SEQUENCES = (list, tuple, set, frozenset, deque, bytearray)
 # Objects that are what they are, whatever they hold: functions of C, modules of operators, what only tells or guards.
 _OPAQUE = (types.BuiltinFunctionType, logging.Logger, torch.Generator, torch.Stream)
 _VIEWS: tuple[type, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
+# Objects that are no more than the attributes named.
+_REFERRING: tuple[tuple[type | tuple[type, ...], tuple[str, ...]], ...] = (
+    (types.MethodType, ("__func__", "__self__")),
+    (functools.partial, ("func", "args", "keywords")),
+    (property, ("fget",)),
+    ((staticmethod, classmethod), ("__func__",)),
+)
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _ASKING = ("is_grad_enabled", "is_inference_mode_enabled", "get_num_threads", "are_deterministic_algorithms_enabled")
 _ASKED = {id(getattr(torch, name)): getattr(torch, name) for name in _ASKING}
@@ -161,54 +168,34 @@ class _Walk:
             self.found[path] = Identity(kind)
             with contextlib.suppress(ReferenceError):
                 self._todo.append((path, value.__init__.__self__))  # what it stands for
-            return
-        if isinstance(value, _PLAIN):
+        elif isinstance(value, _PLAIN):
             self.found[path] = (kind.__qualname__, repr(value))
             if not _is_plain(value) and id(value) not in self._seen:
                 self._seen[id(value)] = (path, value)
                 self._attributes(path, value)
-            return
-        if kind in (tuple, list, torch.Size, set, frozenset) and all(map(_is_plain, value)):
-            if isinstance(value, (list, set)):
-                self.held.sequences.append(value)
-            parts = sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else [*map(repr, value)]
-            self.found[path] = (
-                kind.__qualname__,
-                f"[{', '.join(parts)}]" if kind is not tuple else f"({', '.join(parts)})",
-            )
-            return
-        if isinstance(value, type):
+        elif kind in (tuple, list, torch.Size, set, frozenset) and all(map(_is_plain, value)):
+            self._plain_parts(path, value)
+        elif isinstance(value, type):
             self._class(path, value)
-            return
-        if id(value) in self._seen:
+        elif id(value) in self._seen:
             self.found[path] = f"the same as {self._seen[id(value)][0] or 'the model'}"
-            return
-        self._seen[id(value)] = (path, value)
+        else:
+            self._seen[id(value)] = (path, value)
+            self._see_object(path, value)
+
+    def _see_object(self, path: str, value: Any) -> None:
+        """Note an object that is seen for the first time, by its kind."""
+        parts = next((names for kinds, names in _REFERRING if isinstance(value, kinds)), None)
         if value is sys.modules:  # any import adds to it, as Dynamo's do for torch.cond
             self.found[path] = Identity(value)
         elif isinstance(value, torch.Tensor):
-            self.held.tensors.append(value)
-            how = value.shape, value.stride() if value.layout == torch.strided else (), value.dtype, value.device
-            self.found[path] = (kind.__qualname__, *map(str, how), digest(value, is_known=True))
-            self.mapping(path, vars(value), self._reads.names, self._later)
+            self._tensor(path, value)
         elif isinstance(value, np.ndarray):
-            self.held.arrays.append(value.view(np.ndarray))
-            is_of_objects = value.dtype.hasobject
-            self.found[path] = value.dtype.str, value.shape, b"" if is_of_objects else np.ndarray.tobytes(value)
-            if is_of_objects:
-                self._parts_of(path, value.tolist())
-            if attributes := getattr(value, "__dict__", None):  # of masked arrays, and other subclasses
-                self.mapping(path, attributes, None, self._later)
+            self._array(path, value)
         elif isinstance(value, types.FunctionType):
             self._function(path, value)
-        elif isinstance(value, types.MethodType):
-            self._parts(path, value, "__func__", "__self__")
-        elif isinstance(value, functools.partial):
-            self._parts(path, value, "func", "args", "keywords")
-        elif isinstance(value, property):
-            self._parts(path, value, "fget")
-        elif isinstance(value, (staticmethod, classmethod)):
-            self._parts(path, value, "__func__")
+        elif parts is not None:
+            self._parts(path, value, *parts)
         elif isinstance(value, contextvars.ContextVar):
             self.held.asked.append(functools.partial(value.get, None))
             self._todo.append((path, value.get(None)))
@@ -219,10 +206,32 @@ class _Walk:
         elif isinstance(value, types.ModuleType):
             self.found[path] = Identity(value)
             self.mapping(f"module {value.__name__}", vars(value), self._reads.names, self._later)
-        elif isinstance(value, _OPAQUE) or kind.__module__.startswith("torch._"):
+        elif isinstance(value, _OPAQUE) or type(value).__module__.startswith("torch._"):
             self.found[path] = Identity(value)
         else:
             self._object(path, value)
+
+    def _plain_parts(self, path: str, value: Any) -> None:
+        if isinstance(value, (list, set)):
+            self.held.sequences.append(value)
+        parts = ", ".join(sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else map(repr, value))
+        kind = type(value)
+        self.found[path] = (kind.__qualname__, f"({parts})" if kind is tuple else f"[{parts}]")
+
+    def _tensor(self, path: str, value: torch.Tensor) -> None:
+        self.held.tensors.append(value)
+        layout = value.shape, value.stride() if value.layout == torch.strided else (), value.dtype, value.device
+        self.found[path] = (type(value).__qualname__, *map(str, layout), digest(value, is_known=True))
+        self.mapping(path, vars(value), self._reads.names, self._later)
+
+    def _array(self, path: str, value: np.ndarray) -> None:
+        self.held.arrays.append(value.view(np.ndarray))
+        is_of_objects = value.dtype.hasobject
+        self.found[path] = value.dtype.str, value.shape, b"" if is_of_objects else np.ndarray.tobytes(value)
+        if is_of_objects:
+            self._parts_of(path, value.tolist())
+        if attributes := getattr(value, "__dict__", None):  # of masked arrays, and other subclasses
+            self.mapping(path, attributes, None, self._later)
 
     def _parts_of(self, path: str, values: Iterable[Any]) -> None:
         for at, each in enumerate(values):
