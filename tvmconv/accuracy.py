@@ -130,8 +130,8 @@ def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
     return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
 
 
-def network_tolerance(dtype: str | None = None) -> float:
-    """Return the error that outputs of a network may have that was told to compute in a type, beside those of the model's own."""
+def network_tolerance(dtype: str | None) -> float:
+    """Return the allowed error of a network compiled for a type, on top of the errors of the types its model names."""
     return _NARROW_ERROR.get(dtype or "", NETWORK_ERROR)
 
 
@@ -149,7 +149,7 @@ def differing(
 
 
 def network_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
-    """Return how far a network's output is from another library's; what is not finite must be the same."""
+    """Return the relative error of a network's output against another library's; infinities and NaN must be equal."""
     if expected.dtype.kind in "biu":
         return float(np.mean(got != expected)) if expected.size else 0.0
     answer, want = got.astype(np.float64), expected.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Checks of single values: each returns the value in its plain form or says what was wrong with it."""
+"""Checks of single values: each returns the value in its plain form, or raises an error that names the fault."""
 
 from __future__ import annotations
 

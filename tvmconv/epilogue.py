@@ -1,4 +1,4 @@
-"""Epilogues: what happens to a sum, and its bias, before it is rounded and stored.
+"""Epilogues: steps on a sum and its bias before it is rounded and stored.
 
 An epilogue is an ordered list of steps, each computed in f32. As a text, steps stand between hyphens and a step's numbers
 behind it: ``add-relu``, ``scale-clip(0,6)``. Signatures name files, so there it is ``scale-clip_0_6``; both are read.
@@ -156,7 +156,7 @@ def _check(step: Step) -> Step:
 
 
 def _bounds(step: Step) -> tuple[float, float] | None:
-    """Return between what a step keeps values; None if it does something else."""
+    """Return the bounds of a step that clips; None if it does anything else."""
     if step.name == "relu":
         return 0.0, inf
     return (step.numbers[0], step.numbers[1]) if step.name == "clip" else None

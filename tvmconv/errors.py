@@ -1,4 +1,4 @@
-"""The errors tvmconv raises. Every message says what was given, what is allowed and what to do."""
+"""The errors of tvmconv. Every message says what was given, what is allowed and what to do."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ class KernelNotFoundError(TvmconvError, LookupError):
 
 
 class VerificationError(TvmconvError):
-    """A compiled kernel whose answer differs from the reference."""
+    """A compiled kernel's outputs differ from the reference."""
 
 
 class CompilationError(TvmconvError):
-    """A problem that an algorithm covers and whose kernel does not compile all the same."""
+    """A kernel does not compile although its algorithm covers the problem."""
 
 
 class BuildError(TvmconvError):
-    """A problem for which no algorithm gives a right kernel, or not the first one where none may be skipped."""
+    """No algorithm gives a right kernel for a problem, or the first does not and none may be skipped."""
 
 
 class ToolchainError(TvmconvError, RuntimeError):
@@ -85,7 +85,7 @@ class ReplayError(TuningError, LookupError):
 
 
 class RewriteError(TvmconvError, RuntimeError):
-    """A rewrite that a schedule asks for, and that the loops it found do not allow."""
+    """Lowered loops do not allow the rewrite that a schedule asks for."""
 
 
 class TvmconvWarning(UserWarning):
@@ -104,7 +104,7 @@ def missing_extra(extra: str, module: str) -> MissingExtraError:
 
 
 def _origin() -> str:
-    """Return what this package was installed from, for pip: a folder, a wheel's file, or its name in an index.
+    """Return this package's source for pip: a folder, a wheel, or its name in an index.
 
     PEP 610 has the record of it.
     """
@@ -132,6 +132,6 @@ def check_extra(extra: str, module: str) -> None:
 
 
 def last_line(error: Exception) -> str:
-    """Return what an error of another library says, without where it arose."""
+    """Return the last line of another library's error, without its place in the code."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1].strip()

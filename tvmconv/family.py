@@ -107,7 +107,7 @@ class Extent:
         return value if value >= self.low else value + self.multiple
 
     def obstacle(self, value: int) -> str | None:
-        """Return why it is not `value`, and what to do; None if it is."""
+        """Return why a value is not in the range, and a remedy; None if it is."""
         if not self.low <= value <= self.high:
             return f"is {value}; it must be {self}" + ("" if self.is_free else ", a number")
         if value % self.multiple:
@@ -193,7 +193,7 @@ class ProblemFamily:
 
     @property
     def typical(self) -> Problem:
-        """One of its problems, of extents about 64 where they are free."""
+        """One of its problems, with extents of about 64 where they are free."""
         return self.problem(*self._typical_extents())
 
     def _typical_extents(self) -> tuple[int, list[int]]:
@@ -205,7 +205,7 @@ class ProblemFamily:
         return self.batch.near(1), spatial
 
     def sizes(self) -> tuple[Problem, ...]:
-        """Return problems of it, small and large, by which its algorithm is chosen."""
+        """Return small and large problems of the family, by which its algorithm is chosen."""
         found: dict[Problem, None] = {}
         for size in _SIZES:
             with suppress(InvalidProblemError):  # it is too large
@@ -213,7 +213,7 @@ class ProblemFamily:
         return tuple(found) or (self.typical,)
 
     def problem(self, batch: int, in_spatial: Sequence[int], like: Problem | None = None) -> Problem:
-        """Return its problem of these extents, whatever their ranges; where pads are as they come, with those of `like`, or the least.
+        """Return the family's problem of these extents, even outside of its ranges; free pads are those of `like`, or the least.
 
         Raises
         ------
@@ -272,7 +272,7 @@ class ProblemFamily:
         return all(getattr(self, name) == getattr(problem, name) for name in _STATIC)
 
     def obstacle(self, problem: Problem) -> str | None:
-        """Return why a problem is none of this family, and what to do; None if it is one."""
+        """Return why a problem is not of this family, and a remedy; None if it is."""
         for name in _STATIC:
             ours, given = getattr(self, name), getattr(problem, name)
             if ours != given:

@@ -56,7 +56,7 @@ class Arrays:
 
 
 def exact_fill(problem: Problem, seed: int = 0) -> Arrays:
-    """Return integer inputs for which `problem` has one right answer, whatever the order of its sums.
+    """Return integer inputs whose outputs are exact in any order of sums.
 
     The same problem and seed give the same arrays. The sums are not all zeros, unless the problem allows nothing
     else. With steps that are approximated, the answer is right within what they err.
@@ -92,7 +92,7 @@ def random_fill(problem: Problem, seed: int = 0) -> Arrays:
 
 
 def fixed_fill(problem: Problem) -> Arrays:
-    """Return about normal inputs that are the same on every machine, whatever its NumPy: of each sum's order the answer's digest tells."""
+    """Return nearly normal inputs, the same with every NumPy on every machine: a digest of the outputs then tells the order of sums."""
     arrays = {}
     for name, (shape, dtype) in problem.operands.items():
         bits = hashlib.shake_256(name.encode()).digest(8 * prod(shape))
@@ -113,7 +113,7 @@ def exact_ranges(problem: Problem) -> tuple[int, int, float]:
 
 
 def blank_output(problem: Problem) -> npt.NDArray[Any]:
-    """Return an output of which what a kernel fails to write shows: it stays not a number, or 85."""
+    """Return an output full of NaN, or of 85: elements that a kernel fails to write stay so."""
     dtype = problem.types.output
     return np.full(problem.output_shape, 85 if is_integer(dtype) else np.nan, numpy_dtype(dtype))
 

@@ -115,7 +115,7 @@ def for_plain_filters(name: str, problem: Problem, target: Target) -> Algorithm:
     return best
 
 
-def worth_trying(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:
+def worth_trying(problem: Problem, target: Target, math: str) -> list[Algorithm]:
     """Return the applicable algorithms that a search tries: not transforms that promise less than `LEAST_GAIN` says."""
     found = applicable(problem, target, math)
     most = found[0].cycles(problem, target) / LEAST_GAIN

@@ -61,7 +61,7 @@ def bench(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[BenchRow]:
-    """Time every entry of the bundle at `path` that this machine can run, and whose output is not empty.
+    """Time each entry of the bundle at `path` that this machine can run and whose output is not empty.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Kernels that were built before: by all that decides their code, what a build of them came to.
+"""The cache of built kernels: outcomes of jobs, keyed by everything that decides their code.
 
 A kernel that was verified on one model of CPU is verified again on another.
 """
@@ -21,7 +21,7 @@ from .keys import digest
 
 
 def key_of(job: Job) -> str:
-    """Return the digest of what decides a job's outcome."""
+    """Return the key of a job: a digest of everything that decides its outcome."""
     decision = job.decision
     return digest(
         decision.target,
@@ -36,7 +36,7 @@ def key_of(job: Job) -> str:
 
 
 def key_of_functions(functions: str, target: Target) -> str:
-    """Return the digest of what decides the object of a network's functions between kernels, given as TVM's JSON."""
+    """Return the key of the object of a network's functions between kernels, given as TVM's JSON."""
     return digest(target, functions=functions)
 
 
@@ -53,7 +53,7 @@ def take(known: Cache, jobs: Iterable[Job]) -> tuple[list[Outcome], list[Job]]:
 
 
 def keep(known: Cache, outcome: Outcome) -> None:
-    """Keep what a job came to, if that is a kernel."""
+    """Write a job's outcome to the cache, if it is a kernel."""
     if outcome.built is not None:
         known.write(key_of(outcome.job), _pack(outcome.job, outcome.built))
 

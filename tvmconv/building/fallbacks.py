@@ -1,4 +1,4 @@
-"""Compile a problem by the first way whose kernel compiles and is right.
+"""Compile a problem by the first choice whose kernel compiles and is right.
 
 The ways are the tuning record, the schedule of a similar problem, the default, the other algorithms by increasing estimate, and
 `plain`. A way that fails is skipped, and the manifest says why.
@@ -49,7 +49,7 @@ _COMPILER = ("tvmconv.lowering.compiler", "tvmconv.lowering.cpu.family", "tvmcon
 
 @dataclass(frozen=True)
 class Job:
-    """Compile what is decided into the bundle `folder`, and check it if asked to.
+    """Compile a decision into the bundle `folder`, and verify the kernel if asked to.
 
     `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them and its object beside the kernel,
     for a network to call, and compile it to prefetch at most `next_lines` of the next filter.
@@ -175,7 +175,7 @@ def file_of(job: Job) -> str:
 
 
 def _file_name(signature: str) -> str:
-    """Return what a library is called: its signature, or where file systems have no room for that, or characters, a part and a hash."""
+    """Return a library's file name: its signature; a part of it and a hash, where file systems allow no such length or characters."""
     plain = re.sub(r"[^A-Za-z0-9_.()+-]", "_", signature)  # of families
     if plain == signature and len(signature) <= LONGEST_NAME:
         return signature
@@ -183,7 +183,8 @@ def _file_name(signature: str) -> str:
 
 
 def fork_ahead(builds: int = 1, more: int = 0) -> None:
-    """Fork the processes that will run :func:`attempt` in some builds, one a processor, and more, where this process may (`tvmconv.support.forking`)."""
+    """Fork one process a processor, and `more`, for :func:`attempt` of later builds, where this process may fork
+    (`tvmconv.support.forking`)."""
     if find_spec("tvm") is not None:
         fork_workers(builds * len(allowed_processors()) + more, serve_forked, __name__, *_COMPILER)
 
@@ -246,7 +247,7 @@ def bundle_of(job: Job) -> Bundle:
 
 
 def bundle_target(target: Target) -> BundleTarget:
-    """Return what a manifest says of a target."""
+    """Return a target's entry in the manifest."""
     return BundleTarget(target.kind, target.features)
 
 
@@ -307,7 +308,7 @@ def _measurements(record: Record) -> dict[str, Any]:
 
 
 def _reason(error: TvmconvError, way: Way) -> str:
-    """Return why a way is skipped, in one line: the first that a crashed process left, and the last, whose end counts most."""
+    """Return why a choice is skipped, in one line: a crashed process' first line of output and the end of its last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else type(error).__name__
     what = {"tuned": "its tuning record: ", "transferred": f"the schedule of {way.record and way.record.signature}: "}

@@ -124,7 +124,7 @@ def _kernels(bundle: Bundle, node: SourceNode) -> list[Kernel | None]:
 
 
 def _convolution(node: NodeEntry) -> tuple[str, str, Problem | ProblemFamily]:
-    """Return which convolution a node is, whatever of what follows it is computed with it."""
+    """Return the convolution of a node, whatever its kernel fuses."""
     return node.model, node.name, replace(node.problem, bias=False, epilogue=())
 
 
@@ -154,7 +154,7 @@ def _remove_unused(path: Path, used: set[str]) -> None:
 
 
 def carry_nodes(new: Bundle, old: Bundle) -> Bundle:
-    """Return `new` with the nodes of `old`, whose files are linked into the folder of `new`."""
+    """Return `new` with the nodes of `old`; their files are linked into the folder of `new`."""
     there = {node.key for node in new.nodes}
     kept = tuple(node for node in old.nodes if node.key not in there)
     for blob in {blob for node in kept for blob in node.blobs()}:

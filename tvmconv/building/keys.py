@@ -1,4 +1,4 @@
-"""Digests of what decides what is built, by which the user's cache keeps it."""
+"""Digests of everything that decides a build's outcome: keys of the user's cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORMAT = 2
 
 
 def digest(target: Target, **facts: Any) -> str:
-    """Return the digest of facts about what is built for a target, of this package and TVM."""
+    """Return the digest of facts about a build for a target, and of this package's and TVM's versions."""
     every = {"format": _FORMAT, "package": sources(), "versions": versions(), **_facts_of(target), **_plain(facts)}
     return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()
 

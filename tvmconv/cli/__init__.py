@@ -144,7 +144,7 @@ def _is_limited() -> bool:
 
 
 def _drop_output() -> None:
-    """Give what is left for stdout, which the interpreter flushes when it ends, another place if there is none for it."""
+    """Flush stdout; if its reader is gone, redirect it, because the interpreter flushes once more at its end."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -167,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _show_warnings(command: str) -> None:
-    """Print our warnings as one line each, without where in the code they arose, and each once: files are read again."""
+    """Print our warnings on one line, without the code's place, and each once: files are read several times."""
     shown: set[str] = set()
 
     def show(
@@ -187,7 +187,7 @@ def _show_warnings(command: str) -> None:
 
 
 def _text(error: Exception) -> str:
-    """Return what an error says; the system's without its number."""
+    """Return an error's message; the system's errors without their number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str((isinstance(error, OSError) and error.strerror) or error)

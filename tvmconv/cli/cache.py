@@ -1,4 +1,4 @@
-"""`tvmconv cache`: what is kept of builds for later ones."""
+"""`tvmconv cache`: list or remove the outcomes of builds that later builds reuse."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List, remove, or say where they are."""
+    """List the entries, remove them, or print the cache's folder."""
     folder = place()
     if folder is None:
         raise TvmconvError(

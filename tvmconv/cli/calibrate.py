@@ -1,4 +1,4 @@
-"""`tvmconv calibrate`: what work takes on this machine's CPU, for the choice among algorithms."""
+"""`tvmconv calibrate`: measure this machine's CPU for the cost model, which chooses among algorithms."""
 
 from __future__ import annotations
 

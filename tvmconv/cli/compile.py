@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..checks import FILES, MEMORIES, QUANTIZED
 from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
@@ -163,7 +163,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile; print the library's path, or what became of each convolution."""
+    """Compile; print the library's path, or a row for each convolution."""
     if arguments.target == "host":
         arguments.target = _TARGETS.get(arguments.format, arguments.target)
     check_source(arguments)
@@ -191,7 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tell(arguments: argparse.Namespace, told: Told) -> None:
-    """Print what is said of a library before its answers are compared."""
+    """Print the summary of a library before its answers are compared."""
     print(f"{arguments.model}: {told.lines[0]}", *told.lines[1:], sep="\n", file=sys.stderr)
     if arguments.json:
         print_json(told.rows)
@@ -200,19 +200,14 @@ def _tell(arguments: argparse.Namespace, told: Told) -> None:
 
 
 def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
-    """Compile, tell and compare; return what was told, and why answers were not compared."""
+    """Compile, print the summary and compare; return the summary, and why the outputs were not compared."""
     _check(arguments)
     check_exists(Path(arguments.model))
     with stage("import"):
-        from ..algorithms.table import get
         from ..building.fallbacks import fork_ahead
         from ..exporting.web_exporter import export_web
         from ..network.compile import export, export_part, export_parts, prepare
         from ..network.ir.extents import has_extents
-        from ..network.passes import use_kernels
-        from ..network.report import in_f32, report, rewrites
-        from ..runtime.networks.file import read_file
-        from ..tuning.records import records_of
 
         fork_ahead(more=1)  # for what the model's library answers
     prepare(arguments.target)
@@ -223,9 +218,33 @@ def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
             "--format web needs fixed extents: give --shape as numbers, or export the program without dynamic dimensions, or leave"
             " --format web out"
         )
-    lacking = ""
+    module, *sizes = _use_kernels(arguments, source)
+    lacking, parts = "", {}
+    if arguments.format == "c":
+        lacking = _export_c(arguments, source, export_part(module, arguments.target))
+    elif arguments.format == "web":
+        parts = export_parts(module, arguments.target)
+        export_web(parts, Path(arguments.model).name, arguments.output)
+    else:
+        export(module, arguments.output, arguments.target, sizes=sizes)
+    told = _summarise(arguments, module, sizes)
+    _tell(arguments, told)
+    with stage("compare"):
+        if arguments.format == "web":
+            answers = (_compare_web(arguments, source, part, threads) for part in parts.values() for threads in (1, 2))
+            lacking = "; ".join(filter(None, answers))
+        elif arguments.format == "plan":  # C's test does it
+            lacking = _compare(arguments, source)
+    return told, lacking
+
+
+def _use_kernels(arguments: argparse.Namespace, source: Source) -> list[Any]:
+    """Return the model's module with compiled kernels, and those of its fixed sizes."""
+    from ..network.passes import use_kernels
+    from ..tuning.records import records_of
+
     with progress_bar("compiling") as progress:
-        module, *sizes = (
+        return [
             use_kernels(
                 each,
                 arguments.target,
@@ -241,14 +260,13 @@ def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
                 quantized=arguments.quantized,
             )
             for each in (source.module, *source.sizes)
-        )
-    if arguments.format == "c":
-        lacking = _export_c(arguments, source, export_part(module, arguments.target))
-    elif arguments.format == "web":
-        parts = export_parts(module, arguments.target)
-        export_web(parts, Path(arguments.model).name, arguments.output)
-    else:
-        export(module, arguments.output, arguments.target, sizes=sizes)
+        ]
+
+
+def _summarise(arguments: argparse.Namespace, module: Any, sizes: Sequence[Any]) -> Told:
+    """Return which operations run as kernels, which rewrites apply, and the library's memory."""
+    from ..network.report import in_f32, report, rewrites
+
     rows = [row for each in (module, *sizes) for row in report(each)]
     ours = sum(not row.why for row in rows)
     lines = [f"{ours} of {len(rows)} convolutions and products run as tvmconv kernels"]
@@ -256,32 +274,27 @@ def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
     lines += [f"  joined: {line}" for line in rewrites(module)]
     lines += [f"  in f32: {line}" for line in in_f32(module)]
     if arguments.format == "plan":
-        bytes_ = read_file(Path(arguments.output)).footprint
-        classes = {get(row.algorithm).numerical_class for row in rows if row.algorithm}
-        is_enlarged = "transform" in classes or bool(rewrites(module))
-        late = f", {bytes_.prepared / 1e6:.1f} of filters that each process packs" if bytes_.prepared else ""
-        call = f", {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call"
-        lines.append(
-            f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights"
-            f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''}{late}{call if bytes_.peak else ''}"
-        )
-    told = Told(lines, [asdict(row) for row in rows])
-    _tell(arguments, told)
-    with stage("compare"):
-        if arguments.format == "web":
-            lacking = "; ".join(
-                filter(
-                    None,
-                    (_compare_web(arguments, source, part, threads) for part in parts.values() for threads in (1, 2)),
-                )
-            )
-        elif arguments.format == "plan":  # C's test does it
-            lacking = _compare(arguments, source)
-    return told, lacking
+        lines.append(_footprint(arguments.output, {row.algorithm for row in rows if row.algorithm}, rewrites(module)))
+    return Told(lines, [asdict(row) for row in rows])
+
+
+def _footprint(library: str, algorithms: Collection[str], joined: Collection[str]) -> str:
+    """Return a library's memory in megabytes, beside the model's."""
+    from ..algorithms.table import get
+    from ..runtime.networks.file import read_file
+
+    bytes_ = read_file(Path(library)).footprint
+    is_enlarged = bool(joined) or "transform" in {get(each).numerical_class for each in algorithms}
+    late = f", {bytes_.prepared / 1e6:.1f} of filters that each process packs" if bytes_.prepared else ""
+    call = f", {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call"
+    return (
+        f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights"
+        f"{growth(bytes_.weights, bytes_.model, '--memory small') if is_enlarged else ''}{late}{call if bytes_.peak else ''}"
+    )
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Raise what can be known before minutes are spent."""
+    """Raise errors of options and targets before minutes are spent on compiling."""
     if arguments.name is not None and arguments.format != "c":
         raise InputError("--name is the prefix of C functions: add --format c, or leave --name out")
     check_extra("compile", "tvm")

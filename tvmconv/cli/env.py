@@ -1,4 +1,4 @@
-"""`tvmconv env`: what a bug report needs to know about this installation and machine."""
+"""`tvmconv env`: print the facts about this installation and machine that a bug report needs."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _races(
     networks: Mapping[int, Sequence[NetworkPart]],
     arguments: argparse.Namespace,
 ) -> tuple[list[RaceResult], set[int]]:
-    """Say how fast each model is by what a provider claims of it; return also which networks of parts are left out."""
+    """Print each model's speed by the part of it that a provider claims; return the networks of parts to leave out, too."""
     from ..onnxruntime.racing import LEAST_GAIN, race, race_parts
 
     inputs = read_inputs(arguments.inputs)

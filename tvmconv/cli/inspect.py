@@ -59,7 +59,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the stage; what it is of goes to stderr."""
+    """Print the stage; a line about its kernel goes to stderr."""
     from ..building.builder import parse_targets
     from ..lowering.stages import check_stage, show
     from ..signature import parse_signature
@@ -102,7 +102,7 @@ def _print_network(arguments: argparse.Namespace) -> int:
 
 
 def _choice(arguments: argparse.Namespace, problem: Problem, target: Target) -> tuple[Choice, str]:
-    """Return the schedule that is asked for, and where it is from."""
+    """Return the schedule of the options, and its source: a record or the default."""
     from ..building.decision.weigh import first_choice
     from ..lowering.compiler import Choice, default_choice
     from ..lowering.stages import check_algorithm

@@ -1,4 +1,4 @@
-"""`tvmconv list`: what a bundle holds, or which convolutions a model has."""
+"""`tvmconv list`: a bundle's kernels, or a model's convolutions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _convolution_cell(serves: Sequence[str]) -> str:
 
 
 def _convolutions(model: Model, path: str | None) -> list[dict[str, Any]]:
-    """Return the distinct convolutions of a model: where they are, their share of its operations, what a bundle has."""
+    """Return a model's distinct convolutions: their places, their shares of the operations, and a bundle's kernels for them."""
     from ..runtime.bundle import read_bundle
     from ..signature import format_signature
 

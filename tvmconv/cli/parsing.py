@@ -28,7 +28,7 @@ class Suggesting(argparse.ArgumentParser):
 
 
 class AnyOrder(Suggesting):
-    """Takes what is no option before, between and after options: ``list MODEL --shape 1x3x8x8 BUNDLE``."""
+    """Parser that takes positional arguments before, between and after options: ``list MODEL --shape 1x3x8x8 BUNDLE``."""
 
     _within = False
     _given: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class AnyOrder(Suggesting):
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Say what is unknown before what is missing, which may be the same option, misspelt."""
+        """Report unknown options before missing ones: the missing one may be misspelt."""
         known = self._option_string_actions
         names = (each.partition("=")[0] for each in self._given if each.startswith("--"))
         for name in names:
@@ -78,7 +78,7 @@ def add_command(
 
 
 def add_timing(parser: argparse.ArgumentParser) -> None:
-    """Add what commands that time kernels take."""
+    """Add the options of commands that time kernels."""
     parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
     parser.add_argument(
         "--seconds",
@@ -90,7 +90,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
 
 
 def add_budget(parser: argparse.ArgumentParser) -> None:
-    """Add what tuning before a build may take."""
+    """Add the options that limit tuning before a build."""
     parser.add_argument(
         "--trials", type=unsigned, default=0, metavar="N", help="tune first: schedules to try for each kernel"
     )

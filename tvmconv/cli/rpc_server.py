@@ -1,4 +1,4 @@
-"""`tvmconv rpc-server`: measure what tuners on other machines build."""
+"""`tvmconv rpc-server`: measure kernels for tuners on other machines."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .parsing import add_command, add_json, positive, positive_seconds
 from .sources import read_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy import ndarray
 
@@ -88,19 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the outputs, or the times."""
     from ..runtime.networks.network import load_network
 
-    if not arguments.bench and (arguments.against or arguments.concurrency > 1):
-        raise InputError("--against and --concurrency need --bench: add it")
-    if arguments.against and arguments.concurrency > 1:
-        raise InputError("--against uses one caller each; leave out --concurrency")
-    if arguments.against:
-        _check_peer(Path(arguments.against))
-    if arguments.bench and arguments.profile:
-        raise InputError("--bench times operators, and --profile steps; leave one of them out")
-    if (arguments.bench or arguments.profile) and arguments.output:
-        option = "--bench" if arguments.bench else "--profile"
-        raise InputError(f"{option} prints times, and --output is for outputs; leave one of them out")
-    if arguments.output:
-        check_output(Path(arguments.output), arguments.network)
+    _check_options(arguments)
     if arguments.threads:
         if arguments.threads > usable_processors():
             raise InputError(f"--threads is {arguments.threads}; this process may use {usable_processors()} processors")
@@ -119,16 +107,38 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = network(**arrays)
     if arguments.output:
         _write(outputs, arguments.output)
+    _print_facts(outputs, arguments.json)
+    return 0
+
+
+def _print_facts(outputs: Mapping[str, ndarray], as_json: bool) -> None:
+    """Print the shapes, types and statistics of a network's outputs."""
     facts = [
         {"output": name, "shape": "x".join(map(str, array.shape)), "dtype": str(array.dtype)}
         | {name: float(getattr(array, name)()) for name in HEADER[3:] if array.size}
         for name, array in outputs.items()
     ]
-    if arguments.json:
+    if as_json:
         print_json(facts)
     else:
         print_table(HEADER, [[_cell(row.get(name)) for name in HEADER] for row in facts])
-    return 0
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Raise an error for options that exclude each other, and for files that are missing or would be lost."""
+    if not arguments.bench and (arguments.against or arguments.concurrency > 1):
+        raise InputError("--against and --concurrency need --bench: add it")
+    if arguments.against and arguments.concurrency > 1:
+        raise InputError("--against uses one caller each; leave out --concurrency")
+    if arguments.against:
+        _check_peer(Path(arguments.against))
+    if arguments.bench and arguments.profile:
+        raise InputError("--bench times operators, and --profile steps; leave one of them out")
+    if (arguments.bench or arguments.profile) and arguments.output:
+        option = "--bench" if arguments.bench else "--profile"
+        raise InputError(f"{option} prints times, and --output is for outputs; leave one of them out")
+    if arguments.output:
+        check_output(Path(arguments.output), arguments.network)
 
 
 def _check_peer(model: Path) -> None:

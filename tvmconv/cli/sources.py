@@ -1,4 +1,4 @@
-"""The arguments that say what to build: models, files of problems, signatures, and the shapes of models."""
+"""Arguments for sources of convolutions: models, files of problems, signatures, and the shapes of models."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SOURCE = (
 
 
 def add_sources(parser: argparse.ArgumentParser, free: bool = False, also: str = "") -> None:
-    """Add ``SOURCE...`` and the options that go with them; `free`: extents of inputs may be; `also`: what else is one."""
+    """Add ``SOURCE...`` and its options; `free`: extents of inputs may be free; `also`: other kinds of sources, for the help text."""
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help=f"{SOURCE}; {also}" if also else SOURCE)
     add_source_options(parser, free)
 
 
 def add_source_options(parser: argparse.ArgumentParser, free: bool = False) -> None:
-    """Add the options that say what sources leave open, or override what they say; `free`: extents of inputs may be."""
+    """Add the options that complete or override sources; `free`: extents of inputs may be free."""
     from ..frontends import SHAPES_BY
 
     parser.add_argument(
@@ -106,7 +106,7 @@ def read_models(
     constants: bool = False,
     required: bool = True,
 ) -> list[Model]:
-    """Read the sources that the arguments of :func:`add_sources` name, and tell on stderr what each model holds.
+    """Read the sources of :func:`add_sources`, and print each model's contents to stderr.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def _reading(arguments: argparse.Namespace, constants: bool) -> dict[str, Any]:
 
 
 def split_families(
-    arguments: argparse.Namespace, constants: bool = False
+    arguments: argparse.Namespace, constants: bool
 ) -> tuple[list[ProblemFamily], list[Model], list[str]]:
     """Return the families that sources are; models, read with free extents of inputs; and the other sources.
 
@@ -191,7 +191,7 @@ def split_families(
 
 
 def families_of(models: Sequence[Model]) -> list[ProblemFamily]:
-    """Return the families whose kernels compute what models have at free extents."""
+    """Return the families of models with free extents."""
     from ..frontends.families import served_by
 
     found = (served_by(node.family) for model in models for node in model.nodes if node.family is not None)
@@ -268,7 +268,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_free_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[Extent, ...]]:
-    """Parse what :func:`parse_shape` does, or a shape with free extents: ``NAME=1x3x?x?``."""
+    """Parse a shape like :func:`parse_shape`, or one with free extents: ``NAME=1x3x?x?``."""
     name, _, sizes = text.rpartition("=")
     if re.fullmatch(r"[0-9x]*", sizes):
         return parse_shape(text)

@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _layers(path: str, arguments: argparse.Namespace) -> list[Problem]:
-    """Return the problems of a network's kernels, each as often as it has them; it is tuned for what it was compiled for.
+    """Return the problems of a network's kernels, with repetitions; tuning is for the network's own target.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def _fleet(arguments: argparse.Namespace) -> Fleet | None:
 
 
 def peak_of(targets: Sequence[str]) -> Arithmetic | None:
-    """Return how fast the CPU computes at most; None where it is unknown, or a target is no CPU."""
+    """Return the CPU's peak of multiply-adds; None if it is unknown or a target is no CPU."""
     from ..measuring.peak import arithmetic
     from ..runtime.processors import kernel_threads
     from ..runtime.selection import BACKENDS
@@ -221,7 +221,7 @@ def _number(value: float | None, scale: float, digits: int) -> str:
 
 @contextmanager
 def progress_line(peak: Arithmetic | None) -> Iterator[Callable[[TuneProgress], None]]:
-    """Yield what draws the progress of tuning."""
+    """Yield a function that draws the progress of tuning."""
     with progress_bar("tuning") as bar:
 
         def report(state: TuneProgress) -> None:

@@ -55,7 +55,7 @@ class ArchiveOptions:
 
 @dataclass(frozen=True)
 class _Member:
-    """A member of the archive: its name, what makes the object of it, and the symbols that others see."""
+    """A member of the archive: its name, the function that makes its object, and its visible symbols."""
 
     name: str
     make: Callable[[Path, str], None]
@@ -79,7 +79,7 @@ def check_header(name: str, isa: Isa) -> None:
 
 
 def check_tools(isa: Isa) -> None:
-    """Check that there is what an export for an instruction set runs.
+    """Check that the tools of an export for an instruction set are there.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def check_tools(isa: Isa) -> None:
 
 
 def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path) -> None:
-    """Write the archive, and the shared library if it is asked for, into `folder`.
+    """Write the archive, and the shared library on request, into `folder`.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def write_archive(name: str, objects: Sequence[str], work: Path, folder: Path, i
     run_tool("ar", (*how.archive_flags, str(folder / how.archive.format(name=name)), *objects), work, isa)
 
 
-def service_files(isa: Isa, names: Iterable[str] = ()) -> list[Path]:
+def service_files(isa: Isa, names: Iterable[str]) -> list[Path]:
     """Return the C files that libraries of a platform have in the place of others', or beside them, and services of some names."""
     services = [isa.platform.service(each, PARALLEL.parent) for each in (*names, *packaging_of(isa).services)]
     return [isa.platform.service(isa.c_file, NATIVE), *services]
@@ -171,7 +171,7 @@ def _members(plan: Plan, options: ArchiveOptions) -> list[_Member]:
 
 
 def _make(plan: Plan, member: _Member, work: Path) -> None:
-    """Make a member's object; of one that is several objects linked, only what others call stays visible."""
+    """Make a member's object; of several objects linked together, only the called symbols stay visible."""
     output = f"{member.name}.o"
     if not member.visible:
         member.make(work, output)
@@ -214,7 +214,7 @@ def _link_kernel(
 
 
 def _link_shared(plan: Plan, options: ArchiveOptions, objects: Sequence[str], work: Path, folder: Path) -> None:
-    """Link the shared library of an archive's objects: what the header declares is visible."""
+    """Link the shared library of an archive's objects; only the header's declarations are visible."""
     how = packaging_of(plan.isa)
     # A pool's threads wait in its code, which must then stay.
     pool = {"none": (), "pthreads": (*how.thread_flags, *how.staying), "openmp": ("-fopenmp", *how.staying)}
@@ -239,7 +239,7 @@ def link_shared(
     folder: Path,
     isa: Isa,
 ) -> None:
-    """Link objects in the folder `work` into a shared library in `folder`, and what a linker wants beside it.
+    """Link objects in the folder `work` into a shared library in `folder`, with the platform's files for linkers.
 
     `public` says which of their symbols are visible; `flags` are more of the compiler's.
     """

@@ -131,7 +131,7 @@ def _write(planned: Plan, options: ArchiveOptions, folder: Path) -> None:
 
 
 def _describe(planned: Plan, options: ArchiveOptions) -> dict[str, Any]:
-    """Return what a program that reads no C may want to know."""
+    """Return the description for programs that read no C, as JSON."""
     return {
         "format": "tvmconv-export",
         "format_version": 1,

@@ -131,7 +131,7 @@ def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> 
 
 
 def _function(function: Function) -> str:
-    """Return what the header says of a kernel."""
+    """Return a kernel's comment and declarations in the header."""
     problem, name = function.problem, f"NAME_{function.name}"
     arrays = {each: shape for each, (shape, _) in problem.operands.items()}
     algorithms = dict.fromkeys(f"{each.entry.algorithm} for {each.entry.target}" for each in function.variants)

@@ -34,7 +34,7 @@ def library_name(bundle: str) -> str:
 
 
 def kernel_name(problem: Problem) -> str:
-    """Return a short name of a problem, which no other problem has: what it does not say is as usual.
+    """Return a problem's short and unique name, without the attributes that have their usual values.
 
     ``conv2d_64x56x56_128_3x3_s2`` has batch 1, f32, data NXC with the filter XIO, no dilation, one group, and half of the filter
     as padding on each side.
@@ -71,7 +71,7 @@ def kernel_name(problem: Problem) -> str:
 
 
 def family_name(family: ProblemFamily) -> str:
-    """Return a short name of a family: that of a problem of it, less the extents, and some letters that no other family has."""
+    """Return a family's short and unique name: that of one of its problems, less the extents, and a few letters of a hash."""
     kept = (str(family.in_channels), str(family.out_channels), _join(family.kernel))
     kind = "conv" if family.op == "convolution" else "backprop"
     return "_".join(["any", f"{kind}{family.rank}d", *kept, digest(format_family(family))])
@@ -93,5 +93,5 @@ def _join(values: tuple[int, ...]) -> str:
 
 
 def _sizes(values: tuple[int, ...]) -> str:
-    """Return what all axes have in common, or each axis' own."""
+    """Return the number that all axes share, or a number for each axis."""
     return str(values[0]) if len(set(values)) == 1 else _join(values)

@@ -120,7 +120,7 @@ def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Example
 
 
 def _numbers(part: NetworkPart, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bytes:
-    """Return what the test reads of an example: its extents that are free, inputs and outputs."""
+    """Return an example as the test reads it: the free extents, the inputs and the outputs."""
     free = FreeExtents(part.description, tensors_of(part.description, "inputs"))
     taken = free.of([each.shape for each in inputs])
     extents = np.array([size * each.multiple for size, each in zip(taken, free.extents, strict=True)], np.int64)

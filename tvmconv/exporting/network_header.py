@@ -167,7 +167,7 @@ def extents_in(part: NetworkPart) -> list[Extent]:
 
 
 def _positions(prefix: str, names: Sequence[str], described: Sequence[str]) -> list[str]:
-    """Return macros of the positions of what has these names."""
+    """Return macros of the positions of tensors by their names."""
     taken: list[str] = []
     for number, each in enumerate(names):
         macro = f"{prefix}_{tensor_name(each)}"
@@ -175,7 +175,7 @@ def _positions(prefix: str, names: Sequence[str], described: Sequence[str]) -> l
     return [f"#define {each} {at} /* {text} */" for at, (each, text) in enumerate(zip(taken, described, strict=True))]
 
 
-def shape_text(shape: Sequence[int | str], divided: Sequence[Extent] = ()) -> str:
+def shape_text(shape: Sequence[int | str], divided: Sequence[Extent]) -> str:
     """Return a shape as comments have it: numbers, and names or formulas of extents that calls give, `divided` by their multiples."""
     text = f"[{', '.join(map(str, shape))}]"
     for each in divided:
@@ -189,7 +189,7 @@ def _comment(text: str) -> str:
 
 
 def multiple_text(extent: Extent) -> str:
-    """Return what comments say of an extent's multiple, if it has one."""
+    """Return a comment's text on an extent's multiple, if it has one."""
     return f", a multiple of {extent.multiple}" if extent.multiple > 1 else ""
 
 

@@ -1,4 +1,4 @@
-"""A network that another library takes in: one object, and what goes behind the library."""
+"""A network for inclusion in another library: one object, and the sections appended to the library."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NetworkPart:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights, with what is between them."""
+        """Bytes of the weights, with the gaps between them."""
         return max((offset + array.nbytes for offset, array in self.weights), default=0)
 
     def write_weights(self, path: Path) -> None:

@@ -73,7 +73,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Plan:
-    """Content of an exported library: kernels for CPUs of one instruction set, whose variants name `targets` by their numbers."""
+    """Content of an exported library: kernels for CPUs of one instruction set; variants name `targets` by their numbers."""
 
     name: str
     bundle: Bundle
@@ -90,7 +90,7 @@ def packed_bytes(problem: Problem, entry: Entry) -> int:
 
 
 def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Plan:
-    """Return what the library `name` of a bundle has.
+    """Return the content of the library `name` of a bundle.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def empty_plan(name: str) -> Plan:
 
 
 def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
-    """Return a plan with targets, each with the CPU features that it needs, for what is in the library beside its kernels.
+    """Return a plan with more targets, each with its CPU features, for code of the library beside its kernels.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:
 
 
 def _isa_of(bundle: Bundle, targets: Sequence[str]) -> Isa:
-    """Return the instruction set of targets, all of whose features C code can ask for."""
+    """Return the targets' instruction set; C code must be able to test all their features."""
     # A target that does not tell is for CPUs like the one that built it.
     of = {name: isa_of(bundle.targets[name].features) or native() or ISAS[0] for name in targets}
     first = of[targets[0]]
@@ -194,7 +194,7 @@ def _isa_of(bundle: Bundle, targets: Sequence[str]) -> Isa:
 
 
 def _with_unique_names(plan: Plan) -> Plan:
-    """Return the plan with names of which no two functions have one in common: those that clash get a hash of what they are."""
+    """Return the plan with unique names of functions: names that clash get a hash of the problem."""
     taken = set(COMMON)
 
     def unique(name: str, endings: Iterable[str], what: str) -> str:

@@ -113,7 +113,7 @@ def export_provider(
 
 
 def _fitness(part: NetworkPart) -> int:
-    """Return what networks for one graph are ordered by, the best first: as variants of kernels, by how much their CPUs have."""
+    """Return the sort key of networks for one graph: those whose CPUs have the most features come first."""
     return -len(part.description["features"])
 
 
@@ -173,7 +173,7 @@ def _flags(isa: Isa) -> tuple[str, ...]:
 
 
 def prepare_provider(isa: Isa) -> Thread:
-    """Compile beside what follows what each provider for an instruction set has."""
+    """Compile the common objects of all providers for an instruction set, in a thread."""
     return compile_beside(lambda: _compile(isa))
 
 

@@ -1,4 +1,4 @@
-"""The table of a provider's kernels: what each computes, in numbers that a node of onnxruntime's graph is compared with."""
+"""The table of a provider's kernels: each one's attributes as numbers, which nodes of onnxruntime's graph are matched with."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ const int NAME_rt_decision_count = {len(decisions)};
 
 
 def network_symbols(number: int) -> dict[str, str]:
-    """Return what the functions of a network are called in the library, by what its object calls them."""
+    """Return the names of a network's functions in the library, by those in its object."""
     return {name: f"tvmconv_network{number}{name.removeprefix(PREFIX)}" for name in ENTRIES}
 
 
@@ -100,7 +100,7 @@ def _networks(plan: Plan, networks: Mapping[int, Sequence[NetworkPart]]) -> str:
 
 
 def defines(plan: Plan, version: str) -> tuple[str, ...]:
-    """Return the compiler's flags that say what the provider tells of itself."""
+    """Return the compiler's flags that define the provider's facts about itself."""
     return (f"-DTVMCONV_VERSION={quote(version)}", f"-DTVMCONV_TARGETS={quote(', '.join(plan.targets))}")
 
 

@@ -36,7 +36,7 @@ _Bits = npt.NDArray[Any]
 
 
 def answers(plan: Plan) -> str:
-    """Return ``smoke-answers.h``: what each kernel gives for the integers that ``smoke.c`` draws."""
+    """Return ``smoke-answers.h``: each kernel's outputs for the integers that ``smoke.c`` draws."""
     kernels = [_row(each.signature, _kernel_answer(plan, each)) for each in plan.functions]
     return f"""\
 /* What {plan.name} gives for the integers that smoke.c draws, as tvmconv computed it when it wrote this. */

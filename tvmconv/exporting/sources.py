@@ -28,7 +28,7 @@ int (*__TVMBackendFreeWorkspace)(int, int, void *) = NAME_rt_release;
 
 
 def object_symbols(number: int) -> dict[str, str]:
-    """Return what the entry points of a kernel's object are called in the archive, by their names in the object."""
+    """Return the names of a kernel's entry points in the archive, by those in its object."""
     return {f"__tvm_ffi_{name}": f"variant{number}_{name}" for name in (PLAIN, PACK_SYMBOL, PACKED_SYMBOL)}
 
 
@@ -74,7 +74,7 @@ const NAME_kernel NAME_rt_entry_{function.name} = {{
 
 
 def public_functions(function: Function) -> str:
-    """Return the definitions of the functions that programs call, of a file that defines `KERNEL`, and `family` where it is of one."""
+    """Return the definitions of the public functions, for a file that defines `KERNEL`, and `family` for a family."""
     problem, name, names = function.problem, f"NAME_{function.name}", list(function.problem.operands)
     takes, gives, run = "", "", "run(KERNEL, {entry}, call, arrays)"
     if function.family is not None:

@@ -1,4 +1,4 @@
-"""Export a compiled network for browsers: modules of WebAssembly, the weights, and what loads and shows them."""
+"""Export a compiled network for browsers: modules of WebAssembly, the weights, and scripts and a page that load them."""
 
 from __future__ import annotations
 

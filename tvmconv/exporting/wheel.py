@@ -1,4 +1,4 @@
-"""A bundle or a network as a wheel: ``pip install`` it where tvmconv's run-time half is, import it, and call what is in it by name.
+"""Pack a bundle or a network as a wheel: ``pip install`` it beside tvmconv's run-time half, import it, and call its kernels by name.
 
 The same input gives the same bytes.
 """
@@ -135,7 +135,7 @@ def _normal(name: str) -> str:
 
 
 def _machine(path: Path, features: Iterable[Iterable[str]]) -> str:
-    """Return what wheels call the machines that all variants are for."""
+    """Return the wheel's platform tag for the machines that all variants are for."""
     isas = {isa for each in features if (isa := isa_of(each)) is not None}
     if ports := [isa.name for isa in isas if isa.port is not None]:
         raise InputError(f"{path} is for {ports[0]}, and wheels are supported for Linux only")
@@ -146,7 +146,7 @@ def _machine(path: Path, features: Iterable[Iterable[str]]) -> str:
 
 
 def _archive(info: str, name: str, version: str, tag: str, given: Mapping[str, bytes]) -> bytes:
-    """Return a wheel's bytes: the files, what packaging asks to be said of them, and their digests."""
+    """Return a wheel's bytes: the files, the metadata that packaging demands, and their digests."""
     metadata = (
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         f"Summary: Convolution kernels compiled by tvmconv\nRequires-Dist: tvmconv>={__version__}\n"

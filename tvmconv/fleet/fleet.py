@@ -1,4 +1,4 @@
-"""The servers of a key together, which a tracker names: it is asked for more for as long as there are fewer than may be."""
+"""The servers under one key of a tracker; more are requested while there are fewer than allowed."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ class Fleet:
         return self._pool.call(task, seconds)
 
     def cancel(self) -> None:
-        """Forget what is to be measured, but what a server is at."""
+        """Drop the measurements that no server has begun."""
         self._pool.cancel()
 
     def close(self) -> None:
-        """Free the servers. What is being measured is cancelled."""
+        """Free the servers; running measurements are cancelled."""
         # The tracker is left first, or it would offer what is freed.
         self._closing = True
         self._recruiter.join()

@@ -1,4 +1,4 @@
-"""The servers at hand, and what waits for them: each takes what is to be measured when it is free.
+"""The connected servers and the queue of measurements: a free server takes the next one.
 
 A server has a thread here, which waits for its answers. One that dies, or from which nothing comes, loses what it had to
 measure to another; its thread is left behind if need be.
@@ -97,7 +97,7 @@ class Pool:
 
     @property
     def taken(self) -> int:
-        """Number of servers, those that have not said yet what they are among them."""
+        """Number of servers, including those that have not described themselves yet."""
         with self._changed:
             return len(self._at) + len(self._connecting)
 
@@ -127,14 +127,14 @@ class Pool:
         return answer
 
     def cancel(self) -> None:
-        """Forget what is to be measured, but what a server is at."""
+        """Drop the measurements that no server has begun."""
         with self._changed:
             for job in self._jobs:
                 job.result.set_exception(CancelledError())
             self._jobs.clear()
 
     def end(self, error: Exception) -> None:
-        """Free the servers; raise `error` for what is being measured, and for what is asked later."""
+        """Free the servers; raise `error` for running and later measurements."""
         with self._changed:
             self._end = self._end or error
             for job in (*self._jobs, *filter(None, self._at.values())):
@@ -155,7 +155,7 @@ class Pool:
             self._changed.wait(seconds)
 
     def take_on(self, host: str, port: int, password: str) -> None:
-        """Connect to a server, unless it was refused: unused, it tells the tracker again after some seconds."""
+        """Connect to a server, unless it was refused: an unused one registers at the tracker again after some seconds."""
         remote = Remote(host, port)
         with self._changed:
             until, _ = self._refused.get(remote.address, (0.0, ""))

@@ -76,13 +76,13 @@ class Description:
     obstacle: str
 
     def to_text(self, tvmconv: str) -> str:
-        """Return it as what `DESCRIBE` of a server with this version of tvmconv answers."""
+        """Return the description as this version's answer to `DESCRIBE`."""
         facts = {"host": _cpu_to_facts(self.host), "machine": self.machine, "obstacle": self.obstacle}
         return json.dumps({"protocol": PROTOCOL, "tvmconv": tvmconv, **facts})
 
 
 def description_of(value: Any) -> Description:
-    """Return what `DESCRIBE` of a server of this protocol answered; SchemaError if it is none."""
+    """Return a server's description from its answer to `DESCRIBE`; SchemaError if it is malformed."""
     known = _DESCRIPTION(value)
     return Description(**{**known, "host": _cpu_of(known["host"])})
 
@@ -93,7 +93,7 @@ def target_to_text(target: Target | None) -> str:
 
 
 def target_from_text(text: str) -> Target | None:
-    """Return what :func:`target_to_text` was given."""
+    """Return the target of a text by :func:`target_to_text`."""
     value = json.loads(text)
     if value is None:
         return None
@@ -137,7 +137,7 @@ def task_from_text(text: str, folder: str) -> tuple[Check | Race, float]:
 
 
 def answer_to_text(answer: Measured | Times | TvmconvError) -> str:
-    """Return an answer, or what was raised instead, as `MEASURE` and `WAIT` answer."""
+    """Return an answer, or an error, as the text that `MEASURE` and `WAIT` return."""
     if isinstance(answer, Times):
         return json.dumps({"times": asdict(answer)})
     if isinstance(answer, Measured):

@@ -47,7 +47,7 @@ class RefusedError(TvmconvError):
 
 
 class Remote:
-    """A server. What it answers is waited for in the thread that asks; others see by :attr:`silent` how long that takes.
+    """A server. The requesting thread waits for its answers; :attr:`silent` tells other threads how long that takes.
 
     Parameters
     ----------
@@ -74,12 +74,12 @@ class Remote:
 
     @property
     def silent(self) -> float:
-        """Seconds since it was asked what it has not answered."""
+        """Seconds since the oldest request without an answer."""
         asked = self._asked
         return 0.0 if asked is None else time.monotonic() - asked
 
     def connect(self, password: str, target: Target | None) -> Description:
-        """Open a session; return what the server is, for a target or for its own CPU.
+        """Open a session; return the server's description, for a target or for its own CPU.
 
         Raises
         ------

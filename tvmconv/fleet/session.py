@@ -40,7 +40,7 @@ def register() -> None:
 
 
 def describe(target: Target | None) -> Description:
-    """Return what this machine is for a target, or for its own CPU."""
+    """Return this machine's description for a target, or for its own CPU."""
     host = Target.parse("host")
     assert isinstance(host, CpuTarget)
     try:
@@ -54,7 +54,7 @@ class ServerSession:
     """One session. Nothing is started before the first function is called, in the forked process."""
 
     def describe(self, text: str) -> str:
-        """Return what this server is for a target; later measurements are of that."""
+        """Return this server's description for a target, which later measurements are of."""
         target = target_from_text(text)
         found = describe(target)
         if not found.obstacle:
@@ -74,7 +74,7 @@ class ServerSession:
         return self.wait()
 
     def wait(self) -> str:
-        """Return the answer to what was begun, or an empty text if there is none after `PULSE_SECONDS`."""
+        """Return the answer of the measurement in progress; an empty text if there is none after `PULSE_SECONDS`."""
         try:
             return self._answer.result(PULSE_SECONDS)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""TVM's RPC tracker, asked without waiting for long: TVM's own client retries a wrong address for a minute."""
+"""Client of TVM's RPC tracker with short time limits: TVM's own client retries a wrong address for a minute."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Tracker:
             raise self._gone(error) from None
 
     def offered(self, seconds: float) -> tuple[str, int, str] | None:
-        """Return host, port and password of the server that was asked for, None if none is free for so long."""
+        """Return the requested server's host, port and password; None if none becomes free in time."""
         if not select.select([self._socket], [], [], seconds)[0]:
             return None
         _, (host, port, password) = self._receive()

@@ -27,7 +27,7 @@ def with_report(
     rewrites: Sequence[str],
     weights: int,
     math: str,
-    in_f32: Sequence[str] = (),
+    in_f32: Sequence[str],
 ) -> tvm.IRModule:
     """Return a module with its report; `weights` are the bytes of the constants that it had as it came, `math` is an option."""
     # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".

@@ -180,7 +180,7 @@ def check_usable(bundle: Bundle) -> None:
         raise _unusable(bundle)
 
 
-def take_best(bundles: Sequence[Bundle], device: Device = None) -> Table:
+def take_best(bundles: Sequence[Bundle], device: Device) -> Table:
     """Return, for each signature that a device can run, the best variant; of equals the earlier bundle's.
 
     What `tvmconv verify` found wrong is not taken.

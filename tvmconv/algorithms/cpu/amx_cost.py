@@ -25,7 +25,7 @@ MOST_CHUNKS = 16
 L1_KEPT = 5 / 6  # of L1, what is still there when it is used again
 
 
-def tile_window(window: Window, target: CpuTarget, product_order: int = 0) -> AmxWindow:
+def tile_window(window: Window, target: CpuTarget, product_order: int) -> AmxWindow:
     """Return a window as it is cut by least cost, products of terms being up to an order."""
     rows = window.axes[0].outputs
     bands = {-(-rows // count) for count in range(1, min(rows, 64) + 1)}

@@ -152,7 +152,7 @@ class Gemm(SubConvolution):
             m = m // axis.outputs
         return m, ys
 
-    def split_depth(self, k: Expr, vector: int = 1) -> tuple[list[Expr], Expr]:
+    def split_depth(self, k: Expr, vector: int) -> tuple[list[Expr], Expr]:
         """Return the taps and the channel of depth `k`; `vector` channels of a tap lie together.
 
         What does not depend on a vector's element is written without it, lest simplification fail to find out.

@@ -38,7 +38,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Decision:
-    """The ways to compile a problem, or a family, for a target, the best first: each is tried where those before it fail."""
+    """The choices for compiling a problem, or a family, for a target, the best first: each is tried if those before it fail."""
 
     problem: Problem | ProblemFamily
     target: Target
@@ -77,7 +77,7 @@ def decide_families(
     target: Target,
     math: str,
     sizes: Mapping[ProblemFamily, Sequence[Problem]],
-    network: Sequence[Problem] = (),
+    network: Sequence[Problem],
 ) -> list[Decision]:
     """Return a decision for each distinct family: the default schedules of the algorithms that compute its blocks.
 

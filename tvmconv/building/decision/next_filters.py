@@ -21,7 +21,7 @@ SHARE_OF_L3 = 4
 def next_lines(
     network: Sequence[Problem], decisions: Iterable[Decision], target: Target
 ) -> dict[Problem | ProblemFamily, int]:
-    """Return how many lines kernels of a network prefetch at most, by the order of its layers; none where L3 keeps all filters."""
+    """Return the most lines of the next layer's filter that each kernel prefetches; none where L3 keeps all filters."""
     algorithms = {each.problem: get(each.ways[0].algorithm) for each in decisions}
     sizes = [algorithms[each].filter_bytes(each, target) for each in network]
     if target.keeps(sum(sizes)):

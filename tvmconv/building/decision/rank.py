@@ -1,4 +1,4 @@
-"""Choose which algorithms the layers of a network may have, by what their filters take: time to come from memory, and bytes.
+"""Choose algorithms for a network's layers under a limit of bytes for filters, counting the time to read them from memory.
 
 A network reads each filter once for each answer, so no cache keeps those of a large one. Winograd's transformed filters are up to four
 times as large as the model's at 3x3 taps.
@@ -89,7 +89,7 @@ def _are_kept(taken: Mapping[Problem, Option], counts: Mapping[Problem, int], ta
 def within(
     options: Mapping[Problem, Sequence[Option]], counts: Mapping[Problem, int], room: Room | None
 ) -> dict[Problem, Option]:
-    """Return the fastest option of each problem, whose filters find room together, or take as little as they can.
+    """Return each problem's fastest option such that all filters fit in the room, or the smallest options if none do.
 
     What loses the least time for each byte that is spared is given up first.
     """

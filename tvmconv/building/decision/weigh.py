@@ -1,4 +1,4 @@
-"""Weigh the algorithms of a problem: what `tvmconv build` takes first, and what speaks for and against the others."""
+"""Weigh the algorithms of a problem: the first choice of `tvmconv build`, and the reasons for and against each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Weighed:
 
 
 def weigh(problem: Problem, target: Target, math: str = "default", records: Records | None = None) -> list[Weighed]:
-    """Return what speaks for and against each algorithm for targets of this kind, those that cover the problem first.
+    """Return the reasons for and against each algorithm on targets of this kind; algorithms that cover the problem come first.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _terms(algorithm: Algorithm, problem: Problem, target: Target) -> dict[str, 
     return dict(sorted(terms.items(), key=lambda term: -term[1][1]))
 
 
-def first_choice(problem: Problem, target: Target, records: Records | None = None) -> tuple[Choice, Record | None]:
+def first_choice(problem: Problem, target: Target, records: Records | None) -> tuple[Choice, Record | None]:
     """Return the schedule that `tvmconv build` tries first, and the record that it is of, if any.
 
     Raises

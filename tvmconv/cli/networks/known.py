@@ -1,4 +1,4 @@
-"""`KnownLibrary`: what `tvmconv compile` wrote and said for a model before, of which the user's cache has a copy."""
+"""`KnownLibrary`: the output of an earlier `tvmconv compile` of the same model and options, from the user's cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Status = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Told:
-    """Words of the command on a library whose answers are right.
+    """Summary that the command prints for a library whose answers are right.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Told:
 
 
 class KnownLibrary:
-    """The library that a command is to write, by all that decides it and what the command says.
+    """The library of a command, keyed by everything that decides its bytes and its summary.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class KnownLibrary:
             self._place = self._find_place(arguments)
 
     def write(self, output: Path) -> Told | None:
-        """Write the library; return what was said of it, or None if it is not known."""
+        """Write the library; return its summary, or None if the cache lacks it."""
         found = self._place[0].read_files(self._place[1]) if self._place else None
         if found is None:
             self._note_others()
@@ -82,7 +82,7 @@ class KnownLibrary:
 
     @contextmanager
     def watch_warnings(self) -> Iterator[None]:
-        """Note that there were warnings, which may be of what this machine has now; then nothing is kept."""
+        """Note warnings, which may be about this machine's state: then nothing is cached."""
         shown = warnings.showwarning
 
         def show(message: Warning | str, *rest: Any, **more: Any) -> None:
@@ -102,7 +102,7 @@ class KnownLibrary:
         self._place[0].write_files(self._place[1], {**asdict(told), "others": self._others}, [output])
 
     def _find_place(self, arguments: argparse.Namespace) -> tuple[Cache, str] | None:
-        """Return the cache and the key in it; None: there is no cache, or no compiler, whose libraries it has."""
+        """Return the cache and the key in it; None without a cache or a compiler."""
         known = open_cache()
         if known is None:
             return None

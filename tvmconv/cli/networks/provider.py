@@ -56,7 +56,7 @@ class ShapedModel:
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes that it is timed at where extents are free: one of a batch, and pictures of a usual size."""
+        """Shapes for timing where extents are free: a batch of one, and images of a usual size."""
         chosen: dict[str, int] = {}
         for shape in self.free.values():
             for axis, each in enumerate(shape):
@@ -123,7 +123,7 @@ def networks_of(
 
 
 def from_to(inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return what a part is called, by its first inputs and outputs."""
+    """Return a part's name, from its first inputs and outputs."""
     return f"from {_enumerate(inputs)} to {_enumerate(outputs)}"
 
 

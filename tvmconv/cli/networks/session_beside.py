@@ -33,7 +33,7 @@ class Compared(NamedTuple):
     free: Free
 
     def read(self, model: ModelProto | None = None) -> ModelProto:
-        """Return the model as onnxruntime is to run it; `model` is what `fix_shapes` returned, if it is there."""
+        """Return the model for onnxruntime; `model` is the result of `fix_shapes`, if there is one."""
         model = model or fix_shapes(self.source, self.bucket, self.cut, free=self.free)
         return model if self.free else as_it_came(self.source, model, self.bucket, self.cut)
 

@@ -27,7 +27,7 @@ FILES = (".onnx", ".xml", ".pt2")
 
 
 class Source(Protocol):
-    """A model and who computes its answers.
+    """A model, and the library that computes its expected outputs.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ def _answer_quantized(
     arrays: Mapping[str, Array],
     find_wrong: Callable[[Mapping[str, Array], Mapping[str, Array]], list[str]],
 ) -> list[Array]:
-    """Return what the network of a quantized model computes, if `find_wrong` finds its quantizers right, by a library."""
+    """Return the outputs of a quantized model's network by a library, if `find_wrong` finds no wrong quantizer."""
     from ...network.compile import build
     from ...network.read.onnx.compare_quantized import with_quantized
     from ...network.read.onnx.reader import as_relax

@@ -148,9 +148,9 @@ class IrLayer(NodeWriter):
         """Return the extents of an output."""
         return extents_of(self._op.get_output_partial_shape(place))
 
-    def out_static(self, place: int = 0) -> tuple[int, ...]:
+    def out_static(self) -> tuple[int, ...]:
         """Return the extents of an output; errors are those of :meth:`static`."""
-        return _fix(self.out_shape(place))
+        return _fix(self.out_shape())
 
     def rank(self, place: int = 0) -> int:
         """Return the number of axes of an input."""

@@ -98,7 +98,7 @@ def images_of(family: ProblemFamily, problem: Problem) -> tuple[Shape, int]:
     return outputs, count
 
 
-def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach | None = None) -> list[BlockCost]:
+def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach | None) -> list[BlockCost]:
     """Return the blocks that a family has, of some that it may have, for outputs along each axis; the largest first."""
     if not blocks:
         return []
@@ -106,9 +106,7 @@ def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: 
     return sorted((blocks[number] for number in chosen), key=lambda each: -prod(each.outputs))
 
 
-def cover_by(
-    blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach | None = None
-) -> npt.NDArray[np.float64]:
+def cover_by(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach | None) -> npt.NDArray[np.float64]:
     """Return the cycles of outputs along each axis by some blocks."""
     return Covers([each.cost for each in blocks], outputs, reach).cycles(range(len(blocks)))
 

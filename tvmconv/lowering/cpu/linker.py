@@ -78,7 +78,7 @@ def link(
         return (work / "kernel.o").read_bytes()
 
 
-def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa | None = None) -> None:
+def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa | None) -> None:
     """Write the shared library of the kernels in several objects, as :func:`link` does that of a module.
 
     `isa` is their instruction set; None: this machine's.
@@ -138,7 +138,7 @@ def link_objects(
     os.replace(work / linked, path)
 
 
-def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str], isa: Isa | None = None) -> bytes:
+def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str], isa: Isa | None) -> bytes:
     """Return objects in the folder `work` as one, of whose definitions others see `visible` alone."""
     run_compiler((*_platform(isa).relocatable_flags, *objects, "-o", "all.o"), work, isa)
     if isa is not None:

@@ -35,11 +35,11 @@ def keep_floats(mod: tvm.IRModule, target: CpuTarget, math: str) -> tuple[tvm.IR
 
     def keeping(new: tvm.IRModule, function: relax.Function) -> _Keeping:
         graph, kept = Graph(function), set()
-        for output, chain in chains_of("", function)[0].items():
+        for chain in chains_of("", function)[0].values():
             if isinstance(chain, EpilogueChain) and chain.problem.is_quantized and not chain.free:
                 own, in_f32 = estimates(chain.problem, target, math)
                 if in_f32 < own and chain.problem.types.output != "s32":
-                    kept.update(_follow_sums(chain, output, graph))
+                    kept.update(_follow_sums(chain, graph))
                     shares = f"{in_f32 / own:.2f} of the estimated cycles"
                     lines.append(f"{chain.name} ({format_signature(chain.problem)}): {shares}")
         return _Keeping(new, kept)
@@ -62,7 +62,7 @@ def least_cycles(problem: Problem, target: CpuTarget, math: str) -> float:
     return applicable(problem, target, math)[0].cycles(problem, target)
 
 
-def _follow_sums(chain: EpilogueChain, output: relax.Var, graph: Graph) -> set[relax.Var]:
+def _follow_sums(chain: EpilogueChain, graph: Graph) -> set[relax.Var]:
     """Return the variables of a chain's sums in integers: the convolution's, and that with a bias."""
     found = {each for each in graph.values if each.name == chain.name}
     variable = next(iter(found))

@@ -62,7 +62,7 @@ class KernelReplacing(Rebinding):
         kernels: Mapping[Problem, NetworkKernel],
         of_data: Mapping[Problem, NetworkKernel],
         free: Mapping[ProblemFamily, FreeKernel],
-        packs_late: bool = False,
+        packs_late: bool,
     ) -> None:
         super().__init__(mod)
         self._mod, self._kernels, self._of_data, self._free, self._packs_late = mod, kernels, of_data, free, packs_late

@@ -8,7 +8,7 @@ one of all scores, is the function's; masks are added, or say which scores stay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,11 @@ from ..ir.mutator import GraphMutator, each_function, tidy
 from ..ir.number_table import number_table
 from ..ir.stand_ins import StandIn, expression_of
 from ..ir.views import FLOATS, Axis, Row, View, align, dense, joined_rows, merge_rows, moved_by, sources, whole
-from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
+from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Mask, Scores, shares_of
 
 FUNCTION = "tvmconv_network_attention"
 _BATCH_AXES = 4
+_MASK_NUMBERS = 6 + _BATCH_AXES  # a mask's place, kind and fill
 _OPERANDS = 4 + MASKS  # queries, keys, values and the scale
 # Names of what has strides; the product is the last.
 _PRODUCT = "product"
@@ -168,45 +169,73 @@ def _attention(
     joined = joined_rows(relations, SCORES)
     if joined is None:
         return None
-    spans = [_span(query_axis), _span(key_axis)]
-    of_queries, of_keys = ([row for row in joined if int(row[1][SCORES]) in span] for span in spans)
+    loops = _loops(joined, _span(query_axis), _span(key_axis))
+    if loops is None or loops.query.get(_SCALE) or loops.key.get(_SCALE):
+        return None
+    factor = shares.factor * queries.view.factor * keys.view.factor
+    scale = View(relax.const(np.ones(1, np.float32)), 0, ()) if shares.scale is None else shares.scale[0]
+    masks = [_mask(mask, f"mask{number}", loops) for number, mask in enumerate(shares.masks)]
+    numbers = [
+        *loops.extents(),
+        queries.size,
+        values.size,
+        *_place(queries.view, loops.of_batch(_QUERIES), loops.query.get(_QUERIES, 0), queries.column),
+        *_place(keys.view, loops.of_batch(_KEYS), loops.key.get(_KEYS, 0), keys.column),
+        *_place(values.view, loops.of_batch(_VALUES), loops.key.get(_VALUES, 0), values.column),
+        *_place(View(output, 0, ()), loops.of_batch(_OUTPUT), loops.query.get(_OUTPUT, 0), written[1]),
+        *_place(scale, loops.of_batch(_SCALE), 0, 0),
+        _bits(factor),
+        *(number for _, each in masks for number in each),
+        *[0] * (_MASK_NUMBERS * (MASKS - len(masks))),
+        int(shares.empty_is_zero),
+    ]
+    operands = (queries.view.base, keys.view.base, values.view.base, scale.base, *(array for array, _ in masks))
+    return _Found(output, operands, tuple(numbers), first)
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """Loops of the C function: over the batch's axes, queries and keys; each has its stride of every array by its name."""
+
+    batch: list[Row]
+    query_count: int
+    query: Mapping[str, int]
+    key_count: int
+    key: Mapping[str, int]
+
+    def extents(self) -> list[int]:
+        """Return the loops' extents as the function takes them."""
+        absent = [1] * (_BATCH_AXES - len(self.batch))
+        return [*absent, *(extent for extent, _ in self.batch), self.query_count, self.key_count]
+
+    def of_batch(self, name: str) -> list[int]:
+        """Return an array's strides of the batch's axes."""
+        return [strides.get(name, 0) for _, strides in self.batch]
+
+
+def _loops(joined: Sequence[Row], query_span: range, key_span: range) -> _Loops | None:
+    """Return the loops over rows of all arrays, from the scores' strides of queries and of keys; None if these are several loops."""
+    of_queries, of_keys = ([row for row in joined if int(row[1][SCORES]) in span] for span in (query_span, key_span))
     batch = merge_rows(row for row in joined if row not in of_queries and row not in of_keys)
     of_queries, of_keys = merge_rows(of_queries), merge_rows(of_keys)
     if len(of_queries) > 1 or len(of_keys) > 1 or len(batch) > _BATCH_AXES:
         return None
-    (query_count, query), (key_count, key) = ([*rows, (1, {})][0] for rows in (of_queries, of_keys))
-    if query.get(_SCALE) or key.get(_SCALE):
-        return None
+    queries, keys = ([*rows, (1, {})][0] for rows in (of_queries, of_keys))
+    return _Loops(batch, *queries, *keys)
 
-    def place_of(name: str, operand: View, row: int, column: int) -> list[int]:
-        strides = [strides.get(name, 0) for _, strides in batch]
-        padded = [*[0] * (_BATCH_AXES - len(batch)), *strides]
-        return [operand.offset, *padded, row, column, TYPES[str(operand.base.ty.dtype)]]
 
-    numbers = [*[1] * (_BATCH_AXES - len(batch)), *(extent for extent, _ in batch)]
-    numbers += [query_count, key_count, queries.size, values.size]
-    numbers += place_of(_QUERIES, queries.view, query.get(_QUERIES, 0), queries.column)
-    numbers += place_of(_KEYS, keys.view, key.get(_KEYS, 0), keys.column)
-    numbers += place_of(_VALUES, values.view, key.get(_VALUES, 0), values.column)
-    numbers += place_of(_OUTPUT, View(output, 0, ()), query.get(_OUTPUT, 0), written[1])
-    factor = shares.factor * queries.view.factor * keys.view.factor
-    scale = View(relax.const(np.ones(1, np.float32)), 0, ()) if shares.scale is None else shares.scale[0]
-    numbers += [*place_of(_SCALE, scale, 0, 0), _bits(factor)]
-    masks = []
-    for number in range(MASKS):
-        if number == len(shares.masks):
-            numbers += [0] * (10 * (MASKS - number))
-            break
-        mask, name = shares.masks[number], f"mask{number}"
-        mask_view, strides = _by_queries(mask.view, name, [*batch, (key_count, key), (query_count, query)])
-        masks.append(mask_view.base)
-        *of_batch, row_of_keys, row_of_queries = strides
-        padded = [*[0] * (_BATCH_AXES - len(batch)), *of_batch]
-        numbers += [mask_view.offset, *padded, row_of_queries, row_of_keys, TYPES[str(mask_view.base.ty.dtype)]]
-        numbers += [mask.kind, _bits(mask.fill)]
-    numbers.append(int(shares.empty_is_zero))
-    operands = (queries.view.base, keys.view.base, values.view.base, scale.base, *masks)
-    return _Found(output, operands, tuple(numbers), first)
+def _place(array: View, batch: Sequence[int], row: int, column: int) -> list[int]:
+    """Return where the function finds an array's elements: the offset, the strides, and the type."""
+    absent = [0] * (_BATCH_AXES - len(batch))
+    return [array.offset, *absent, *batch, row, column, TYPES[str(array.base.ty.dtype)]]
+
+
+def _mask(mask: Mask, name: str, loops: _Loops) -> tuple[Any, list[int]]:
+    """Return a mask's array, and the numbers by which the function reads it."""
+    rows = [*loops.batch, (loops.key_count, loops.key), (loops.query_count, loops.query)]
+    view, strides = _by_queries(mask.view, name, rows)
+    *batch, row_of_keys, row_of_queries = strides
+    return view.base, [*_place(view, batch, row_of_queries, row_of_keys), mask.kind, _bits(mask.fill)]
 
 
 @dataclass(frozen=True)

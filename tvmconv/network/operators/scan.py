@@ -7,6 +7,8 @@ are scanned by blocks first, which are vectors. Along an axis whose extent a cal
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,55 +19,75 @@ from tvm.script.ir_builder import tirx as T
 from ..ir.free import dims_of
 from ..schedule.reduce import combine_halves
 from ..schedule.stages import KEPT
-from .elementwise import Legalize
 
 # Elements of a row that are scanned as one vector.
 _BLOCK = 16
 
 
-def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legalize:
-    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+@dataclass(frozen=True)
+class _Scan:
+    """Cumulative sum or product: what combines two elements, and the element that changes none."""
+
+    combine: Callable[[Any, Any], Any]
+    neutral: int
+    name: str
+
+    def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        """Return the scan that a call of Relax's operator asks for."""
         data, axis, dtype = call.args[0], call.attrs.axis, str(call.ty.dtype)
         if axis is None:
             data = builder.emit(relax.op.reshape(data, (-1,)))
         at = 0 if axis is None else int(axis) % data.ty.ndim
-        made = rounds if isinstance((dims_of(data.ty) or ())[at], int) else one_by_one
-        return builder.call_te(made, data, at, dtype, bool(call.attrs.exclusive), primfunc_name_hint=name)
+        scan = self._rounds if isinstance((dims_of(data.ty) or ())[at], int) else self._steps
+        return builder.call_te(scan, data, at, dtype, bool(call.attrs.exclusive), primfunc_name_hint=self.name)
 
-    def one_by_one(data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
+    def _steps(self, data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
+        """Return the scan along an axis of free extent, one element after the other."""
+
         def written(inputs: Any, outputs: Any) -> Any:
             given, out = T.buffer_proxy(inputs[0]), T.buffer_proxy(outputs[0])
 
             def body(at: Any, before: Any, step: Any) -> None:
                 added = given[before if exclusive else at].astype(dtype)
-                first = tirx.const(neutral, dtype) if exclusive else added
-                out[at] = tirx.if_then_else(step > 0, combine(out[before], added), first)
+                first = tirx.const(self.neutral, dtype) if exclusive else added
+                out[at] = tirx.if_then_else(step > 0, self.combine(out[before], added), first)
 
             return _one_by_one(data.shape, axis, body)
 
         return te.extern([data.shape], [data], written, dtype=dtype, name="scan")
 
-    def rounds(data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
-        def before(tensor: te.Tensor, at: tuple[Any, ...], step: int) -> Any:
-            there = tensor(*at[:axis], at[axis] - step, *at[axis + 1 :])
-            return tirx.if_then_else(at[axis] >= step, there, tirx.const(neutral, dtype))
-
+    def _rounds(self, data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
+        """Return the scan by rounds, each of twice the one before's reach; along long rows by blocks."""
+        extent = int(data.shape[axis])
         total = te.compute(data.shape, lambda *at: data(*at).astype(dtype), "scan")
-        if axis == len(data.shape) - 1 and int(data.shape[axis]) > _BLOCK:
-            return by_blocks(total, dtype, exclusive)
+        if axis == len(data.shape) - 1 and extent > _BLOCK:
+            return self._blocks(total, dtype, exclusive)
         if exclusive:
-            shifted = total
-            total = te.compute(data.shape, lambda *at: before(shifted, at, 1), "scan")
+            total = te.compute(data.shape, partial(self._before, total, axis, 1), "scan")
         step = 1
-        while step < int(data.shape[axis]):
-            total = _round(total, step, before)
+        while step < extent:
+            total = self._round(total, axis, step)
             step *= 2
         return total
 
-    def by_blocks(data: te.Tensor, dtype: str, exclusive: bool) -> te.Tensor:
+    def _round(self, total: te.Tensor, axis: int, step: int) -> te.Tensor:
+        """Return a round, which is computed whole before the next: else each would compute the one before twice."""
+        return te.compute(
+            total.shape,
+            lambda *at: self.combine(total(*at), self._before(total, axis, step, *at)),
+            "scan",
+            attrs={KEPT: 1},
+        )
+
+    def _before(self, tensor: te.Tensor, axis: int, step: int, *at: Any) -> Any:
+        """Return the element that lies so many steps before a place along an axis."""
+        there = tensor(*at[:axis], at[axis] - step, *at[axis + 1 :])
+        return tirx.if_then_else(at[axis] >= step, there, tirx.const(self.neutral, tensor.dtype))
+
+    def _blocks(self, data: te.Tensor, dtype: str, exclusive: bool) -> te.Tensor:
         """Return the scan along rows: of blocks, which are vectors, and of what these come to, of which there are few."""
         outer, extent = tuple(data.shape)[:-1], int(data.shape[-1])
-        blocks, none = -(-extent // _BLOCK), tirx.const(neutral, dtype)
+        blocks, none = -(-extent // _BLOCK), tirx.const(self.neutral, dtype)
 
         def element(*at: Any) -> Any:
             *row, block, lane = at
@@ -75,7 +97,7 @@ def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legali
                 there = data(*row, place)
                 inside = there if extent % _BLOCK == 0 else tirx.if_then_else(place < extent, there, none)
                 terms.append(tirx.Select(lane > step if exclusive else lane >= step, inside, none))
-            return combine_halves(terms, combine)
+            return combine_halves(terms, self.combine)
 
         def whole(*at: Any) -> Any:
             *row, block = at
@@ -83,26 +105,18 @@ def _scan(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legali
             if not exclusive:
                 return last
             place = block * _BLOCK + _BLOCK - 1
-            return combine(last, tirx.if_then_else(place < extent, data(*row, place), none))
+            return self.combine(last, tirx.if_then_else(place < extent, data(*row, place), none))
 
         inner = te.compute((*outer, blocks, _BLOCK), element, "blocks", attrs={KEPT: 1})
         totals = te.compute((*outer, blocks), whole, "totals", attrs={KEPT: 1})
-        before_blocks = rounds(totals, len(outer), dtype, True)
+        before_blocks = self._rounds(totals, len(outer), dtype, True)
 
         def answer(*at: Any) -> Any:
             *row, place = at
             block = place // _BLOCK
-            return combine(inner(*row, block, place % _BLOCK), before_blocks(*row, block))
+            return self.combine(inner(*row, block, place % _BLOCK), before_blocks(*row, block))
 
         return te.compute(data.shape, answer, "scan")
-
-    def _round(total: te.Tensor, step: int, before: Callable[..., Any]) -> te.Tensor:
-        """Return a round, which is computed whole before the next: else each would compute the one before twice."""
-        return te.compute(
-            total.shape, lambda *at: combine(total(*at), before(total, at, step)), "scan", attrs={KEPT: 1}
-        )
-
-    return legalize
 
 
 def scan_extreme(builder: relax.BlockBuilder, data: relax.Expr, axis: int, above: bool) -> relax.Expr:
@@ -162,6 +176,6 @@ def _one_by_one(shape: Any, axis: int, body: Callable[[Any, Any, Any], None]) ->
 
 # Functions by the operators' names.
 OPERATORS = {
-    "relax.cumsum": _scan(lambda x, y: x + y, 0, "cumsum"),
-    "relax.cumprod": _scan(lambda x, y: x * y, 1, "cumprod"),
+    "relax.cumsum": _Scan(lambda x, y: x + y, 0, "cumsum").legalize,
+    "relax.cumprod": _Scan(lambda x, y: x * y, 1, "cumprod").legalize,
 }
