@@ -13,7 +13,7 @@ BIAS_DTYPES = ("s32", "f32")
 
 
 def check_types(problem: Any, types: Types) -> dict[str, object]:
-    """Check what goes with the types of a Problem; return the canonical values of its fields.
+    """Check the types of a Problem and the fields that depend on them; return these fields' canonical values.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Offer the spaces as tasks of MetaSchedule to users of TVM, with components of their own, and take what they found.
+"""Offer the spaces as tasks of MetaSchedule to users of TVM, with their own components, and import their results.
 
 docs/tuning.md has a whole example::
 

@@ -140,7 +140,7 @@ class Problem:
                 )
 
     def _check_sizes(self) -> None:
-        """Refuse what 32-bit indices cannot reach."""
+        """Refuse sizes that 32-bit indices cannot reach."""
         # Kernels compute places in the padding too: around the input, or around the output until it is cut off.
         if self.op == "convolution":
             padded, channels, inner = "data with its pads", self.in_channels, self.in_spatial
@@ -349,7 +349,7 @@ class Problem:
 
 
 def list_of(problems: object) -> list[Problem]:
-    """Return what a caller gave as problems as a list of them.
+    """Return a caller's problems as a list.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The two operations in float64 NumPy, written from their formulas: what every kernel is checked against.
+"""The two operations in float64 NumPy, written from their formulas: the reference of every kernel.
 
 It shares nothing with the tensor expressions that kernels are compiled from: a convolution gathers
 each tap's window and multiplies, a backprop-data scatters each tap's products to where they belong.
@@ -153,7 +153,7 @@ def compute(
 
 
 def finish(problem: Problem, sums: Float64Array, arrays: Mapping[str, npt.NDArray[Any]]) -> Float64Array:
-    """Add the bias to sums in `data_format`, and do what the epilogue says.
+    """Add the bias to sums in `data_format`, and apply the epilogue.
 
     Sums of integers, with a bias of theirs, are rounded to f32 before all steps.
 
@@ -193,7 +193,7 @@ def quantize(step: Step, x: Float64Array, dtype: str) -> Float64Array:
 
 
 def apply_step(step: Step, x: Float64Array, arrays: Mapping[str, Float64Array]) -> Float64Array:
-    """Return what a step of the epilogue makes of `x`, channels last. NaN stays NaN."""
+    """Return a step of the epilogue applied to `x`, channels last. NaN stays NaN."""
     name, numbers, array = step.name, step.numbers, arrays.get(OPERANDS.get(step.name, ""))
     if array is not None:
         return x * array if name == "scale" else x + array if name == "add" else np.where(x >= 0, x, array * x)

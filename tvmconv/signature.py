@@ -132,7 +132,7 @@ def parse_signature(text: str) -> Problem:
 def match_fields(
     text: str, fields: Sequence[tuple[str, str, str]] = FIELDS, whole: str = _EXAMPLE
 ) -> tuple[list[str], dict[str, Any], tuple[Step, ...]]:
-    """Return the groups of the fields' patterns in a text, what it goes on with as fields of a Problem, and its epilogue.
+    """Return the groups of the fields' patterns in a text, the rest as fields of a Problem, and its epilogue.
 
     Parameters
     ----------

@@ -191,7 +191,7 @@ def _content(path: Path) -> bytes:
 
 
 def _nearest(path: Path) -> str:
-    """Suggest a source beside `path` whose name is close to it."""
+    """Suggest a source beside `path` with a similar name."""
     if not _exists(path.parent) or not path.parent.is_dir():
         return ""
     names = [entry.name for entry in path.parent.iterdir() if entry.suffix.lower() in FILES]

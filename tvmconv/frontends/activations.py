@@ -1,4 +1,4 @@
-"""Recognise activations by what they compute, in graphs of models and of networks.
+"""Recognise activations by the values they compute, in graphs of models and of networks.
 
 An activation is spelled as one operator or as several, by each frontend in its own way: hardswish is ``x * clip(x + 3, 0, 6) / 6`` or
 ``x * (clip(x + 3, 0, 6) / 6)``, ELU is two ReLUs. Operators on single numbers and one tensor are a function of one variable; it is
@@ -49,26 +49,26 @@ _MOST_OPERATORS = 10
 
 
 class Operators(Protocol):
-    """A graph, whose operators compute one tensor each."""
+    """A graph whose operators compute one tensor each."""
 
     def readers(self, op: Any) -> Sequence[Any]:
-        """Return the operators that read what one computes, each once; the graph's own output counts."""
+        """Return the operators that read another's result, each once; the graph's own output counts."""
 
     def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
-        """Return what an operator computes, element by element, and its operands: numbers, and what others compute; None: something else.
+        """Return an operator's elementwise function and its operands, numbers and operators; None if it has none.
 
         It is a step, the name of one without numbers, or one of `FUNCTIONS`.
         """
 
     def is_alike(self, op: Any, other: Any) -> bool:
-        """Return whether what two operators compute is of one type and shape, as far as that is known."""
+        """Return whether two operators' results have one type and shape, as far as these are known."""
 
     def dtype(self, op: Any) -> str:
-        """Return the type of what an operator computes, by its name in a Problem; another text if it has none."""
+        """Return the type of an operator's result by its name in a Problem; any other text if it has none."""
 
 
 def find_activation(graph: Operators, start: Any) -> tuple[tuple[Any, ...], Step] | None:
-    """Return the operators that compute an activation of what `start` computes, in order, and which; None if none follows.
+    """Return the operators that compute an activation of the result of `start`, in order, and the activation; None if none follows.
 
     Nothing else reads that, or what they compute before the last.
     """
@@ -111,12 +111,12 @@ def recognise(values: Points, dtype: str = "f32") -> Step | None:
 
 @cache
 def _compute_fixed() -> dict[Step, Points]:
-    """Return the steps without numbers, and what they make of `POINTS`."""
+    """Return the steps without numbers, and their values at `POINTS`."""
     return {step: apply_step(step, POINTS, {}) for step in _FIXED}
 
 
 def _compute(graph: Operators, op: Any, known: Mapping[Any, Points]) -> Points | None:
-    """Return what an operator makes of the points; None: it takes something else, too, or is not known."""
+    """Return an operator's values at the points; None if it reads another tensor, or is unknown."""
     found = graph.function(op)
     if found is None:
         return None

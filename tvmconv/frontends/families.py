@@ -92,7 +92,7 @@ def free(node: SourceNode) -> SourceNode:
 
 
 def served_by(family: ProblemFamily) -> ProblemFamily:
-    """Return the family whose kernel computes a node's: it takes pads as they come, so that nodes of other pads share it."""
+    """Return the family whose kernel serves a node: its pads are free, so nodes with other pads share it."""
     zeros = (0,) * family.rank
     one_tap = family.op == "convolution" and set(family.kernel + family.strides) == {1}
     carried = one_tap and family.pads == (zeros, zeros)
@@ -132,7 +132,7 @@ def _unite(source: str, node: SourceNode, other: Problem) -> SourceNode:
 
 
 def _family(problems: Sequence[Problem], batch: Extent, spatial: tuple[Extent, ...]) -> ProblemFamily:
-    """Return the family of extents that some problems are of; pads are as they come where there are any, or taps that take them."""
+    """Return the family of some problems; its pads are free if there are any, or taps that can read them."""
     like = problems[0]
     ones, zeros = (1,) * like.rank, (0,) * like.rank
     one_tap = like.op == "convolution" and like.kernel == like.strides == ones

@@ -1,4 +1,4 @@
-"""Fold what follows a convolution, and is linear in each channel, into its filter and bias."""
+"""Fold operations that follow a convolution, and are linear in each channel, into its filter and bias."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Slopes:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum with what another operation computes, of the same shape and type."""
+    """Sum with another operation's result of the same shape and type."""
 
     other: Any
 
@@ -56,10 +56,10 @@ Effect = Linear | Slopes | Sum
 
 
 class FollowedGraph(Operators, Protocol):
-    """A graph, whose operations compute one tensor each, with channels."""
+    """A graph whose operations compute one tensor each, with channels."""
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
-        """Return what an operation does of what `read` computes, which has so many channels; None for all else."""
+        """Return an operation's effect on the result of `read`, which has so many channels; None if no kernel has it."""
 
     def name(self, op: Any) -> str:
         """Return an operation's name, unlike those of others."""
@@ -93,7 +93,7 @@ class Following:
     residual: Any = None
 
     def problem(self, convolution: Problem) -> Problem:
-        """Return what the kernel of a convolution computes with them."""
+        """Return the problem of a convolution's kernel with these operations fused."""
         added = any(each.shift is not None for each in self.folded)
         return convolution.with_(bias=convolution.bias or added, epilogue=self.steps)
 
@@ -132,7 +132,7 @@ def follow(
     takes: bool | None = None,
     biased: bool = False,
 ) -> Following:
-    """Return what follows a convolution and is computed with it.
+    """Return the operations after a convolution that its kernel fuses.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def follow(
 
 
 def _next(source: FollowedGraph, last: Any, channels: int, fuse: bool) -> tuple[tuple[Any, ...], Effect | Step | None]:
-    """Return the operations that alone read what the last one computes, and what they do."""
+    """Return the only readers of the last operation's result, and their effects."""
     # Activations first: some begin with an operation that could be folded.
     if fuse and (found := find_activation(source, last)):
         return found
@@ -182,7 +182,7 @@ def _next(source: FollowedGraph, last: Any, channels: int, fuse: bool) -> tuple[
 
 
 def _extend(chain: Following, effect: Effect | Step | None, takes: bool) -> Following | None:
-    """Return a chain whose epilogue has an effect, too; None if no kernel goes on so."""
+    """Return a chain with another effect in its epilogue; None if no kernel fuses that."""
     arrays, residual = chain.arrays, chain.residual
     if isinstance(effect, Linear) and effect.factor is not None and effect.shift is None and takes:
         step, arrays = Step("scale"), {**arrays, "scale": effect.factor}
@@ -202,7 +202,7 @@ def _extend(chain: Following, effect: Effect | Step | None, takes: bool) -> Foll
 
 
 def affine(name: str, numbers: Numbers, is_first: bool, other: Any = None) -> Linear | None:
-    """Return what an operator on data and fixed numbers of channels does; None: it is not linear, or divides by zero.
+    """Return an operator's effect on data, with one number for each channel; None if it is not linear, or divides by zero.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def affine(name: str, numbers: Numbers, is_first: bool, other: Any = None) -> Li
 
 
 def is_per_channel(shape: Sequence[int], channels: int, rank: int) -> bool:
-    """Return whether a tensor has one number for each channel of what it meets, (N, M, spatial...), or one for all."""
+    """Return whether a tensor has one number for each channel of (N, M, spatial...), or one for all."""
     aligned = (1,) * (rank - len(shape)) + tuple(shape)
     return len(aligned) == rank and (prod(shape) == 1 or aligned == (1, channels, *(1,) * (rank - 2)))
 
@@ -236,5 +236,5 @@ def per_channel(numbers: np.ndarray, channels: int, rank: int) -> np.ndarray | N
 
 
 def by_channel(numbers: np.ndarray, channels: int) -> np.ndarray:
-    """Return one f64 number for each channel of what has that, or one for all."""
+    """Return a tensor's f64 numbers, one for each channel or one for all."""
     return np.broadcast_to(numbers.reshape(-1).astype(np.float64), (channels,))

@@ -101,7 +101,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Use:
-    """A distinct problem of a source, and where the source has it.
+    """A distinct problem of a source, and its places there.
 
     Parameters
     ----------

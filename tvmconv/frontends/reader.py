@@ -60,7 +60,7 @@ class Reader(ABC):
         """
 
     def _bound(self, inputs: Sequence[Input], bucket: Bucket) -> dict[str, Dims | None]:
-        """Return the inputs' shapes with what a bucket, or an array that was given, says of them.
+        """Return the inputs' shapes with the dimensions of a bucket, or of given arrays, filled in.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The shapes of a model's inputs: what the model leaves free, bound to what the caller gives.
+"""Shapes of a model's inputs: free dimensions, and the caller's values for them.
 
 Kernels are built for exact shapes. Given several times, an input or a dimension has several values, and the model is
 read once for each (its *buckets*); what is given once holds for all.
@@ -108,7 +108,7 @@ def _batches(value: int | Sequence[int]) -> list[int | None]:
 
 
 def bind(inputs: Sequence[Input], bucket: Bucket, source: str) -> dict[str, Dims | None]:
-    """Return the dimensions of each input, with what the bucket gives.
+    """Return each input's dimensions with the bucket's values.
 
     Dimensions of one name are one dimension: a shape that is given for one input fixes those of the others.
 
@@ -139,7 +139,7 @@ def bind(inputs: Sequence[Input], bucket: Bucket, source: str) -> dict[str, Dims
 
 
 def bind_partly(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int | None]], source: str) -> list[Input]:
-    """Return inputs, of which some have the numbers of a shape; where that has None, their dimension stays as it is."""
+    """Return inputs, some with the numbers of a given shape; None there keeps the model's dimension."""
     numbers = {name: tuple(-1 if size is None else size for size in shape) for name, shape in shapes.items()}
     bound = {each.name: each for each in inputs}
     for each, shape in _sizes_given(inputs, Bucket(numbers), source):
@@ -223,7 +223,7 @@ def free_dims(bound: Mapping[str, Dims | None]) -> list[str]:
 
 
 def left_free(bound: Mapping[str, Dims | None]) -> str:
-    """Return that a model leaves dimensions free, which, and what to do; empty if it leaves none."""
+    """Return a message that names a model's free dimensions and a remedy; empty if there are none."""
     free = free_dims(bound)
     if not free:
         return ""
@@ -233,7 +233,7 @@ def left_free(bound: Mapping[str, Dims | None]) -> str:
 
 
 def advice(bound: Mapping[str, Dims | None]) -> str:
-    """Return options to paste that would fix what is still free; the numbers are for the caller to change."""
+    """Return options to paste that fix all free dimensions; callers adapt the numbers."""
     options, named = [], set()
     for name, dims in bound.items():
         if dims is None or any(isinstance(dim, str) and dim not in named for dim in dims):

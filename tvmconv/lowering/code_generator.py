@@ -1,4 +1,4 @@
-"""`CodeGenerator`: what compiling asks of a kind of target: the module `generator` of its folder here, which is found because it is there."""
+"""`CodeGenerator`: the interface of compiling for a kind of target; a kind's folder here has one in its module `generator`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CodeGenerator(Protocol):
         """Return one of `stages`, or the functions after one of `passes`, as text; `choice` is a `tvmconv.lowering.compiler.Choice`."""
 
     def module(self, scheduled: tvm.IRModule, definition: Definition, target: Any) -> Any:
-        """Return the runtime module of a scheduled definition, whose function ``main`` takes the operands and the output.
+        """Return the runtime module of a scheduled definition; its function ``main`` takes the operands and the output.
 
         Raises
         ------

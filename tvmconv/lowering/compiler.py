@@ -32,7 +32,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A compiled kernel: what the manifest says of it, its functions before LLVM and its object (as `tvmconv.lowering.code_generator.Written`)."""
+    """A compiled kernel: its entry in the manifest, its functions before LLVM and its object (as `tvmconv.lowering.code_generator.Written`)."""
 
     algorithm: str
     version: int

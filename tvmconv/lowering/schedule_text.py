@@ -1,4 +1,4 @@
-"""A schedule's trace as steps to read: one a line, loops by their names and extents, choices with what was chosen.
+"""A schedule's trace as readable steps: one a line, loops by their names and extents, decisions with their values.
 
 TVM can print a trace as Python, in which loops are numbers. Here that program runs again, a statement at a time, and
 each loop is named as the function has it at that step.
@@ -20,7 +20,7 @@ _LONGEST = 60  # of a text among a step's arguments: LLVM IR is cut here
 
 
 def schedule_text(definition: Definition, schedule: Schedule) -> str:
-    """Return the steps that make `schedule` of a definition's function, each behind the block whose loops it changes."""
+    """Return the steps of `schedule` on a definition's function, each after the block whose loops it changes."""
     replay = _Replay(Schedule(definition.func, seed=1))
     # A text among the arguments holds its line breaks as they are.
     statements = [ast.parse(line.replace("\n", "\\n")).body[0] for line in schedule.trace.as_python()]
@@ -30,7 +30,7 @@ def schedule_text(definition: Definition, schedule: Schedule) -> str:
 
 
 class _Replay:
-    """A schedule to which a trace's statements are applied, and what their names stand for."""
+    """A schedule to which a trace's statements are applied, and the names of its random variables."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -39,7 +39,7 @@ class _Replay:
         self._choices: dict[str, str] = {}
 
     def step(self, statement: Any) -> tuple[str, str] | None:
-        """Apply a statement; return the block that it is about, and what it does. None: it only looks something up."""
+        """Apply a statement; return its block, and its description. None: it only looks something up."""
         call = statement.value
         method = call.func.attr
         names = [node.id for node in ast.walk(call) if isinstance(node, ast.Name) and node.id != "sch"]
@@ -69,14 +69,14 @@ class _Replay:
         return about, f"{method.replace('_', ' ')} {', '.join(said)}{arrow}"
 
     def _choice(self, name: str, call: Any) -> str:
-        """Return what a choice is, and keep how later steps call it."""
+        """Return a decision's text, and note its name in later steps."""
         number, chosen = len(self._choices), int(self._schedule.get(self._values[name]))
         self._choices[name] = f"{chosen} (choice {number})"
         (candidates,) = (ast.unparse(each.value) for each in call.keywords if each.arg == "candidates")
         return f"choice {number}: {chosen} of {candidates}"
 
     def _value(self, node: Any) -> Any:
-        """Return what an argument stands for."""
+        """Return an argument's text."""
         if isinstance(node, ast.Name):
             return self._values[node.id]
         if isinstance(node, (ast.List, ast.Tuple)):

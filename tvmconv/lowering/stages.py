@@ -103,7 +103,7 @@ def _before_lowering(stage: str, problem: Problem, target: Target, choice: Choic
 def of_definitions(
     problem: Problem, target: Target, choice: Choice, text: Callable[[Definition, Schedule], str]
 ) -> str:
-    """Return the text of a problem's scheduled definition, of both where prepacked filters have one of their own."""
+    """Return the text of a problem's scheduled definition, and of the one for prepacked filters if there is one."""
     from .compiler import has_own_prepacked, plain_choice, schedule
 
     def of(choice: Choice, entry_points: EntryPoints) -> str:

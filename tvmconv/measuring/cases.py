@@ -16,7 +16,7 @@ _kept: dict[Problem, tuple[Arrays, npt.NDArray[Any]]] = {}
 
 
 def case_of(problem: Problem) -> tuple[Arrays, npt.NDArray[Any]]:
-    """Return what :func:`tvmconv.fills.exact_case` does: the reference may take as long as measuring a turn does."""
+    """Return the result of :func:`tvmconv.fills.exact_case`: computing the reference may take as long as measuring a turn."""
     case = _kept.pop(problem, None) or exact_case(problem)
     _kept[problem] = case  # the last
     sizes = {each: _bytes(*kept) for each, kept in _kept.items()}

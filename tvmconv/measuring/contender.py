@@ -1,4 +1,4 @@
-"""A process that answers by one library, says when and with what memory, and times calls as it is told.
+"""A process that answers by one library, reports its time and memory, and times calls on request.
 
 Arguments: the library, its file, the inputs' file (.npz), threads, and where the outputs go. It prints a line of JSON after the first
 answer, then one for each number of seconds that it reads.

@@ -1,4 +1,4 @@
-"""Observe where threads run: each on a core of its own, in the same cache as the others, or not.
+"""Observe threads' processors: whether each has a core of its own in the same cache as the others.
 
 The host of a virtual machine moves its processors about: for seconds, two of them are the hyperthreads of one core, or
 cores that share no cache. Nothing that the system counts shows it, and kernels take up to five times as long
@@ -43,7 +43,7 @@ class ThreadPlace:
 
 
 class Cores:
-    """Watches where threads run.
+    """Observer of threads' processors.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Cores:
         self._best: ThreadPlace | None = None
 
     def where(self) -> Where:
-        """Return where the threads run now, by the best that was seen; ``"same cache"`` where they are not watched."""
+        """Return the threads' place now, by the best one seen; ``"same cache"`` if they are not observed."""
         place = self._look()
         if place is None:
             return "same cache"

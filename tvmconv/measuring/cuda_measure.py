@@ -30,7 +30,7 @@ SAMPLES, TURNS = 5, 9
 
 
 def measure(task: Check | Race) -> Measured | Times:
-    """Answer a Check with Measured, a Race with Times: turns are to a GPU what placements of arrays are to a CPU."""
+    """Answer a Check with Measured, a Race with Times; turns have a GPU's role of placements of arrays on a CPU."""
     try:
         with new_stream(GPU) as stream:
             return _race(task, stream) if isinstance(task, Race) else _check(task, stream)

@@ -1,4 +1,4 @@
-"""Measuring candidates, in a process that has only what a user of a bundle has loaded: tvm-ffi and NumPy.
+"""Measure candidates in a process that has loaded no more than a bundle's user: tvm-ffi and NumPy.
 
 Runs in a `tvmconv.support.workers.Worker`, so that a candidate that crashes or hangs ends that process alone.
 """

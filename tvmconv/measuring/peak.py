@@ -53,7 +53,7 @@ class Arithmetic:
         return (self.bf16_flops if dtype == "bf16" else None) or self.flops
 
     def share(self, speed: float, dtype: str) -> float | None:
-        """Return the share of the peak that `speed` is; None where no transform explains it, as if others computed while it was measured."""
+        """Return the share of the peak that `speed` is; None if no transform explains it, as if the peak was measured on a busy machine."""
         share = speed / self.of(dtype)
         return share if share <= MOST_SAVED else None
 
@@ -109,14 +109,14 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
 
 
 def measure_again(threads: int) -> Peak | None:
-    """Measure the same anew, where what was found cannot be."""
+    """Measure again, because the limits found are impossible."""
     arithmetic.cache_clear()
     measure.cache_clear()
     return measure(threads)
 
 
 def agree(memory: Callable[[], float], cached: Callable[[], float]) -> tuple[float, float]:
-    """Return the bandwidths of memory and of the cache, measured again while the cache's is less, as it is where others compute.
+    """Return the bandwidths of memory and of the cache, measured again while the cache's is less, as on a busy machine.
 
     What memory gives, the cache gives, too: if they never agree, it counts for both.
     """
@@ -147,7 +147,7 @@ def load_library(cpu: str) -> ctypes.CDLL | None:
 
 
 def run_steps(function: Callable[..., float], threads: int, steps: int) -> float:
-    """Return what one of the library's functions finds with `threads` threads in so many steps of multiply-adds."""
+    """Return the result of one of the library's functions with `threads` threads in so many steps of multiply-adds."""
     # The factor, the addend, and where the sums start, 20 at most.
     numbers = np.array([1.0, 1e-30, *range(20)], dtype=np.float32)
     sink = ctypes.byref(ctypes.c_float())

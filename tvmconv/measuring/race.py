@@ -124,7 +124,7 @@ class Times:
 
 
 def race(task: Race, cores: Cores) -> Times:
-    """Time the libraries, while threads run where `cores` says that they should."""
+    """Time the libraries while threads have the places that `cores` demands."""
     inputs, output, _ = arrays_of(task.problem)
     given = [*inputs, output]
     libraries = (*task.libraries, task.libraries[0])

@@ -32,7 +32,7 @@ _MOST_GRAPHS = 256
 
 @dataclass(frozen=True)
 class RaceResult:
-    """A model's seconds by what a provider claims of it, of `CLAIMS`; its graphs, each its hash and its identity.
+    """A model's seconds by the provider's claim, one of `CLAIMS`; and its graphs, each by hash and identity.
 
     `refused` says why the provider's network is not among them; ``""``: it is, or there is none. `unchecked`: it is, and no output
     of the model could be compared with onnxruntime's.
@@ -121,7 +121,7 @@ def race(
     claims: Sequence[str] = CLAIMS,
     networks: Sequence[int] | None = None,
 ) -> RaceResult:
-    """Return the seconds that onnxruntime takes for a model by what a provider claims of it.
+    """Return onnxruntime's seconds for a model by the provider's claim.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def race_parts(
 def _add_network(
     sessions: dict[str, Any], make: Callable[[], Any], make_plain: Callable[[], Any], feeds: Mapping[str, np.ndarray]
 ) -> tuple[str, bool]:
-    """Add the session that runs the provider's network; return why not, and whether no answer of it could be compared.
+    """Add the session of the provider's network; return why there is none, and whether none of its outputs could be compared.
 
     What onnxruntime's optimizations make of a quantized model is not what the model says: a network may be as far from the answers
     without as those are.
@@ -266,7 +266,7 @@ def _error(got: Any, expected: Any, is_known: bool) -> float | None:
 
 
 def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
-    """Return hash and identity of the graphs that the provider was asked for since it was asked for them last."""
+    """Return hash and identity of the graphs offered to the provider since the last call."""
     found = ((ctypes.c_uint64 * 2) * _MOST_GRAPHS)()
     with open_library(provider) as opened:
         count = opened.tvmconv_provider_graphs(found, _MOST_GRAPHS)

@@ -123,7 +123,7 @@ def register(provider: str | os.PathLike[str]) -> str:
 
 
 def _library(provider: str | os.PathLike[str]) -> Path:
-    """Return the library's path, of a bundle that of one which is made of it."""
+    """Return the library's path; for a bundle that of the library made from it."""
     path = as_path("provider", provider)
     if (path / MANIFEST).is_file():
         path = _library_of(path)
@@ -135,7 +135,7 @@ def _library(provider: str | os.PathLike[str]) -> Path:
 
 
 def _refusal(library: Path) -> str:
-    """Return why the last session of this thread has no network, which onnxruntime does not tell."""
+    """Return why this thread's last session has no network; onnxruntime does not tell."""
     with open_library(library) as opened:
         function = opened.tvmconv_provider_refusal
         function.restype = ctypes.c_char_p

@@ -1,4 +1,4 @@
-"""`Platform`: what the rest of the code asks of a system that libraries are for."""
+"""`Platform`: the facts about an operating system that libraries are built for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Threaded:
-    """Link a network a second time, for hosts that give it threads, where a library for all hosts has one thread.
+    """Second linking of a network, for hosts that give it threads; the first, for all hosts, has one thread.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Threaded:
 
 @dataclass(frozen=True)
 class Port:
-    """An instruction set as a platform has it, where that differs from what the folder of the instruction set says.
+    """An instruction set's facts on a platform, where they differ from those in the instruction set's folder.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class Packaged:
 
 
 def _list_nothing(names: Sequence[str], objects: Sequence[Path]) -> str:
-    """Return no list: whatever is not hidden is visible."""
+    """Return no list of exports: whatever is not hidden is visible."""
     return ""
 
 

@@ -1,1 +1,1 @@
-"""One HTML page about a bundle on this machine: what its kernels are, how fast, and what limits them."""
+"""One HTML page about a bundle on this machine: its kernels, their speed, and its limits."""

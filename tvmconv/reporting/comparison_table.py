@@ -14,7 +14,7 @@ HALF, FULL = 70, 2.0
 
 
 def draw_comparison(comparison: Comparison) -> str:
-    """Return what it says in all, and the table, the greatest loss first."""
+    """Return a summary in words, and the table, with the greatest loss first."""
     pairs = sorted(comparison.pairs, key=lambda pair: pair.ratio)
     columns = [
         Column("signature", "the problem", numeric=False),

@@ -1,4 +1,4 @@
-"""The table by kernel: what the manifest says, what was measured, what was skipped."""
+"""The table by kernel: facts of the manifest, measurements, and skipped algorithms."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def roof(row: BenchRow, limits: Peak | None) -> float | None:
 
 
 def confirm(limits: Peak | None, rows: Sequence[BenchRow]) -> Peak | None:
-    """Return limits that no kernel passes, measured again while one does; None if they never hold, as where others compute."""
+    """Measure limits again while a kernel exceeds them; return None if one always does, as on a busy machine."""
     for _ in range(TRIES):
         if limits is None or not any(_passes(row, limits) for row in rows):
             return limits
@@ -92,7 +92,7 @@ def _share_of_data(problem: Problem) -> float:
 
 
 def opponents(bundle: Bundle, other: Bundle) -> dict[tuple[str, str], Entry]:
-    """Return what a registry takes from `other` where it takes an entry of `bundle`, by its signature and target.
+    """Return the kernels that a registry takes from `other` for the entries it takes of `bundle`, by signature and target.
 
     Raises
     ------

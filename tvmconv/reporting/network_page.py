@@ -43,7 +43,7 @@ def render_network(
     date: datetime,
     load: float,
 ) -> str:
-    """Return the page of a network: timed as a whole and by operator, where its machine has these limits."""
+    """Return the page of a network, timed as a whole and by operator, on a machine with these limits."""
     algorithms = {row["signature"]: (row["algorithm"], row["origin"]) for row in network.description["report"]}
     rows = [_bench_row(each, network, *algorithms[each.name]) if each.ours else None for each in operators]
     limits = confirm(limits, [row for row in rows if row is not None])

@@ -1,4 +1,4 @@
-"""The roofline: how fast each kernel computes, below what the machine's multiply-adds and its memory allow."""
+"""The roofline: each kernel's speed below the limits by the machine's multiply-adds and its memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _axes(rows: Sequence[BenchRow], limits: Peak | None) -> tuple[Scale, Scale]:
 
 
 def _roofs(x: Scale, y: Scale, limits: Peak, bf16: bool) -> str:
-    """Return the lines of both peaks and both bandwidths, each with what it is."""
+    """Return the lines of both peaks and both bandwidths, each with its label."""
     peaks = [(limits.flops / 1e9, "multiply-adds in f32")]
     if bf16 and limits.bf16_flops:
         peaks.append((limits.bf16_flops / 1e9, "multiply-adds in bf16"))

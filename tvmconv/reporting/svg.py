@@ -31,7 +31,7 @@ class Scale:
     linear: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return where `value` is, in pixels."""
+        """Return the position of `value` in pixels."""
         if self.linear:
             share = (value - self.low) / (self.high - self.low)
         else:
@@ -92,7 +92,7 @@ def mark(series: int, x: float, y: float, hint: str) -> str:
 
 
 def drawing(width: int, height: int, what: str, content: str) -> str:
-    """Return the drawing; `what` says in words what it shows."""
+    """Return the drawing; `what` describes it in words."""
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(what)}">{content}</svg>'
 
 

@@ -9,7 +9,7 @@ from html import escape
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its header, what that means in words, and whether it holds numbers."""
+    """A column: its header, the header's meaning in words, and whether it holds numbers."""
 
     header: str
     hint: str = ""
@@ -18,7 +18,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its HTML, and what it is sorted by; None comes last in either order."""
+    """A cell: its HTML, and its sort key; None comes last in either order."""
 
     html: str
     value: float | str | None

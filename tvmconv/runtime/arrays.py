@@ -1,4 +1,4 @@
-"""Callers' arrays as kernels and networks take them, and results as callers want them.
+"""Conversion of callers' arrays for kernels and networks, and of results for callers.
 
 A kernel takes NumPy arrays of its own types: float32, float16, and for bf16 the bits as uint16, since
 DLPack from NumPy has no bfloat16. NumPy arrays (bfloat16 of ml_dtypes among them), torch tensors and
@@ -248,7 +248,7 @@ def _view_dlpack(name: str, value: Any) -> tuple[np.ndarray, str]:
 
 
 def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarray, str]:
-    """View what NumPy refused because it is bfloat16; anything else stays refused."""
+    """View an array that NumPy refuses because it is bfloat16; other errors are raised again."""
     import tvm_ffi
 
     try:
@@ -293,7 +293,7 @@ def _readable(array: np.ndarray) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """Return where the elements of an array are, as ``array.ctypes.data`` does in six times the time.
+    """Return the address of an array's elements, in a sixth of the time of ``array.ctypes.data``.
 
     NumPy's binary interface for C has it right behind what every object begins with.
     """
@@ -308,7 +308,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def array_in(memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> np.ndarray:
-    """Return the array that lies in a buffer so many bytes from its beginning; kernels accept it even without elements."""
+    """Return the array that begins so many bytes after a buffer's beginning; kernels accept it even without elements."""
     strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return np.ndarray(shape, dtype, memory, offset, strides)
 

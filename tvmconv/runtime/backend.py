@@ -1,4 +1,4 @@
-"""`Backend`: what the run time asks of a kind of device. `tvmconv.runtime.selection.BACKENDS` has one for each kind."""
+"""`Backend`: the run time's interface to a kind of device. `tvmconv.runtime.selection.BACKENDS` has one for each kind."""
 
 from __future__ import annotations
 

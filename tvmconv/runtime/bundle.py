@@ -223,7 +223,7 @@ def _describe(entries: tuple[Entry, ...]) -> list[dict[str, Any]]:
 
 
 def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None:
-    """Write into the manifest at `path` what checking some of its kernels found.
+    """Write the verification results of some kernels into the manifest at `path`.
 
     The caller holds the lock of the folder that the bundle lies in (`tvmconv.support.folders.locked`). A kernel that was built
     again meanwhile, and fields that this version does not know, stay as they are.
@@ -253,7 +253,7 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
 
 
 def _check(entry: Mapping[str, Any]) -> str:
-    """Return a digest of what a call of an entry's kernel goes by."""
+    """Return a digest of the facts that a call of an entry's kernel depends on."""
     fields = ("signature", "target", "file", "symbol", "packed_filter", "workspace_bytes")
     return hashlib.sha256(json.dumps([entry[each] for each in fields], sort_keys=True).encode()).hexdigest()[:16]
 

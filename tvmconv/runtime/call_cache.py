@@ -39,7 +39,7 @@ class CallCache:
     def find(
         self, op: Callable[..., Problem], data: Any, filter: Any, bias: Any, attributes: Mapping[str, Any]
     ) -> Kernel | CudaKernel:
-        """Return the kernel of a call, by what was remembered of an equal call or else by the operation's rules."""
+        """Return the kernel of a call, from the cache of equal calls or by the operation's rules."""
         key: Any
         try:
             # Attributes that are not in the key are checked by the kernel: the filter's type, the bias' shape and type.
@@ -62,7 +62,7 @@ class CallCache:
 def _problem_of(
     op: Callable[..., Problem], data: Any, filter: Any, bias: Any, attributes: Mapping[str, Any]
 ) -> tuple[Problem, Device]:
-    """Return what a call computes, and where."""
+    """Return a call's problem, and its device."""
     named = {"data": data, "filter": filter, **({} if bias is None else {"bias": bias})}
     index = same_gpu(named)
     if index is None:

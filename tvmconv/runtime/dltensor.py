@@ -31,7 +31,7 @@ class DLTensor(ctypes.Structure):
 
 
 class DLManagedTensor(ctypes.Structure):
-    """A tensor, and who is told when nobody uses it any more: None, where its owner keeps it."""
+    """A tensor, and the callback for its release; None where its owner keeps it."""
 
     _fields_ = (("tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
@@ -42,7 +42,7 @@ _new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 def capsule(managed: DLManagedTensor, destructor: ctypes.c_void_p | None = None) -> Any:
-    """Return what ``__dlpack__`` does; the caller keeps `managed` as long as what is made of it.
+    """Return a ``__dlpack__`` capsule; the caller keeps `managed` as long as its imports live.
 
     Parameters
     ----------

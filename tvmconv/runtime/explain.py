@@ -21,7 +21,7 @@ from .split import Split, find_split
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One kernel for the asked signature, and why it was taken or rejected."""
+    """One kernel for the signature, and why it was taken or rejected."""
 
     bundle: str
     target: str
@@ -36,7 +36,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field of the asked problem that the nearest kernel has otherwise."""
+    """A field in which the nearest kernel's problem differs."""
 
     field: str
     asked: object
@@ -92,7 +92,7 @@ class Explanation:
 def explain(
     problem: Problem, bundles: Sequence[Bundle], tables: Mapping[Device, Table], split_batch: bool = False
 ) -> Explanation:
-    """Explain what `bundles` have for `problem` on some devices.
+    """Explain which kernels of `bundles` serve `problem` on some devices.
 
     Parameters
     ----------

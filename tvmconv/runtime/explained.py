@@ -1,4 +1,4 @@
-"""`tvmconv.explain`: what bundles have for a problem, also bundles that this machine can run nothing of."""
+"""`tvmconv.explain`: bundles' kernels for a problem, also of bundles that this machine cannot run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .selection import tables
 
 
 def explain(problem: Problem | str, *bundles: str | os.PathLike[str], split_batch: bool = False) -> Explanation:
-    """Say which kernel of some bundles serves a problem and why, or what is nearest and how to add it.
+    """Return which kernel of some bundles serves a problem and why, or the nearest one and how to add the missing one.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ class Kernel:
         (self._functions.get((symbol, openmp)) or self._load(symbol, openmp))(*inputs, output)
 
     def pack(self, filter: Any) -> PackedFilter | PackedFilters:
-        """Return the filter as this kernel wants it, to be given to many calls in its place.
+        """Return the filter packed for this kernel, to pass to many calls in place of the plain one.
 
         Where ``info.packed_filter`` is not None, a call with a plain filter packs it each time; this does it once. It is a copy in any case.
 
@@ -196,7 +196,7 @@ class Kernel:
         return self._layout
 
     def packed_from(self, content: np.ndarray) -> PackedFilter:
-        """Return the packed filter whose elements are the bytes `content`, which it shares if they begin at a cache line.
+        """Return the packed filter with the elements in `content`; it shares the bytes if they begin at a cache line.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Kernel:
         return PackedFilter(self._layout, content.view(dtype).reshape(shape))
 
     def _elements(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
-        """Return the elements of a packed filter, if they are laid out as this kernel wants them."""
+        """Return the elements of a packed filter, if they have this kernel's layout."""
         shape, dtype = self._packed
         filter = filter.of(self._layout)
         if filter.array.shape != shape or filter.array.dtype != dtype or not filter.array.flags.carray:

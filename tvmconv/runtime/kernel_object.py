@@ -112,7 +112,7 @@ def _section(path: Path, name: str) -> bytes | None:
 
 
 def _section_of_windows(content: bytes, name: str) -> bytes | None:
-    """Return the content of a section of a library of Windows, whose names have eight letters at most."""
+    """Return a section of a Windows library; its name has at most eight letters."""
     (start,) = struct.unpack_from("<I", content, 60)
     number, size = struct.unpack_from("<4x 2x H 12x H", content, start)
     for at in range(number):
@@ -159,7 +159,7 @@ def _leb128(number: int) -> bytes:
 
 
 def _number(module: bytes, at: int) -> tuple[int, int]:
-    """Return a number in LEB128, and where it ends."""
+    """Return a number in LEB128, and its end."""
     number = shift = 0
     while True:
         number |= (module[at] & 127) << shift

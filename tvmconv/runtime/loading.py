@@ -37,7 +37,7 @@ def loadable(path: Path) -> str:
 
 
 def _check_whole(path: Path) -> None:
-    """Raise OSError if an ELF file ends before what the loader maps of it, which would end this process by SIGBUS."""
+    """Raise OSError if an ELF file is shorter than the segments that the loader maps: reading beyond its end would raise SIGBUS."""
     with path.open("rb") as file:
         start = file.read(_ELF_HEADER.size)
         if len(start) < _ELF_HEADER.size or not start.startswith(_ELF64):

@@ -40,7 +40,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
-    """A node at one shape and type, or as a family, whose pads are its own; the fields are those of manifest.json."""
+    """A node at one shape and type, or as a family with its own pads; the fields are those of manifest.json."""
 
     name: str
     model: str
@@ -98,7 +98,7 @@ def blob_file(sha256: str) -> str:
 
 
 def describe(nodes: Iterable[NodeEntry]) -> list[dict[str, Any]]:
-    """Return what a manifest says of `nodes`."""
+    """Return the entries of `nodes` in a manifest."""
     return [asdict(node) for node in sorted(nodes, key=lambda node: node.key)]
 
 

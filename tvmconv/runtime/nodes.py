@@ -1,4 +1,4 @@
-"""A model's node as a bundle has it: a convolution called with its data alone, or with what its epilogue adds."""
+"""A model's node in a bundle: a convolution called with its data alone, or with the residual of its epilogue."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Kernels(Protocol):
         """Return the kernel of a problem, or of some of `batches` that add up to its batch, or a family's; None if there is none."""
 
     def explain(self, problem: Problem | str) -> Explanation:
-        """Say what there is for a problem, and why nothing serves it."""
+        """Return the kernels near a problem, and why none serves it."""
 
 
 class Node:
@@ -88,7 +88,7 @@ class Node:
         self._packed: dict[tuple[str, str], PackedFilter] = {}
 
     def __call__(self, data: Any, out: Any = None, residual: Any = None) -> Any:
-        """Compute the convolution of `data`, and what follows it up to the tensor `output`.
+        """Compute the convolution of `data`, and the operations after it up to the tensor `output`.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Node:
         return lambda data, out, residual: kernel(data, packed, out=out, residual=residual, **vectors)
 
     def _built_for(self, shape: tuple[int, ...], dtype: str) -> tuple[Problem, dict[int, tuple[Bundle, NodeEntry]]]:
-        """Return the problem of data of a shape and type, and what there is of this node for it by batches."""
+        """Return the problem of data of a shape and type, and this node's kernels for it by batches."""
         same = [each for each in self._entries if (each[2].data_shape[1:], each[2].dtype) == (shape[1:], dtype)]
         exact = [problem for *_, problem in same if problem.data_shape == shape]
         served = [(_at(family, shape, dtype), bundle, entry) for bundle, entry, family in self._free]

@@ -1,4 +1,4 @@
-"""`PackedFilter`: a filter as some kernel wants it, made once and used in many calls; `PackedFilters`: as several do."""
+"""`PackedFilter`: a filter packed once for a kernel and used in many calls; `PackedFilters`: for several kernels."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PackedFilter:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PackedFilter:
-        """Return what :meth:`save` wrote to `path`.
+        """Return the packed filter that :meth:`save` wrote to `path`.
 
         Raises
         ------

@@ -172,7 +172,8 @@ class Registry:
         return kernel
 
     def serve(self, problem: Problem, batches: Collection[int]) -> Kernel | None:
-        """Return what computes a problem on the CPU, by kernels of some batches alone, or of none, by a family's; None if nothing does."""
+        """Return a callable that computes a problem on the CPU, by kernels of some batches alone, or of none, by a family's; None
+        if there is none."""
         own = self._own(problem, None) if problem.batch in batches else None
         kernel = own or (self._split(problem, None, batches) if batches else self._family(problem, None))
         return kernel if isinstance(kernel, Kernel) else None
@@ -189,7 +190,7 @@ class Registry:
     def _split(
         self, problem: Problem, device: Device, batches: Collection[int] | None = None
     ) -> Kernel | CudaKernel | None:
-        """Return what serves a problem by kernels for other batches, if that was asked for and can be."""
+        """Return a split of a problem into kernels for other batches, if it is enabled and possible."""
         split = find_split(problem, self._table(device), device, batches) if self.split_batch else None
         if split is None or split.obstacle is not None:
             return None

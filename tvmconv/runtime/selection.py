@@ -70,7 +70,7 @@ def backend_of(device: Device) -> Backend:
 
 
 def plural(target: BundleTarget) -> str:
-    """Return what messages call the devices that a target's code is for."""
+    """Return the plural for a target's devices in messages."""
     backend = BACKENDS.get(target.kind)
     return f"{target.kind} devices" if backend is None else backend.plural
 
@@ -137,7 +137,7 @@ def code_for(target: BundleTarget, gpu: Gpu) -> tuple[int, int] | None:
 
 
 def rank(bundle: Bundle, entry: Entry, device: Device = None) -> tuple[Any, ...]:
-    """Return what variants that run on a device are ordered by, the best first.
+    """Return the sort key of variants for a device, the best first.
 
     On the CPU, more features first: such code is wider, and made for machines like this one. On a GPU, machine code
     before PTX, and of the newest architecture first. Then tuned before untuned, then the shorter measured time.

@@ -143,7 +143,7 @@ def _without_batch(signature: str) -> tuple[int, tuple[str, str]]:
 
 
 def _unaligned_bytes(problem: Problem, calls: dict[int, int]) -> int | None:
-    """Return the bytes of an image if a call of some would begin where no kernel for GPUs can read."""
+    """Return an image's bytes if a part of a batch may begin at an address that no GPU kernel can read."""
     followed = [size for size, times in calls.items() for _ in range(min(times, 2))][:-1]
     for shape, dtype in ((problem.data_shape, problem.types.data), (problem.output_shape, problem.types.output)):
         image = DTYPE_BYTES[dtype] * prod(shape[1:])

@@ -64,7 +64,7 @@ class SplitKernel(Kernel):
         return " and ".join(dict.fromkeys(kernel.filter_layout for kernel in self.kernels))
 
     def pack(self, filter: Any) -> PackedFilter | PackedFilters:
-        """Return the filter as the kernels want it; where they want several layouts, in each of them.
+        """Return the filter packed for the kernels, in each of their layouts.
 
         Parameters and errors are those of :meth:`tvmconv.Kernel.pack`.
         """
@@ -143,7 +143,7 @@ def _slices(split: Split, kernels: Sequence[_Kernel]) -> Iterator[tuple[_Kernel,
 
 
 def _info(problem: Problem, kernels: Sequence[Kernel] | Sequence[CudaKernel]) -> Entry:
-    """Return what is said of all kernels together."""
+    """Return the common entry of all kernels."""
     infos = [kernel.info for kernel in kernels]
     packed = {each["layout"]: each for info in infos if (each := info.packed_filter) is not None}
     described = None

@@ -58,7 +58,7 @@ class Answer:
     digest: str | None = None
 
     def recorded(self, entry: Entry) -> Entry:
-        """Return an entry with what this says of its kernel, which is right. What ran on a machine need not be emulated."""
+        """Return a right kernel's entry with this result. A kernel that ran on a machine need not be emulated."""
         verified = True if self.emulator is None or entry.verified is True else EMULATED
         error = {"measure": self.measure, "value": self.value}
         emulator = self.emulator if verified == EMULATED else None
@@ -205,7 +205,7 @@ def _same_bits(entry: Entry, output: npt.NDArray[Any]) -> Answer:
 
 
 def _on_cpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
-    """Return what computes a kernel's output for arrays, its filter prepacked or not."""
+    """Return the function that computes a kernel's output for arrays, with its filter prepacked or not."""
     kernel = kernel_here(check.bundle, check.entry)
     assert kernel is not None, f"nothing runs {check.entry.signature} for {check.entry.target}"
     return _computer(kernel)
@@ -224,7 +224,7 @@ def _computer(kernel: Kernel) -> Callable[..., npt.NDArray[Any]]:
 
 
 def _on_gpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
-    """Return what computes a kernel's output for arrays on the first GPU that runs its code."""
+    """Return the function that computes a kernel's output for arrays on the first GPU that runs its code."""
     kernel, index = CudaKernel(check.bundle, check.entry), first_gpu(check.bundle.targets[check.entry.target])
 
     def computed(arrays: Arrays) -> npt.NDArray[Any]:
@@ -236,7 +236,7 @@ def _on_gpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
 
 
 def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[KernelCheck, Answer]) -> tuple[Verdict, Entry]:
-    """Return what checking an entry found, and the entry with what is to be kept of that."""
+    """Return the result of checking an entry, and the entry with the part of it that is kept."""
 
     def verdict(status: str, detail: str = "") -> Verdict:
         return Verdict(entry.signature, entry.target, entry.algorithm, status, detail)

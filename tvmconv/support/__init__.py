@@ -1,1 +1,1 @@
-"""Files written whole, and processes: what every other package may use."""
+"""Atomically written files, and processes: helpers for all other packages."""

@@ -50,7 +50,7 @@ class Cache:
     folder: Path
 
     def read(self, key: str) -> bytes | None:
-        """Return what was written for a key; None if there is nothing, or, with a warning, if it is damaged."""
+        """Return a key's content; None if it is missing, or, with a warning, damaged."""
         path = self._path(key)
         try:
             with path.open("rb") as file:
@@ -71,7 +71,7 @@ class Cache:
         self._write(key, [content])
 
     def read_files(self, key: str) -> tuple[dict[str, Any], list[memoryview]] | None:
-        """Return what was said of files for a key, and their contents; None as :meth:`read`."""
+        """Return a key's note on files, and their contents; None as for :meth:`read`."""
         content = self.read(key)
         if content is None:
             return None
@@ -83,7 +83,7 @@ class Cache:
         return head["told"], files
 
     def write_files(self, key: str, told: Mapping[str, Any], files: Sequence[Path]) -> None:
-        """Keep files for a key with what is to be said of them, if they are a small part of what the cache may have."""
+        """Write files and a note on them for a key, if they are a small part of the cache's limit."""
         sizes = [path.stat().st_size for path in files]
         if sum(sizes) <= MOST_BYTES // _MOST_SHARE:
             head = json.dumps({"told": told, "sizes": sizes}).encode()
@@ -105,7 +105,7 @@ class Cache:
         return sorted(self._files(), key=lambda each: -each.read)
 
     def trim(self, most: int = MOST_BYTES) -> None:
-        """Remove files until no more than so many bytes are left: first those whose bytes nobody read for the longest time.
+        """Remove files until at most so many bytes are left, the least recently read first.
 
         A large file counts as much as all the small ones in its place: networks go before the kernels that they have.
         """
@@ -139,7 +139,7 @@ class Cache:
 
 
 def place() -> Path | None:
-    """Return where the cache is to lie; None: nowhere, as the user says or has no home."""
+    """Return the cache's folder; None if the user disables it or has no home."""
     given = os.environ.get(VARIABLE)
     if given is not None:
         return Path(given).absolute() if given else None

@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def check_file(path: Path, name: str = "path", *, mapped: bool = False) -> bool:
-    """Check that a file can take the place of what is at `path`, before minutes are spent.
+    """Check that a file can replace the one at `path`, before minutes are spent.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _like(part: Path, there: os.stat_result) -> None:
 
 
 def check_full(error: Exception, folder: object) -> None:
-    """Raise OSError if `error`, of what writes to `folder`, says that the disk is full, as compilers and linkers do.
+    """Raise OSError if `error`, from a compiler or linker that writes to `folder`, reports a full disk.
 
     Raises
     ------

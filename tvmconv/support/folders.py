@@ -23,12 +23,12 @@ _BUILDING, _REPLACED = "building", "replaced"
 
 
 def follow_link(place: Path) -> Path:
-    """Return the folder that a link at `place` leads to; `place` where there is no such link."""
+    """Return the folder that a link at `place` leads to; `place` itself if it is no link."""
     return Path(os.path.realpath(place)) if place.is_symlink() and place.is_dir() else place
 
 
 def check_replaceable(place: Path, mark: str, what: str) -> bool:
-    """Return whether `place` holds a folder with the file `mark`; refuse what is no such, no empty folder, and no link to them."""
+    """Return whether `place` holds a folder with the file `mark`; refuse anything but such a folder, an empty one, or a link to one."""
     place = follow_link(place)
     is_folder = place.is_dir() and not place.is_symlink()
     if is_folder and (place / mark).is_file():
@@ -65,7 +65,7 @@ def staging(place: Path) -> Iterator[Path]:
 
 
 def _remove_left_over(place: Path) -> None:
-    """Remove what dead processes left beside `place`, whose folder the caller has locked."""
+    """Remove the leftovers of dead processes beside `place`, whose folder the caller has locked."""
     for folder in place.parent.glob(glob.escape(_prefix(place, _REPLACED)) + "*"):
         if place.exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -97,7 +97,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def move_into_place(new: Path, place: Path) -> None:
-    """Rename the folder `new` to `place`; what was at `place` is removed.
+    """Rename the folder `new` to `place`, and remove the old content of `place`.
 
     Where the file system can exchange two names, `place` is at each moment the old folder or the new. The caller holds
     the lock of the folder that they lie in.
@@ -118,7 +118,7 @@ def move_into_place(new: Path, place: Path) -> None:
 
 
 def link_or_copy(source: Path, copy: Path) -> None:
-    """Make `copy` a second name of the file `source`, or a copy where the file system has no such names."""
+    """Make `copy` a hard link to the file `source`, or a copy where the file system has no hard links."""
     try:
         os.link(source, copy)
     except OSError:

@@ -1,4 +1,4 @@
-"""Workers forked from a process of ours alone, which has imported what they need: an import of TVM takes each a second.
+"""Workers forked from a process that has imported their modules: importing TVM anew takes a second each.
 
 Only Linux forks so: elsewhere, libraries of the system have threads that a fork loses. The fork is early, while no thread but those
 of the BLAS runs, which stops them itself; workers that there are too few of are started as others (`tvmconv.support.workers`).
@@ -27,7 +27,7 @@ _is_alone: list[bool] = []
 
 
 class ForkedProcess:
-    """A process that runs a function and ends; of `subprocess.Popen` it has what a worker needs.
+    """A process that runs a function and ends, with the part of `subprocess.Popen`'s interface that a worker needs.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ class ForkedProcess:
 
 
 def be_alone() -> None:
-    """Say that this process is one of ours: nothing else runs in it, so that it may fork."""
+    """Declare that this process is tvmconv's own: without foreign threads, so it may fork."""
     _is_alone.append(True)
 
 
 def fork_workers(count: int, function: Callable[[], None], *modules: str) -> None:
-    """Fork some processes that run a function, in one thread, for :func:`take_forked`, where this process may; import modules before."""
+    """Fork processes that run a function in one thread, for :func:`take_forked`, if this process may; import modules before."""
     if sys.platform != "linux" or not _is_alone or sys.modules.get("torch") is not None:
         return
     for each in modules:
@@ -127,7 +127,7 @@ def _run(function: Callable[[], None], files: tuple[int, ...], others: list[int]
 
 
 def _compute_in_one_thread() -> None:
-    """Tell NumPy's OpenBLAS, which read its number of threads before the fork."""
+    """Set NumPy's OpenBLAS to one thread; it read its number of threads before the fork."""
     from numpy.linalg import _umath_linalg
 
     library: Any = ctypes.CDLL(_umath_linalg.__file__)

@@ -15,7 +15,7 @@ _MALLOPT = {-1: 1 << 30, -3: 32 << 20}
 
 
 def spare_time() -> None:
-    """Look for what only cycles refer to less often, and keep what is freed; for processes that end with what they compute.
+    """Collect garbage less often, and keep freed memory; for processes that end with their result.
 
     The system clears each page that it gives anew.
     """
@@ -27,7 +27,7 @@ def spare_time() -> None:
 
 
 def give_back() -> None:
-    """Free what only cycles refer to, and give the system the heap's free pages, where the C library can (glibc's does).
+    """Collect garbage, and return the heap's free pages to the system, where the C library can (glibc's does).
 
     What lies between blocks that are still used stays the process's.
     """
@@ -36,7 +36,7 @@ def give_back() -> None:
 
 
 def trim() -> None:
-    """Give the system the heap's free pages, where the C library can."""
+    """Return the heap's free pages to the system, where the C library can."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if malloc_trim is not None:
         malloc_trim(ctypes.c_size_t(0))

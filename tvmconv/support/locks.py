@@ -1,4 +1,4 @@
-"""Locks of folders among processes: by flock, and on Windows, where folders have none, by a file of a user's for each."""
+"""Locks of folders among processes: by flock; on Windows, which cannot lock folders, by a file of the user's for each."""
 
 from __future__ import annotations
 

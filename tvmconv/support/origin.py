@@ -1,4 +1,5 @@
-"""Digests of what decides what the compiler makes, beside its input: this package, TVM, the C compiler, this machine and what was measured on it."""
+"""Digests of everything that decides the compiler's output besides its input: this package, TVM, the C compiler, this machine and
+its measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _ENDINGS = {".py", ".c", ".h", ".cuh", ".json", ".toml"}
 
 @cache
 def sources() -> str:
-    """Return a digest of the package's sources, so that nothing made outlives a change to them."""
+    """Return a digest of the package's sources, so that a change to them invalidates caches."""
     digest = hashlib.sha256()
     for folder, folders, names in os.walk(_PACKAGE, followlinks=True):
         folders.sort()
@@ -42,14 +43,14 @@ def versions() -> list[str]:
 
 
 def compiler(isa: Isa | None = None) -> tuple[Any, ...]:
-    """Return what tells a C compiler for an instruction set, None: this machine's, from others; a ToolchainError if there is none."""
+    """Return the identity of an instruction set's C compiler, None: of this machine's; ToolchainError if there is none."""
     command = find_compiler(isa)
     status = os.stat(command[0])
     return command, status.st_size, status.st_mtime_ns
 
 
 def host(records: str | None = None) -> tuple[Any, ...]:
-    """Return what decides how networks are compiled on this machine, and that they were compared on such a one; it needs no TVM.
+    """Return the digest of this machine's facts that decide how networks are compiled and compared; it needs no TVM.
 
     Parameters
     ----------

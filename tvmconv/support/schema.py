@@ -19,14 +19,14 @@ _MISSING = object()
 
 
 class SchemaError(ValueError):
-    """A value that is not of its kind, or is missing, and where it stands."""
+    """A value of a wrong kind, or a missing one, and its place."""
 
     def __init__(self, needed: str, value: object = _MISSING) -> None:
         self.path = ""
         self._needed, self._value = needed, value
 
     def within(self, step: str | int) -> SchemaError:
-        """Return itself as seen from the table or list whose member `step` it is about."""
+        """Return the error as seen from the table or list that has it as member `step`."""
         if isinstance(step, int):
             step = f"[{step}]"
         elif not _NAME.fullmatch(step):
@@ -58,7 +58,7 @@ class Kind:
 
 
 def kind(words: str, holds: Callable[[Any], bool]) -> Kind:
-    """Return the kind of what `holds` is true for."""
+    """Return the kind of values for which `holds` is true."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -88,7 +88,7 @@ def one_of(*allowed: str) -> Kind:
 
 
 def optional(inner: Kind) -> Kind:
-    """Return the kind of null and what is `inner`."""
+    """Return the kind of null and of the values of `inner`."""
     words = f"null or {inner.words}"
 
     def check(value: Any) -> Any:
@@ -101,7 +101,7 @@ def optional(inner: Kind) -> Kind:
 
 
 def list_of(inner: Kind) -> Kind:
-    """Return the kind of lists, whose plain form is a tuple."""
+    """Return the kind of lists; their plain form is a tuple."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, list):

@@ -42,7 +42,7 @@ _workers: list[Mapping[str, float]] = []
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Count what this process does meanwhile as a stage; threads beside the main one are not counted."""
+    """Count this process' time in a stage; threads beside the main one are not counted."""
     if current_thread() is not main_thread():
         yield
         return
@@ -56,14 +56,14 @@ def stage(name: str) -> Iterator[None]:
 
 
 def count_anew() -> None:
-    """Forget what the process counted that this one was forked from."""
+    """Forget the times of the process that this one was forked from."""
     _clock.seconds.clear()
     _clock.running.clear()
     _workers.clear()
 
 
 def count_start() -> None:
-    """Count this process, from its start until now, as its imports, but for what stages took."""
+    """Count this process' time from its start until now as imports, less its stages."""
     _clock.add("import", _age() - sum(_clock.seconds.values()))
 
 
@@ -74,7 +74,7 @@ def collect() -> dict[str, float]:
 
 
 def add_worker(seconds: Mapping[str, float]) -> None:
-    """Add what a worker that ended returned by :func:`collect`, if times are asked for."""
+    """Add an ended worker's times from :func:`collect`, if times are counted."""
     if os.environ.get(VARIABLE) == "1":
         _workers.append(seconds)
 
@@ -87,7 +87,7 @@ def show_at_end() -> None:
 
 
 def render() -> str:
-    """Return the seconds by stage as text: of this process, and of all workers together; what no stage has is the rest."""
+    """Return the seconds by stage as text: of this process, and of all workers together; the last row is outside of stages."""
     own = collect()
     columns = [("this process", own)]
     if _workers:

@@ -107,7 +107,7 @@ def run_tool(name: str, arguments: tuple[str, ...], folder: Path, isa: Isa | Non
 
 
 def prepare_object(path: Path, isa: Isa) -> None:
-    """Change an object file, of LLVM's or of several linked into one, to what the tools of its platform take."""
+    """Convert an object file, LLVM's or several linked into one, for its platform's tools."""
     prepare = isa.platform.prepare
     if prepare is not None:
         path.write_bytes(prepare(path.read_bytes()))

@@ -1,4 +1,4 @@
-"""Long-lived worker processes: each imports what it needs once and runs one function on many tasks.
+"""Long-lived worker processes: each imports its modules once and runs one function on many tasks.
 
 Plain subprocesses rather than `multiprocessing`: they work from a notebook, from ``python -`` and from a
 script without a main guard, and when one dies its task and its last words are known.
@@ -70,7 +70,7 @@ class Worker(Generic[T, R]):
         self._requests.flush()  # it imports what the function needs while this process does something else
 
     def call(self, task: T) -> R:
-        """Run the function on `task`, whose text names it in messages, and return its result.
+        """Run the function on `task`, named by its text in messages, and return its result.
 
         Raises
         ------
@@ -139,7 +139,7 @@ def _take_ahead() -> _Process | None:
 def _start_process(
     threads: int, torch: bool, messages: IO[bytes], modules: tuple[str, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a worker's process, in a session of its own, so that Ctrl-C reaches only this process, which then ends it."""
+    """Start a worker's process in a session of its own: Ctrl-C reaches only this process, which then ends it."""
     return subprocess.Popen(
         [sys.executable, "-c", f"from tvmconv.support.workers import serve; serve({torch}, *{modules})"],
         stdin=subprocess.PIPE,

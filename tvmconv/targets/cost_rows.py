@@ -23,7 +23,7 @@ T = TypeVar("T")
 def costs_of(
     mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = (), own: Costs | None = None
 ) -> Costs:
-    """Return the row of an LLVM CPU, or the nearest where it has none that is of such a core.
+    """Return the coefficients of an LLVM CPU, or those of the nearest one.
 
     Parameters
     ----------

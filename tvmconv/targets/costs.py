@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class StepCosts:
-    """A step of a tile whose sums are in registers, in the time of a multiply-add of whole vectors.
+    """A step's cost in a tile whose sums are in registers, in multiply-adds of whole vectors.
 
     Multiply-adds, what starts with them, and the chain of sums bound a step: the slowest counts. The rest is added.
 
@@ -69,7 +69,7 @@ class StepCosts:
 
 @dataclass(frozen=True)
 class Lanes:
-    """A tap of a tile whose lanes have data of their own, in the time of a multiply-add, for each vector of outputs.
+    """A tap's cost in a tile whose lanes have data of their own, in multiply-adds, for each vector of outputs.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Structures:
-    """Cycles of cache traffic beside Winograd's products, where its two structures are compared by it.
+    """Cycles of cache traffic beside Winograd's products, to compare its two structures.
 
     Attributes
     ----------
@@ -252,7 +252,7 @@ class Structures:
 
 @dataclass(frozen=True)
 class Amx:
-    """Cycles of AMX's tiles; absent where no CPU like it has them.
+    """Cycles of AMX's tiles; absent for CPUs of which none was measured.
 
     Attributes
     ----------
@@ -360,7 +360,7 @@ class Costs:
         return self.vector_bits, self.vector_registers, self.multiply_adds
 
     def coefficient(self, name: str) -> float:
-        """Return the cycles of an event: its coefficient is called ``group.name``, or ``name`` where it has no group."""
+        """Return an event's cycles; its coefficient is ``group.name``, or ``name`` without a group."""
         value = self
         for part in name.split("."):
             value = getattr(value, part)

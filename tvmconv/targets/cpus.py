@@ -103,5 +103,5 @@ _SAME = {"wasm32-relaxed": "wasm32", "skx": "skylake-avx512", "rocketlake": "ald
 
 
 def cpu_of(mcpu: str) -> Cpu:
-    """Return what is known of LLVM's CPU `mcpu`; a generic one's where nothing is."""
+    """Return the facts about LLVM's CPU `mcpu`; a generic one's if it is unknown."""
     return _CPUS.get(_SAME.get(mcpu, mcpu), _GENERIC)

@@ -1,4 +1,4 @@
-"""Targets: what a kernel is compiled for, by name, and the CPU features its code may use."""
+"""Targets: the CPU or GPU that a kernel is compiled for, by name, and the features its code may use."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Target:
 
     @property
     def tuned_as(self) -> str:
-        """The target whose records are this one's, too: the same CPU, whatever its system."""
+        """The target that shares its records with this one: the same CPU under another system."""
         return self.name
 
     @property
@@ -180,7 +180,7 @@ class CpuTarget(Target):
 
     @property
     def two_of_512(self) -> bool:
-        """Return whether a core starts two multiply-adds of 512 bits in a cycle, so that loads and caches bound it."""
+        """Return whether a core starts two multiply-adds of 512 bits in a cycle, so that loads and caches limit it."""
         return self.vector_bits == 512 and self.multiply_adds == 2
 
     @property
@@ -211,7 +211,7 @@ class CpuTarget(Target):
 
     @property
     def adds_pairs(self) -> bool:
-        """True where one instruction multiplies pairs of 16-bit integers and adds their products to sums."""
+        """True if one instruction multiplies pairs of 16-bit integers and adds their products to sums."""
         return self.isa.sums_of_pairs in self.features
 
     @cached_property
@@ -230,7 +230,7 @@ class CpuTarget(Target):
 
     @cached_property
     def l1_share(self) -> int:
-        """Bytes of L1 that tiles and tasks count on: no more than `L1_WAYS`, with which they were measured, where it has more."""
+        """Bytes of L1 that tiles and tasks count on: those of at most `L1_WAYS` ways, which the coefficients were measured with."""
         return min(self.costs.l1, L1_WAYS * L1_WAY_BYTES)
 
     @property
@@ -263,7 +263,7 @@ class CpuTarget(Target):
 
     @property
     def evicting(self) -> int:
-        """Twice L3: it may keep some of what is not the least used."""
+        """Bytes that evict everything from L3: twice its size, because it does not always evict the least recently used."""
         return 2 * self.l3
 
     def least_cycles(self, operations: int, size: int) -> float:
@@ -295,12 +295,12 @@ def kind_of(name: str) -> str:
 
 
 def folder_of(name: str) -> str:
-    """Return a target's name without what file systems and linkers dislike."""
+    """Return a target's name without characters that file systems and linkers reject."""
     return name.replace(":", "-").replace(",", "-")
 
 
 def _llvm(mcpu: str, isa: Isa) -> dict[str, Any]:
-    """Return what TVM calls an LLVM CPU: this machine's instruction set needs no name."""
+    """Return TVM's description of an LLVM CPU: this machine's instruction set needs no name."""
     if mcpu in isa.models:
         named: dict[str, Any] = {"mcpu": "generic", "mattr": [f"+{feature}" for feature in isa.models[mcpu]]}
     else:

@@ -100,7 +100,8 @@ def calibrate(
 
 
 def row_of(samples: Iterable[Sample], target: CpuTarget, pairs: Iterable[tuple[Sample, Sample]] = ()) -> Costs:
-    """Return the row that samples of a CPU give, and pairs with hot and cold filters: what they do not tell is that of the nearest."""
+    """Return the row of coefficients fitted to samples of a CPU, and to pairs with hot and cold filters; other coefficients are the
+    nearest CPU's."""
     taken = list(samples)
     source = f"tvmconv calibrate: {len(taken)} kernels on one core of {model_name()}"
     row = replace(fit(taken, target.costs), l2=target.l2, l3=target.l3, source=source)
@@ -121,7 +122,7 @@ def cold_row(row: Costs, pairs: Iterable[tuple[Sample, Sample]], target: CpuTarg
 def cold_pairs(
     target: CpuTarget, hot: Evaluator, cold: Evaluator, progress: Callable[[int, int, str], None] = lambda *_: None
 ) -> Iterator[tuple[Sample, Sample]]:
-    """Yield what default schedules of `COLD_PROBLEMS` take with filters from caches and from memory, as two evaluators time them."""
+    """Yield the times of default schedules of `COLD_PROBLEMS` with filters in caches and in memory, measured by two evaluators."""
     for number, signature in enumerate(COLD_PROBLEMS):
         progress(number, len(COLD_PROBLEMS), signature)
         problem = parse_signature(signature)
@@ -132,7 +133,7 @@ def cold_pairs(
 
 
 def samples_of(problem: Problem, target: CpuTarget, evaluator: Evaluator) -> Iterator[Sample]:
-    """Yield what each algorithm's default schedule takes for a problem."""
+    """Yield the time of each algorithm's default schedule for a problem."""
     spaces = [space for space in evaluator.spaces(problem, target, "default") if space.algorithm != "plain"]
     candidates: list[Candidate] = [space.defaults[0] for space in spaces]
     for trial in evaluator.trials(problem, target, spaces, candidates, inf):

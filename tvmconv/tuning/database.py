@@ -1,4 +1,4 @@
-"""Records to and from MetaSchedule's JSON databases, whose workloads are those of `tvmconv.tuning.contexts`."""
+"""Convert records to and from MetaSchedule's JSON databases, whose workloads are those of `tvmconv.tuning.contexts`."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class _Bench:
         self._keeps = threading.Lock()
 
     def build(self, names: Sequence[str]) -> list[BuilderResult]:
-        """Build the candidates of one problem's turn. What does not compile is a trial at once."""
+        """Build the candidates of one problem's turn. A candidate that does not compile is a trial at once."""
         signature, *_ = json.loads(names[0])
         turns = self.problems[signature]
         candidates = [_candidate(name) for name in names]
@@ -91,7 +91,7 @@ class _Bench:
         return results
 
     def run(self, names: Sequence[str]) -> list[RunnerFuture]:
-        """Measure what was built, one by one, or on servers, while MetaSchedule goes on to the next turn."""
+        """Measure built candidates one by one, or on servers, while MetaSchedule goes on to the next turn."""
         built = [self._built.pop(name) for name in names]
         futures = self.session.evaluator.start(self._judge, built)
 
@@ -115,7 +115,7 @@ class _Bench:
         return RunnerResult([trial.seconds], None)
 
     def _keep(self) -> None:
-        """Save what was measured so far, also by other threads: a write to the disk may take longer than a measurement."""
+        """Save the trials measured so far, also by other threads: writing may take longer than measuring."""
         found: dict[Turns, list[Trial]] = {}
         while self._measured:
             turns, trial = self._measured.popleft()

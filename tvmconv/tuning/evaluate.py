@@ -131,7 +131,7 @@ class Evaluator:
     def judge(
         self, problem: Problem, spaces: Sequence[Space], candidate: Candidate, built: Result, best: float
     ) -> Trial:
-        """Measure what :meth:`build` made of a candidate, less exactly if it is clearly slower than `best` seconds."""
+        """Measure the result of :meth:`build` for a candidate, less exactly if it is clearly slower than `best` seconds."""
         space = next(space for space in spaces if space.algorithm == candidate.algorithm)
         if isinstance(built, Built):
             return self._measure(problem, space, candidate, built, best * CUT_OFF)
@@ -168,7 +168,7 @@ class Evaluator:
         return done
 
     def stop(self) -> None:
-        """Cancel what was started and is not being measured yet; wait for the rest."""
+        """Cancel measurements that have not begun; wait for the rest."""
         if self._servers is not None:
             self._servers.cancel()
             wait(self._started)
@@ -196,7 +196,7 @@ class Evaluator:
     def build(
         self, problem: Problem, target: Target, candidates: Sequence[Candidate], finalists: bool = False
     ) -> list[Result]:
-        """Compile the candidates, all builders at work; return each one's library or what went wrong.
+        """Compile the candidates with all builders; return each one's library or error.
 
         The libraries are removed when this context ends. Those of `finalists` are as they ship, one for each.
 
@@ -229,7 +229,7 @@ class Evaluator:
             pool.shutdown(cancel_futures=True)
 
     def _linked(self, results: Sequence[CompiledPart | Result]) -> list[Result]:
-        """Link what are parts, `TOGETHER` at once."""
+        """Link parts of libraries, `TOGETHER` at once."""
         found: list[Result] = []
         for start in range(0, len(results), TOGETHER):
             # A loaded library stays loaded: no path is used twice.

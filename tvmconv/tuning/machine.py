@@ -61,7 +61,7 @@ class Servers(Protocol):
 
 
 def tuning_machine(target: Target) -> TuningMachine:
-    """Return what a target that passed :func:`check_tunable` is tuned on."""
+    """Return the machine that a target is tuned on, after :func:`check_tunable`."""
     return _MACHINES[target.kind]()
 
 

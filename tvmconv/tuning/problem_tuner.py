@@ -61,7 +61,7 @@ class TuneResult:
 
 
 class Proposes(Protocol):
-    """A search: it proposes candidates, and is told what became of them."""
+    """A search: it proposes candidates, and is told their results."""
 
     def propose(self, count: int) -> list[Candidate]:
         """Return at most `count` candidates that were never proposed; none when nothing is left."""
@@ -166,7 +166,7 @@ class ProblemTuner:
         return TuneResult(self.problem, record, len(self.trials), failures)
 
     def to_prebuild(self, count: int) -> list[Candidate]:
-        """Return what to build before, where measuring cannot build: what a race would compare now, and `count` more."""
+        """Return the candidates to build beforehand where measuring cannot build: the next race's, and `count` more."""
         return list(dict.fromkeys([*self._finalists(), *self.propose(count)]))
 
     @cached_property
@@ -227,7 +227,7 @@ class ProblemTuner:
         return [self.default, *strict[:1]]
 
     def _finalists(self) -> list[Candidate]:
-        """Return what takes part in the race, of the trials that work.
+        """Return the candidates of the race, from the trials that work.
 
         The default; the fastest; the default of strict math; every algorithm's fastest.
         """

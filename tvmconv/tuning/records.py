@@ -109,7 +109,7 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """Key that tells it from the other records of its target."""
+        """Key of the record among those of its target."""
         return (self.signature, self.algorithm, self.version)
 
 
@@ -133,7 +133,7 @@ class Records:
 
     @cached_property
     def folder(self) -> Path:
-        """The user's folder; TvmconvError where the user has no home to write to."""
+        """The user's folder; TvmconvError if the user has no writable home."""
         return user_folder() if self._given is None else self._given
 
     def best(
@@ -151,7 +151,7 @@ class Records:
     def of_sums(
         self, problem: Problem, target: Target, math: str = "default", among: Sequence[str] | None = None
     ) -> Record | None:
-        """Return what :meth:`best` does for the first problem with the same sums, but another bias or epilogue.
+        """Return the result of :meth:`best` for the first problem with the same sums, but another bias or epilogue.
 
         An epilogue takes little of the time: the schedule that won for one is as good for the other.
         """
@@ -161,13 +161,13 @@ class Records:
         return next((record for record in found if record is not None), None)
 
     def winners(self, target: Target, math: str = "default") -> list[Record]:
-        """Return what :meth:`best` does for every problem that has a record, in the order of their signatures."""
+        """Return the result of :meth:`best` for each problem with a record, in the order of their signatures."""
         signatures = {each for folder in self._folders() for each in self._table(folder, target.tuned_as)}
         found = (self._best(signature, target.tuned_as, math) for signature in sorted(signatures))
         return [record for record in found if record is not None]
 
     def elsewhere(self, problem: Problem, target: Target, math: str = "default") -> list[Record]:
-        """Return what :meth:`best` does for the same problem on each other target of its kind, in the order of their names."""
+        """Return the result of :meth:`best` for the same problem on each other target of its kind, in the order of their names."""
         folders = (path for folder in self._folders() for path in _files(folder, f"*/{FILE}"))
         # A GPU's folder has not quite its name; and no algorithm is for several kinds.
         others = {path.parent.name for path in folders if kind_of(path.parent.name) == target.kind} - {

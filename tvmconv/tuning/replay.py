@@ -1,4 +1,4 @@
-"""Candidates and schedules: what a problem's spaces offer, and a candidate compiled.
+"""Candidates and schedules: the spaces of a problem, and the compilation of a candidate.
 
 A record keeps the values that a space sampled, not their positions nor a trace: small, readable, and a
 reordered or shortened list of options makes an older record fail to replay instead of meaning something else.
@@ -62,7 +62,7 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
 
 @contextmanager
 def replaying(candidate: Candidate) -> Iterator[None]:
-    """Raise ReplayError, which names the candidate, for what TVM raises in this context."""
+    """Raise TVM's errors in this context as ReplayError, which names the candidate."""
     try:
         yield
     except TVM_ERRORS as error:

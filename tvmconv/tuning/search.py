@@ -78,7 +78,7 @@ class Space:
 
 
 def first_of(spaces: Sequence[Space], starts: Sequence[Candidate]) -> list[Candidate]:
-    """Return what any search begins with: the default of every space, those of other sketches, then `starts`."""
+    """Return the first candidates of any search: each space's default, those of other sketches, then `starts`."""
     first = [space.defaults[0] for space in spaces]
     others = [default for space in spaces for default in space.defaults[1:]]
     return list(dict.fromkeys([*first, *others, *starts]))

@@ -26,7 +26,7 @@ NEAR = 4.0
 
 
 def distance(one: Problem, other: Problem) -> float:
-    """Return how unlike two problems are: 0 for equal ones, infinite if what suits one says nothing of the other."""
+    """Return the distance of two problems: 0 for equal ones, infinite if one's schedule is of no use for the other."""
     if (one.op, one.rank, _grouping(one)) != (other.op, other.rank, _grouping(other)):
         return inf
     sizes = sum(_far(a, b) for a, b in zip(_sizes(one), _sizes(other), strict=True))
@@ -51,7 +51,7 @@ def nearest(problem: Problem, records: Iterable[Record]) -> list[Record]:
 
 
 def donor(problem: Problem, target: Target, math: str, records: Iterable[Record]) -> Record | None:
-    """Return the record whose schedule `problem` may take over; None if the default schedule is as good a guess.
+    """Return the record whose schedule `problem` may take over; None if the default schedule is as promising.
 
     That is the nearest of an algorithm that covers the problem, at most `NEAR`, unless its own default schedule won.
 

@@ -1,4 +1,4 @@
-"""Candidates compiled to be measured: objects that have only what measuring calls, of which a turn makes one library.
+"""Libraries of candidates for measuring: objects with no more than the measured functions, linked together for a turn.
 
 Checks of the arguments and the linker's start would together take longer than some kernels do. The code of the kernels
 themselves is that of the libraries that ship.

@@ -1,4 +1,4 @@
-"""Trials: every candidate that was measured, kept so that it is never measured again."""
+"""Trials: all measured candidates, stored so that none is measured again."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TrialLog:
         self._machine = machine
 
     def read(self, spaces: list[Space]) -> list[Trial]:
-        """Return the trials whose candidates these spaces, at their algorithms' versions, still hold.
+        """Return the trials whose candidates these spaces still have, in the algorithms' present versions.
 
         Malformed lines (the last one, after a crash) are left out with a warning.
         """

@@ -134,7 +134,7 @@ def tune_all(
     scheduler: Scheduler = "gradient",
     give_turns: Callable[[list[Turns], Budget], None] | None = None,
 ) -> list[TuneResult]:
-    """Tune each problem, as :func:`tune` does, in a session of the caller's, who may give the turns."""
+    """Tune each problem like :func:`tune`, in the caller's session, with the caller's turns if it gives any."""
     counts = Counter(problems)
     budget = Budget(trials, seconds)
     order = counts if seconds is None else sorted(counts, key=partial(_rank, session, counts))
@@ -160,6 +160,6 @@ def tune_all(
 
 
 def _rank(session: Session, counts: Counter[Problem], problem: Problem) -> tuple[bool, int]:
-    """Return a problem's place where time is short: those that this user never tuned first, the most operations first."""
+    """Return a problem's priority under a time limit: untuned ones first, then by the number of operations."""
     own = Records(session.records.folder, shipped=False)
     return own.best(problem, session.target, session.math) is not None, -problem.flops * counts[problem]

@@ -1,4 +1,4 @@
-"""The turns of each problem within the budget of all: what it measures next, until there is nothing left or no time."""
+"""Turns of problems under one budget: each one's next measurement, until all are done or the time is over."""
 
 from __future__ import annotations
 

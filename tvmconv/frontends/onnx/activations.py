@@ -27,7 +27,7 @@ _NO_BOUND = float(np.finfo(np.float32).max)
 
 
 def activation(node: NodeProto, tensors: Tensors, rank: int) -> Step | None:
-    """Return what a node that reads one tensor of `rank` dimensions does; None if it is no activation with fixed numbers."""
+    """Return the activation of a node that reads one tensor of `rank` dimensions; None if it is none with fixed numbers."""
     kind = node.op_type
     if kind in _PLAIN:
         return Step(_PLAIN[kind])

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 def compute(
     op_type: str, attributes: Mapping[str, Any], inputs: Sequence[Array | TensorProto | None], model: ModelProto
 ) -> Array:
-    """Return what an operator, as it is in the opset of a model, makes of constants; an input that is None is left out.
+    """Return an operator's result for constants, in the opset of a model; an input that is None is left out.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""ONNX's nodes that follow convolutions, and what they do."""
+"""ONNX nodes that follow convolutions, and their effects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OnnxOperations(FollowedGraph):
         self._type = data.elem_type if data else onnx.TensorProto.UNDEFINED
 
     def readers(self, op: Any) -> Sequence[Any]:
-        """Return the nodes that read a tensor, empty for whoever reads what the graph gives."""
+        """Return the nodes that read a tensor; an empty name stands for a reader of the graph's output."""
         found = dict.fromkeys(self._tensors.readers(op))
         return ["".join(self._tensors.nodes[each].output[:1]) if each >= 0 else "" for each in found]
 
@@ -47,7 +47,7 @@ class OnnxOperations(FollowedGraph):
         return str(op)
 
     def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
-        """Return what a node computes, element by element, and its operands."""
+        """Return a node's elementwise function, and its operands."""
         node, tensors, rank = self._tensors.maker(op), self._tensors, len(self._shape)
         if node is None or node.domain not in OURS or not node.input or len(node.output) != 1:
             return None
@@ -59,16 +59,16 @@ class OnnxOperations(FollowedGraph):
         return name, [each if (number := tensors.number(each, rank)) is None else number for each in node.input]
 
     def is_alike(self, op: Any, other: Any) -> bool:
-        """Return whether two tensors have one type; they have one shape, where numbers alone lie between."""
+        """Return whether two tensors have one type; their shapes are one if there are only numbers between them."""
         return self.dtype(op) == self.dtype(other)
 
     def dtype(self, op: Any) -> str:
-        """Return a tensor's type; where it is not known, that of the convolution."""
+        """Return a tensor's type; if it is unknown, the convolution's."""
         value = self._scope.get(op)
         return DTYPES.get(self._type if value is None else value.elem_type, "")
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
-        """Return what a node does of a tensor that it reads once, None for what no kernel does."""
+        """Return a node's effect on a tensor that it reads once; None if no kernel has it."""
         node, tensors = self._tensors.maker(op), self._tensors
         if node is None or node.domain not in OURS or list(node.input).count(read) != 1:
             return None
@@ -112,7 +112,7 @@ class OnnxOperations(FollowedGraph):
 
 
 def constants_of(place: Place, chain: Following, problem: Problem, tensors: Tensors) -> Callable[[], Constants] | None:
-    """Return what computes the arrays that the model fixes for a convolution, in ONNX's layouts, and what follows it.
+    """Return the operations that compute the fixed arrays of a convolution, in ONNX's layouts, and of the nodes that follow it.
 
     None if the filter or the bias depends on an input.
     """
@@ -132,7 +132,7 @@ def has_fixed_filter(place: Place, tensors: Tensors) -> bool:
 
 
 def normalization(node: NodeProto, tensors: Tensors) -> tuple[np.ndarray, np.ndarray]:
-    """Return by what a BatchNormalization by fixed numbers multiplies each channel, and what it adds then."""
+    """Return the factor and the summand of each channel in a BatchNormalization with fixed numbers."""
     scale, offset, mean, variance = (np.asarray(tensors.value(name), np.float64) for name in node.input[1:5])
     by = scale / np.sqrt(variance + attribute(node, "epsilon", _EPSILON))
     return by, offset - mean * by

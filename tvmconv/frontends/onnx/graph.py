@@ -104,7 +104,7 @@ def declared_inputs(graph: GraphProto) -> list[Input]:
 
 
 def with_inputs(model: ModelProto, bound: dict[str, Dims | None]) -> ModelProto:
-    """Return a copy of a model whose inputs have these dimensions, and whose outputs declare no shape that contradicts them."""
+    """Return a copy of a model with these dimensions of inputs, and without declared output shapes that contradict them."""
     copy: ModelProto = type(model)()
     copy.CopyFrom(model)
     changed = False
@@ -187,7 +187,7 @@ def used_names_of(node: NodeProto) -> Iterator[str]:
 
 
 def keep_used(graph: GraphProto, names: Iterable[str]) -> set[str]:
-    """Leave out the nodes of a graph that some tensors do not need; return what the others read, and these tensors."""
+    """Remove nodes that none of some tensors needs; return the names that the others read, and those tensors."""
     read, nodes = set(names), []
     for node in reversed(graph.node):  # ONNX has them in an order in which each reads earlier ones
         if read.intersection(node.output):
@@ -199,7 +199,7 @@ def keep_used(graph: GraphProto, names: Iterable[str]) -> set[str]:
 
 
 def sizes_of(node: NodeProto, shape: Sequence[Any] | None) -> np.ndarray | None:
-    """Return what a Shape or a Size gives of a tensor of a shape; None if that is not known, or the node is another."""
+    """Return the result of a Shape or a Size for a tensor of a shape; None if it is unknown, or the node is another."""
     if node.op_type not in ("Shape", "Size") or shape is None or not all(isinstance(dim, int) for dim in shape):
         return None
     if node.op_type == "Size":

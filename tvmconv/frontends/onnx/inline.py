@@ -61,7 +61,7 @@ def inline_functions(model: ModelProto, source: str) -> ModelProto:
 
 
 class _Calls:
-    """Functions of a model by what calls give them."""
+    """Functions of a model, by the arguments of their calls."""
 
     def __init__(self, functions: Iterable[FunctionProto], source: str) -> None:
         self._functions = {_key(each.domain, each.name, each.overload): each for each in functions}
@@ -112,7 +112,7 @@ def _key(domain: str, name: str, overload: str) -> _Key:
 
 
 def _join_versions(model: ModelProto, source: str) -> None:
-    """Give a model the versions of domains that its functions alone have; refuse what is of another version and cannot be converted."""
+    """Give a model the versions of domains that only its functions declare; refuse versions that cannot be converted."""
     versions = {_key(each.domain, "", "")[0]: each.version for each in model.opset_import}
     wanted = [
         (made, "" if e.domain in OURS else e.domain, e.version) for made in model.functions for e in made.opset_import

@@ -45,7 +45,7 @@ def load(content: bytes, source: str, inline: bool = True) -> ModelProto:
 
 
 def _find_optimized(graph: GraphProto) -> Iterator[str]:
-    """Yield what tells that onnxruntime has optimized a graph beyond ONNX's own operators."""
+    """Yield signs that onnxruntime has optimized a graph beyond ONNX's own operators."""
     for node in graph.node:
         if node.domain in _OPTIMIZED_DOMAINS or (node.op_type in _OPTIMIZED and node.domain not in OURS):
             yield f"node {node.name or ''.join(node.output[:1])!r} is {node.domain}.{node.op_type}"

@@ -72,7 +72,7 @@ def observe(
 def observe_branches(
     model: ModelProto, folder: Path, bound: Mapping[str, Dims | None], given: Arrays
 ) -> tuple[dict[int, list[Observed]], dict[int, str]]:
-    """Return what :func:`observe` does with the branches of Ifs taken whatever their conditions are, and why others do not run.
+    """Return the result of :func:`observe` with the branches of Ifs taken whatever their conditions are, and why others cannot run.
 
     The given shapes may make one branch impossible, and random inputs may take that one: both are tried, of all Ifs with
     convolutions together, then of each.
@@ -93,14 +93,14 @@ def observe_branches(
 
 
 def _choices(places: Sequence[Place]) -> list[list[tuple[str, bool]]]:
-    """Return which branches to take of the Ifs that convolutions lie in, by their first outputs."""
+    """Return the branches to take of Ifs with convolutions inside, by their first outputs."""
     names = list(dict.fromkeys(each.output[0] for place in places for each in place.inside if each.op_type == "If"))
     together = [[(name, branch) for name in names] for branch in (True, False)] if names else []
     return together + ([[(name, branch)] for name in names for branch in (True, False)] if len(names) > 1 else [])
 
 
 def _force(model: ModelProto, chosen: Sequence[tuple[str, bool]]) -> ModelProto:
-    """Return a model whose Ifs of these outputs take these branches."""
+    """Return a model in which the Ifs of these outputs take these branches."""
     copy: ModelProto = type(model)()
     copy.CopyFrom(model)
     branches = dict(chosen)

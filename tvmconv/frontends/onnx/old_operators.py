@@ -1,4 +1,4 @@
-"""ONNX's operators that changed before version 7: what each needs to become that of version 7."""
+"""Convert ONNX operators that changed before version 7 to version 7."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRAINS = "is in training mode (is_test is not 1): export for inference"
 
 
 class OldNode:
-    """A node of an old version on its way: what it takes, and what is known of that."""
+    """A node of an old version under conversion: its inputs, and the facts known about them."""
 
     def __init__(self, node: NodeProto, types: dict[str, TypeProto], constants: dict[str, TensorProto]) -> None:
         self.node, self.inputs = node, list(node.input)
@@ -56,7 +56,7 @@ class OldNode:
         return name
 
     def convert(self, defaults: Mapping[str, Any]) -> NodeProto:
-        """Return the node with what it takes now."""
+        """Return the converted node and its inputs."""
         made = type(self.node).FromString(self.node.SerializeToString())
         kept = {each.name: each for each in made.attribute if self.given.get(each.name, made) is self._own[each.name]}
         del made.attribute[:], made.input[:]
@@ -149,7 +149,7 @@ def _recurrent(its: OldNode) -> None:
 
 
 def _same(its: OldNode) -> None:
-    """Leave a node as it is, but for attributes that told which inputs may be overwritten."""
+    """Keep a node, without attributes about inputs that may be overwritten."""
 
 
 RULES: dict[str, Callable[[OldNode], None]] = {

@@ -1,4 +1,4 @@
-"""Nodes of ONNX graphs in an order in which each reads what earlier ones give, as ONNX asks for and not every writer keeps to."""
+"""Sort the nodes of ONNX graphs topologically: ONNX demands that order, but not every writer keeps it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _sort(nodes: Any, source: str) -> None:
 
 
 def _order(waits: list[set[int]]) -> list[int]:
-    """Return the numbers of nodes, the first that can be next; without those of cycles and what needs these."""
+    """Return the nodes' numbers in topological order, without cycles and the nodes after them."""
     readers: list[list[int]] = [[] for _ in waits]
     for number, each in enumerate(waits):
         for before in each:

@@ -107,7 +107,7 @@ class OnnxReader(Reader):
     def _nodes(
         self, model: ModelProto, places: Sequence[Place], found: Mapping[int, list[Problem] | str]
     ) -> list[SourceNode]:
-        """Return the nodes of those convolutions that have problems, with what follows them."""
+        """Return the nodes of convolutions that have problems, with the operations after them."""
         tensors: dict[int, Tensors] = {}
         nodes: dict[int, list[SourceNode]] = {}
         # An Add of what two convolutions compute belongs to the later one: then the other is there already.
@@ -232,7 +232,7 @@ def _known_shape(place: Place, index: int) -> tuple[int, ...] | None:
 
 
 def _why_not_inferred(model: ModelProto) -> str:
-    """Return what ONNX's inference says where it fails, which it passes over unless it is strict."""
+    """Return the error of ONNX's shape inference in strict mode; the lenient mode passes over it."""
     try:
         _infer(model, strict=True)
     except SourceError as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def open_session(
     model: ModelProto, optimizations: str = "ORT_ENABLE_ALL", optimized: str | None = None, options: Any = None
 ) -> Any:
-    """Return onnxruntime's session of a model on the CPU, which prints nothing: what goes wrong is raised.
+    """Return an onnxruntime session of a model on the CPU, which raises errors and prints nothing.
 
     Weights that :func:`~tvmconv.frontends.onnx.weights.load_weights` left in files are read from there, not copied.
 

@@ -21,7 +21,7 @@ OUTSIDE = -1
 
 
 class Tensors:
-    """The tensors of the graph that a convolution lies in; those of the graphs around it are known, too.
+    """Tensors of the graph around a convolution, and of the graphs around that.
 
     Parameters
     ----------

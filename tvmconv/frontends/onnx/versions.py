@@ -28,7 +28,7 @@ _SMALL = 64
 
 
 def with_known_versions(model: ModelProto, source: str) -> ModelProto:
-    """Return a model whose inputs have their dimensions, in operators of version 7 or later; `model` is changed.
+    """Return a model with its inputs' dimensions filled in, in operators of version 7 or later; `model` is changed.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def with_known_versions(model: ModelProto, source: str) -> ModelProto:
 def _convert(
     graph: GraphProto, version: int, source: str, types: dict[str, TypeProto], constants: dict[str, TensorProto]
 ) -> None:
-    """Convert the nodes of a graph, in their order, by what is known of the tensors around it."""
+    """Convert a graph's nodes in their order, with the facts known about tensors of graphs around it."""
     declared = (*graph.output, *graph.value_info, *graph.input)
     types = types | {each.name: each.type for each in declared if each.type.tensor_type.HasField("shape")}
     within = [each for each in graph.initializer if not uses_external_data(each)]
@@ -85,7 +85,7 @@ def _types_of(weights: Iterable[TensorProto]) -> dict[str, TypeProto]:
 def _convert_node(
     node: NodeProto, version: int, types: dict[str, TypeProto], constants: dict[str, TensorProto]
 ) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Return the nodes, and their constants, that compute in version 7 what a node does."""
+    """Return the nodes and constants of version 7 that compute a node's result."""
     try:
         old, new = (onnx.defs.get_schema(node.op_type, each, "") for each in (version, OLDEST))
     except onnx.defs.SchemaError:  # whose lack others tell

@@ -1,4 +1,4 @@
-"""Weights that an ONNX model keeps in other files: within it, or, where protobuf has no room for them, left where they are.
+"""External weights of ONNX models: read into the model, or left in their files if protobuf has no room for them.
 
 Then a tensor's location is a path from the root, as onnxruntime takes none that begins with it, so that a changed model finds them
 from anywhere; `array_of` maps them.
@@ -69,7 +69,7 @@ def array_of(tensor: TensorProto) -> npt.NDArray[Any]:
 
 
 def hollow(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
-    """Return a model that takes what lies in files as inputs, and these weights; itself if there are none."""
+    """Return a model whose external weights are inputs, and these weights; the model itself if there are none."""
     apart = [each for each in model.graph.initializer if uses_external_data(each)]
     if not apart:
         return model, []
@@ -77,7 +77,7 @@ def hollow(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
 
 
 def fill(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
-    """Return what was made of a model of :func:`hollow` with its weights, which are no inputs again; `model` is changed."""
+    """Return a model derived from :func:`hollow`'s, with the weights as constants again; `model` is changed."""
     names = {each.name for each in apart}
     inputs = [each for each in model.graph.input if each.name not in names]
     if apart:

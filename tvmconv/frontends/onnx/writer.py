@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 class NodeWriter:
-    """Writes what stands for a node; names of tensors begin with that of the node's first output.
+    """Writer of the nodes that replace another; names of tensors begin with that of the node's first output.
 
     Attributes
     ----------

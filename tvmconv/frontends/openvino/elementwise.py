@@ -104,7 +104,7 @@ def _gelu(layer: IrLayer) -> str:
 
 
 def _prelu(layer: IrLayer) -> str:
-    """Write PRelu, whose slopes are those of channels if they are one axis."""
+    """Write PRelu; slopes of one axis are those of channels."""
     slope, rank = layer.input(1), layer.rank()
     extents = layer.shape(1)
     if len(extents) == 1 and extents != (1,) and rank > 2:

@@ -66,7 +66,7 @@ class FixedValues:
         self._known: dict[tuple[str, int], Array | DequantizedWeights] = {}
 
     def take(self, op: Any) -> bool:
-        """Compute what an operation gives of fixed values; return whether it is such."""
+        """Compute an operation whose inputs are fixed; return whether they are."""
         kind = op.get_type_name()
         if kind == "Constant":
             self._known[op.get_name(), 0] = _array_of(op)
@@ -123,7 +123,7 @@ def _array_of(constant: Any) -> Array:
 
 
 def _dequantize(op: Any, given: list[Any]) -> DequantizedWeights | None:
-    """Return what an operation makes of integers that are weights; None: it is another."""
+    """Return the dequantized values of integer weights; None if the operation is another."""
     kind, first = op.get_type_name(), given[0]
     if kind == "FakeQuantize":
         found = find_quantizer(int(op.get_attributes()["levels"]), [_as_array(each) for each in given[1:]])
@@ -152,7 +152,7 @@ def _dequantize(op: Any, given: list[Any]) -> DequantizedWeights | None:
 
 
 def _evaluate(op: Any, given: Sequence[Array]) -> list[Array] | None:
-    """Return what an operation gives of fixed numbers; None: that cannot be known before a call."""
+    """Return an operation's result for fixed numbers; None if it is known only in a call."""
     outputs = op.outputs()
     types = {each.get_element_type().to_string() for each in outputs}
     if any(each.get_partial_shape().is_dynamic for each in outputs):
@@ -179,6 +179,6 @@ def _move(op: Any, given: list[Any], weights: DequantizedWeights) -> Dequantized
 
 
 def _compute(output: Any) -> Array:
-    """Return what OpenVINO computes of an output that depends on no input."""
+    """Return an output that depends on no input, computed by OpenVINO."""
     compiled = openvino.compile_model(openvino.Model([output], []), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return np.array(compiled({})[0])

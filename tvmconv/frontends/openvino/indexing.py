@@ -56,7 +56,7 @@ def _slice_by_masks(layer: IrLayer) -> str:
 def _find_bounds(
     layer: IrLayer, places: Sequence[int], masks: Mapping[str, Sequence[int]], steps: Sequence[int]
 ) -> list[str | Array]:
-    """Return where slices begin and end, as constants where they are fixed."""
+    """Return the begins and ends of slices, as constants if they are fixed."""
     bounds: list[str | Array] = []
     for which, mask in ((1, masks["begin"]), (2, masks["end"])):
         parts: list[str | Array] = []

@@ -34,7 +34,7 @@ def extents_of(shape: Any) -> Extents:
 
 
 class IrLayer(NodeWriter):
-    """Writes what stands for a layer; its ValueErrors continue "the layer ...".
+    """Writer of the nodes that replace a layer; its ValueErrors continue "the layer ...".
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class IrLayer(NodeWriter):
         return onnx_type(self._op.get_output_element_type(place))
 
     def cast(self, name: str, place: int = 0) -> str:
-        """Write what has another type than an output in that; return its name."""
+        """Write a cast of a tensor to an output's type; return its name."""
         return self.op("Cast", name, to=self.out_type(place))
 
     def number_of(self, value: float) -> Array:

@@ -74,7 +74,7 @@ def _broadcast(layer: IrLayer) -> str:
 
 
 def _tile(layer: IrLayer) -> str:
-    """Write Tile, whose repeats, or whose data, have ones in front where they have fewer axes."""
+    """Write Tile; repeats or data with fewer axes than the other get leading ones."""
     repeats, rank = layer.numbers(1), layer.rank()
     data = layer.input(0)
     if len(repeats) > rank:
@@ -196,7 +196,7 @@ def _count(layer: IrLayer) -> str:
 
 
 def _reverse(layer: IrLayer) -> str:
-    """Write Reverse, whose axes are given by their numbers or by a mask."""
+    """Write Reverse; its axes are given as numbers or as a mask."""
     axes = layer.numbers(1)
     if layer.given["mode"] == "mask":
         axes = [axis for axis, is_reversed in enumerate(axes) if is_reversed]

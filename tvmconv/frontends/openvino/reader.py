@@ -1,4 +1,4 @@
-"""The convolutions of OpenVINO IR: those of the ONNX model that is written of it.
+"""Read convolutions of OpenVINO IR from the ONNX model that it is translated to.
 
 A constant that is added to a convolution's output, one number for each channel, is its bias.
 """

@@ -1,4 +1,4 @@
-"""OpenVINO's recurrent cells and sequences as ONNX's, whose gates stand in another order."""
+"""OpenVINO's recurrent cells and sequences as ONNX's, with their gates reordered."""
 
 from __future__ import annotations
 

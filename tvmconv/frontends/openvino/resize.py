@@ -65,7 +65,7 @@ def _find_axes(layer: IrLayer) -> list[int]:
 
 
 def _find_factors(layer: IrLayer, given: Mapping[str, Any], axes: Sequence[int]) -> Array | None:
-    """Return by what all axes are multiplied; None: the layer is given sizes."""
+    """Return the factors of all axes; None if the layer is given sizes."""
     if str(given["shape_calculation_mode"]).lower() != "scales":
         return None
     factors = np.ones(layer.rank(), np.float32)

@@ -14,7 +14,7 @@ _LOGICAL = {"ReduceLogicalAnd": "ReduceMin", "ReduceLogicalOr": "ReduceMax"}
 
 
 def _multiply(layer: IrLayer) -> str:
-    """Write MatMul; what is transposed are matrices, no vectors."""
+    """Write MatMul; vectors are not transposed, whatever its attributes."""
     operands = []
     for place, name in enumerate(("transpose_a", "transpose_b")):
         rank = layer.rank(place)
@@ -52,7 +52,7 @@ def _sum_by_letters(layer: IrLayer) -> str:
 
 
 def _attend(layer: IrLayer) -> str:
-    """Write ScaledDotProductAttention as its products and softmax; a mask adds, or says what is seen."""
+    """Write ScaledDotProductAttention as its products and softmax; a mask is added, or selects."""
     query, key, value = (layer.input(place) for place in range(3))
     scale: str | Array
     if layer.count > 4:

@@ -89,7 +89,7 @@ def translate(
 def _translate_some(
     made: Translation, model: Any, layers: Sequence[Any], dims: Sequence[Sequence[int | str] | None]
 ) -> None:
-    """Write what can be read of a model."""
+    """Write the readable part of a model."""
     for each, extents in zip(model.inputs, dims, strict=True):
         made.add_any_input(each, extents)
     for op in layers:

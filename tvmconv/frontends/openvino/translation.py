@@ -79,7 +79,7 @@ class Translation:
         return self._constants.get(place) or self.name(output)
 
     def name(self, output: Any) -> str:
-        """Return what an output's tensor is called: as asked for, as the model calls it, or as its layer."""
+        """Return the name of an output's tensor: the requested one, the model's, or the layer's."""
         node = output.get_node()
         place = node.get_name(), output.get_index()
         if place not in self._names:
@@ -102,7 +102,7 @@ class Translation:
         self.model.graph.input.append(helper.make_tensor_value_info(self.name(output), elem_type, extents))
 
     def leave(self, op: Any) -> None:
-        """Write a layer as OpenVINO's, with the types and shapes of what it gives as far as they are known."""
+        """Write a layer as OpenVINO's own operator, with its outputs' types and shapes as far as they are known."""
         given = [self.name(each) for each in op.input_values() if self.fixed.of(each) is None]
         names, kind = [self.name(each) for each in op.outputs()], op.get_type_name()
         self.model.graph.node.append(helper.make_node(kind, given, names, op.get_friendly_name(), domain=DOMAIN))
@@ -113,7 +113,7 @@ class Translation:
                 self.model.graph.value_info.append(helper.make_tensor_value_info(name, elem_type, dims))
 
     def add_output(self, output: Any) -> None:
-        """Write an output of the model, by the name of its tensor where that is no input's and no other's."""
+        """Write an output of the model, named like its tensor unless an input or another output has that name."""
         graph, tensor = self.model.graph, self.tensor(output.get_node().input_value(0))
         names = names_of(output)
         name = next((each for each in names if each in self._wanted), names[0])
@@ -127,7 +127,7 @@ class Translation:
 
 
 def names_of(output: Any) -> list[str]:
-    """Return the names of an output: those of its tensor, then its layer's, with the number of the output where there are several.
+    """Return the names of an output: its tensor's, then its layer's, numbered if there are several outputs.
 
     A tensor that has its layer's name, as an input that others were folded into, has that first.
     """

@@ -39,7 +39,7 @@ def _convolve(layer: IrLayer) -> str:
 
 
 def _crop(layer: IrLayer, taps: tuple[int, ...]) -> dict[str, Any]:
-    """Return the attributes of a transposed convolution, whose pads follow from its output's shape where that is given."""
+    """Return the attributes of a transposed convolution; a given output shape determines the pads."""
     made = {name: list(layer.given[name]) for name in ("strides", "dilations")}
     explicit = layer.given["auto_pad"].lower() in ("explicit", "notset")
     if explicit and layer.count < 3:
@@ -100,7 +100,7 @@ def _pool_means(layer: IrLayer) -> str:
 
 
 def _pool_adaptively(layer: IrLayer) -> list[str]:
-    """Write an adaptive pool axis by axis: as a pool where its windows are alike, else window by window."""
+    """Write an adaptive pool axis by axis: as a pool if all windows are alike, else window by window."""
     kind = "Mean" if layer.kind == "AdaptiveAvgPool" else "Max"
     if len(layer.outputs) > 1 and layer.is_read(1):
         raise ValueError("returns the indices of its maxima")

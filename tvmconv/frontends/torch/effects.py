@@ -1,4 +1,4 @@
-"""ATen's operations that follow convolutions in exported programs, and what they do."""
+"""ATen operations that follow convolutions in exported programs, and their effects."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Operations(FollowedGraph):
         self._module, self._tensors, self._rank = module, tensors, rank
 
     def readers(self, op: Any) -> Sequence[Any]:
-        """Return the nodes that read what one computes."""
+        """Return the nodes that read another's result."""
         return list(op.users)
 
     def name(self, op: Any) -> str:
@@ -65,7 +65,7 @@ class Operations(FollowedGraph):
         return str(op.name)
 
     def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
-        """Return what a node computes, element by element, and its operands; None, too, if it writes to what others read."""
+        """Return a node's elementwise function and its operands; None if it has none, or writes to a tensor with other readers."""
         kind = _kind(op)
         if not kind or op.name not in self._tensors or (_writes(op) and len(op.args[0].users) > 1):
             return None
@@ -80,15 +80,15 @@ class Operations(FollowedGraph):
         return name, [each if (number := self._number(each)) is None else number for each in op.args]
 
     def is_alike(self, op: Any, other: Any) -> bool:
-        """Return whether what two nodes compute is of one type and shape."""
+        """Return whether two nodes' results have one type and shape."""
         return self._tensors.get(op.name) == self._tensors.get(other.name)
 
     def dtype(self, op: Any) -> str:
-        """Return the type of what a node computes."""
+        """Return the type of a node's result."""
         return DTYPES.get(self._tensors[op.name][1], "")
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
-        """Return what a node does of what `read` computes, None for what no kernel does."""
+        """Return a node's effect on the result of `read`; None if no kernel has it."""
         if op.op != "call_function":
             return None
         if op.target is operator.getitem:  # a norm of three results, of which one is read
@@ -129,7 +129,7 @@ class Operations(FollowedGraph):
         return Sum(other) if alike and name == "add" else None
 
     def _norm(self, given: Mapping[str, Any]) -> Effect | None:
-        """Return what a BatchNorm with fixed statistics does."""
+        """Return the effect of a BatchNorm with fixed statistics."""
         mean, variance = (self._value(given[name]) for name in ("running_mean", "running_var"))
         if given.get("training") or mean is None or variance is None:
             return None
@@ -144,7 +144,7 @@ class Operations(FollowedGraph):
         return Linear(lambda: factor, lambda: shift)
 
     def _step(self, kind: str, op: Any) -> Step | None:
-        """Return what an activation with fixed numbers does."""
+        """Return the step of an activation with fixed numbers."""
         if kind in _FIXED:
             return _FIXED[kind]
         if kind in _PRELUS:
@@ -166,7 +166,7 @@ class Operations(FollowedGraph):
         return None if numbers is None or numbers.size != 1 else float(numbers.reshape(()))
 
     def _value(self, node: Any) -> np.ndarray | None:
-        """Return a tensor of the program, in f32 or f64; None for what is computed."""
+        """Return a fixed tensor of the program, in f32 or f64; None if it is computed."""
         if getattr(node, "op", "") != "get_attr":
             return None
         tensor = torch.fx.Interpreter(self._module).fetch_attr(node.target).detach()

@@ -36,7 +36,7 @@ def fixed_values(graph: fx.Graph, given: Mapping[fx.Node, torch.Tensor]) -> dict
 def _compute(
     graph: fx.Graph, given: Mapping[fx.Node, torch.Tensor], excepted: set[Any]
 ) -> tuple[dict[fx.Node, Any], set[Any]]:
-    """Return the values, and the memory of what is given that the graph writes to."""
+    """Return the values, and the memory of attributes that the graph writes to."""
     own = _storages([*given.values()])
     values: dict[fx.Node, Any] = {}
     others: set[fx.Node] = set()
@@ -64,7 +64,7 @@ def _compute(
 
 
 def fold(module: fx.GraphModule, dequantizes: bool = True) -> None:
-    """Put what a graph computes of its attributes alone into attributes; integers, as pt2e has weights, stay such unless `dequantizes`."""
+    """Replace results that depend on attributes alone by attributes; integer weights of pt2e stay integers unless `dequantizes`."""
     reader = fx.Interpreter(module)
     attributes = {node: reader.fetch_attr(node.target) for node in module.graph.find_nodes(op="get_attr")}
     given = {node: value.detach() for node, value in attributes.items() if isinstance(value, torch.Tensor)}
@@ -94,7 +94,7 @@ def is_dequantizer(node: fx.Node) -> bool:
 
 
 def _writes(node: fx.Node) -> list[fx.Node]:
-    """Return what an operator writes to."""
+    """Return the arguments that an operator writes to."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
@@ -106,7 +106,7 @@ def _writes(node: fx.Node) -> list[fx.Node]:
 
 
 def _storages(values: Any) -> set[Any]:
-    """Return what tells the memory of tensors."""
+    """Return the identities of the tensors' memory."""
     tensors = [each for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor)]
     return {each.untyped_storage()._cdata if each.layout is torch.strided else id(each) for each in tensors}
 

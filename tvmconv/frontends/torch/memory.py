@@ -21,7 +21,7 @@ _DIGESTS: Any = WeakTensorKeyDictionary()
 
 
 def digest(tensor: torch.Tensor, is_known: bool = False) -> str:
-    """Return a digest of a tensor's numbers; of one whose numbers cannot be read so, a name of it and of its version.
+    """Return a digest of a tensor's numbers; if they cannot be read, one of its identity and version.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def place(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def readable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same numbers, whose memory may be handed out: a copy of what is shared."""
+    """Return a tensor with the same numbers in memory of its own, which other libraries may hold."""
     return tensor.clone() if torch._C._is_cow_tensor(tensor) else tensor
 
 

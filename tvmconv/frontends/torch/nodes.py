@@ -1,4 +1,4 @@
-"""`Nodes`: operators put into the graph of an exported program, with what PyTorch says of their answers; `Parts` of complex ones."""
+"""`Nodes`: operators inserted into an exported program's graph, with PyTorch's metadata of their results; `Parts` of complex ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Parts(NamedTuple):
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:
-    """Return what a call of an operator is given, by the names of its schema; what it leaves out as that has it."""
+    """Return the arguments of an operator's call by the names of its schema, with the schema's defaults."""
     given = {each.name: each.default_value for each in node.target._schema.arguments}
     return given | dict(zip(given, node.args, strict=False)) | dict(node.kwargs)
 
@@ -58,7 +58,7 @@ class Nodes:
         self._known: dict[Any, fx.Node] = {}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """Return a call of an operator of ATen; extents that calls give are asked of tensors that have them."""
+        """Return a call of an ATen operator; free extents are read from tensors that have them."""
         args, kwargs = tree_map_only(torch.SymInt, self._extent, (args, kwargs))
         with self._graph.inserting_before(self.before):
             node = self._graph.call_function(target, args, kwargs)
@@ -69,7 +69,7 @@ class Nodes:
         return node
 
     def constant(self, value: torch.Tensor, key: Any = None) -> fx.Node:
-        """Return a tensor that is fixed; what has a `key` is asked for once."""
+        """Return a fixed tensor; one with a `key` is made once."""
         if key is not None and key in self._known:
             return self._known[key]
         name = f"tvmconv_constant_{len(self._program.constants)}"
@@ -91,7 +91,7 @@ class Nodes:
 
     @staticmethod
     def shape(node: fx.Node) -> list[Any]:
-        """Return the shape of what a node gives: numbers, and PyTorch's symbols of extents that calls give."""
+        """Return the shape of a node's result: numbers, and PyTorch's symbols of free extents."""
         return list(node.meta["val"].shape)
 
     def expanded(self, node: fx.Node, shape: Sequence[Any]) -> fx.Node:
@@ -125,7 +125,7 @@ class Nodes:
         return made
 
     def finish(self) -> None:
-        """Let the program's signature name what it returns, and its graph have what is used alone."""
+        """Name the results in the program's signature, and remove unused nodes of its graph."""
         (returned,) = self._graph.output_node().args
         for spec, node in zip(self._program.graph_signature.output_specs, returned, strict=True):
             if isinstance(node, fx.Node) and hasattr(spec.arg, "name"):
@@ -148,7 +148,7 @@ class Nodes:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two extents are one number or one expression, without asking PyTorch, which would fix what calls give."""
+    """Return whether two extents are one number or one expression; PyTorch's own comparison would fix free extents."""
     return one is other or str(one) == str(other)
 
 

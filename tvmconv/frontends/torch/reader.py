@@ -99,13 +99,13 @@ class ExportReader(Reader):
         return nodes[::-1], skipped[::-1]
 
     def _placeholders(self) -> dict[str, Any]:
-        """Return what stands for the inputs that a caller gives, by their names."""
+        """Return the placeholders of a caller's inputs, by their names."""
         wanted = set(self._program.graph_signature.user_inputs)
         found = {node.name: node.meta["val"] for node in self._program.graph.nodes if node.op == "placeholder"}
         return {name: value for name, value in found.items() if name in wanted}
 
     def _calls(self, module: Any, inputs: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, _Call], Tensors]:
-        """Return what the program does when it runs: the convolutions that are called, and all tensors, by their nodes."""
+        """Return the calls of convolutions when the program runs, and all tensors by their nodes."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         attempts = {"infer": [mode], "run": [None], "auto": [mode, None]}[self._shapes]
         for attempt in attempts:

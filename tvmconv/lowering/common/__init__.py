@@ -1,1 +1,1 @@
-"""Lowering for both CPUs and GPUs: arguments, steps of epilogues, and rewrites that a schedule asks for."""
+"""Lowering for both CPUs and GPUs: arguments, steps of epilogues, and rewrites that schedules annotate loops with."""

@@ -50,7 +50,7 @@ def move_stores(
     places: Sequence[StoreIndex],
     output: Any,
 ) -> list[tirx.Stmt]:
-    """Return statements of a function whose stores to its output buffers go to where `places` say, in one flat array."""
+    """Return a function's statements with stores to its output buffers moved to `places` in one flat array."""
     outs = list(func.params)[len(definition.problem.operands) :]
 
     def store(node: tirx.BufferStore) -> tirx.Stmt:

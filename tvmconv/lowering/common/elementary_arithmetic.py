@@ -1,4 +1,4 @@
-"""Elementary functions of f32 as arithmetic on vectors: what C libraries compute a number at a time.
+"""Elementary functions of f32 as arithmetic on vectors; C libraries compute one number at a time.
 
 They are operators in tensor expressions, which schedules and TVM's passes take for plain arithmetic; `activations.py` puts this in
 their place. They keep within 3e-7 of the answer, relative to it, as long as that is a normal number, and answer zeros, infinities and
@@ -82,7 +82,7 @@ class Elementary(Vector):
         return self._logarithm(self.x)
 
     def softplus(self) -> Any:
-        """``log(1 + e**x)``, which is what is above 0 of x, and the same of its negative magnitude: of at most 1 more than 1."""
+        """``log(1 + e**x)``, computed as ``max(x, 0) + log(1 + e**-|x|)``, whose logarithm is of a number from 1 to 2."""
         t = self._named(self._power_of_e(self._clip(-self._absolute(self.x), _LEAST_EXP, 0.0)))
         more = self._horner(self._named(t + t - self._one), _LOG_OF_MORE)
         return self._fma(t, more, self._clip(self.x, 0.0, inf))
@@ -106,7 +106,7 @@ class Elementary(Vector):
         return self._negated(self._sine(r), odd)
 
     def tan(self) -> Any:
-        """The tangent: a sine by a cosine, which is the sine of what is left to pi / 2."""
+        """The tangent: the sine of the rest divided by that of pi / 2 minus the rest, which is its cosine."""
         wide = self._wide(self.x)
         r, _, rest = self._half_wave(wide, tirx.floor(wide * self._double(1 / pi) + self._double(0.5)), 0.0)
         return self._sine(r) / self._sine(rest)
@@ -243,7 +243,7 @@ class Elementary(Vector):
         return tirx.Select(is_one, self._one, power)
 
     def _power_of_e(self, x: Any, up: int = 0) -> Any:
-        """Return ``e**x * 2**up`` of what is between the bounds, also if it is no normal number."""
+        """Return ``e**x * 2**up`` for x within the bounds, also if the result is subnormal."""
         n = self._named(tirx.floor(x * self._const(1 / log(2)) + self._const(0.5)))
         r = self._named(x - n * self._const(_LOG2_HIGH) - n * self._const(_LOG2_LOW))
         return self._scaled_twice(self._power_of_little(r), self._whole(n) + self._integer(up))
@@ -272,7 +272,7 @@ class Elementary(Vector):
         return tirx.Select(x > self._zero, beyond, less)
 
     def _logarithm_beside_1(self, x: Any) -> Any:
-        """Return that of 1 + x, x from 0: by what rounding 1 + x loses."""
+        """Return ``log(1 + x)`` for x >= 0, corrected by the rounding error of 1 + x."""
         total = self._named(self._one + x)
         lost = (x - (total - self._one)) / total
         return self._logarithm(total) + tirx.Select(total < self._const(inf), lost, self._zero)
@@ -287,7 +287,7 @@ class Elementary(Vector):
         return self._named((bits & self._integer((1 << _MANTISSA) - 1)) + self._integer(_ROOT)), exponent
 
     def _half_wave(self, x: Any, number: Any, shift: float) -> tuple[Any, Any, Any]:
-        """Return what x is more than whole half waves, whether their number is odd, and what is left to pi / 2."""
+        """Return the rest of x after whole half waves, whether their number is odd, and the rest's distance to pi / 2."""
         n = self._named(number)
         turns = self._named(n + self._double(shift))
         rest = self._named(x - turns * self._double(_PI_HIGH) - turns * self._double(_PI_LOW))
@@ -305,7 +305,7 @@ class Elementary(Vector):
         return tirx.Select(condition, -value, value)
 
     def _arc_tangent(self, high: Any, low: Any) -> Any:
-        """Return the angle whose tangent is a quotient of two numbers that are not below 0."""
+        """Return the arc tangent of the quotient of two numbers that are at least 0."""
         steep, middle = high > low * self._const(_THREE_EIGHTHS), high > low * self._const(_EIGHTH)
         above = tirx.Select(steep, -low, tirx.Select(middle, high - low, high))
         below = tirx.Select(steep, high, tirx.Select(middle, high + low, low))
@@ -373,7 +373,7 @@ def is_elementary(call: Any, name: str = "") -> bool:
 
 
 def compute_call(call: Call, statements: list[Any], fused: bool) -> Any:
-    """Return what such a call computes, `fused` as a Vector; what it stores on the way is added to statements."""
+    """Return the result of such a call, `fused` as for Vector; stores on the way are added to statements."""
     value, *others = call.args
     made = Elementary(value, statements, fused)
     return made.named(getattr(made, _KNOWN[call.op.name])(*others))

@@ -1,4 +1,4 @@
-"""Quotients by a fixed number as two products, where both are the same whole numbers once they are rounded."""
+"""Quotients by a fixed number as two products, where both round to the same whole numbers."""
 
 from __future__ import annotations
 

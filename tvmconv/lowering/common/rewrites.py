@@ -1,4 +1,4 @@
-"""Rewrites of lowered loops that a schedule asks for, by an annotation on the loop it means.
+"""Rewrites of lowered loops, each requested by a schedule's annotation on a loop.
 
 A rewrite does what it was asked, or raises RewriteError with the loop and the reason; `check_answered` raises if an
 annotation is left that nobody took. So a loop that TVM brings into another form is an error, not a slow kernel.
@@ -24,7 +24,7 @@ IF_THEN_ELSE, EXTERN = Op.get("prim.if_then_else"), Op.get("tirx.call_pure_exter
 
 
 def asks_for(loop: Any, rewrite: str) -> bool:
-    """Return whether the schedule asked for a rewrite of this loop."""
+    """Return whether the schedule's annotation requests a rewrite of this loop."""
     return rewrite in loop.annotations
 
 
@@ -56,12 +56,12 @@ def find_all(body: Any, *kinds: Any) -> list[Any]:
 
 
 def rewrite_loops(body: Any, rewrite: str, answer: Callable[[Any], Any]) -> Any:
-    """Return the statement with ``answer(loop)`` in place of each loop of which `rewrite` is asked."""
+    """Return the statement with ``answer(loop)`` in place of each loop annotated with `rewrite`."""
     return map_nodes(body, tirx.For, lambda loop: answer(loop) if asks_for(loop, rewrite) else loop)
 
 
 def settle(loop: Any, rewrite: str | tuple[str, ...], body: Any = None) -> Any:
-    """Return a loop that no longer asks for a rewrite, or several, possibly with another body.
+    """Return a loop without the annotations of some rewrites, possibly with another body.
 
     What is left of a loop of one iteration, which was kept for its annotations alone, is its body.
     """
@@ -81,7 +81,7 @@ def refuse(loop: Any, rewrite: str, reason: str) -> NoReturn:
 
 
 def with_own_loops(body: Any) -> Any:
-    """Return a statement, to stand beside itself, whose loops have variables of their own."""
+    """Return a copy of a statement whose loops have their own variables."""
 
     def own(loop: Any) -> Any:
         var = tirx.Var(loop.loop_var.name, "int32")
@@ -92,7 +92,7 @@ def with_own_loops(body: Any) -> Any:
 
 
 def element_at(buffer: Any, indices: Any) -> Any:
-    """Return the element of a buffer at `indices`, counted as they lie in memory."""
+    """Return the element of a flat buffer at the multidimensional `indices`."""
     shape = [int(extent) for extent in buffer.shape]
     strides = buffer.strides or [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return sum((index * stride for index, stride in zip(indices, strides, strict=True)), tirx.const(0, "int32"))
@@ -111,7 +111,7 @@ def asked_of(func: tirx.PrimFunc) -> set[str]:
 
 
 def check_answered(func: tirx.PrimFunc, later: Iterable[str] = ()) -> None:
-    """Raise RewriteError if a loop still asks for a rewrite, or the function for another than those `later`."""
+    """Raise RewriteError for loops with annotations left over, and for functions with others than those `later`."""
     for loop in find_all(func.body, tirx.For):
         for key in loop.annotations:
             if key.startswith(PREFIX):
@@ -121,7 +121,7 @@ def check_answered(func: tirx.PrimFunc, later: Iterable[str] = ()) -> None:
 
 
 def check_well_formed(func: tirx.PrimFunc) -> None:
-    """Raise RewriteError if a function uses what nothing defines, or always accesses a place outside of a buffer."""
+    """Raise RewriteError if a function uses an undefined variable, or always accesses an element outside of a buffer."""
     undefined = tirx.analysis.undefined_vars(func.body, func.params)
     if undefined:
         raise RewriteError(f"a rewrite left {', '.join(var.name for var in undefined)} undefined")
@@ -148,7 +148,7 @@ def check_well_formed(func: tirx.PrimFunc) -> None:
 
 
 def _unconditional(body: Any) -> Any:
-    """Return the statement without what stands under conditions, which may never hold."""
+    """Return the statement without parts under conditions, which may never hold."""
 
     def without(call: Any) -> Any:
         return call.args[2] if call.op.same_as(IF_THEN_ELSE) else call

@@ -1,4 +1,4 @@
-"""Approximated steps of epilogues whose values are rounded to f16 or bf16 at once: within 2**-14 of the formula.
+"""Approximate steps of epilogues, for values that are rounded to f16 or bf16 at once: within 2**-14 of the formula.
 
 That is less than half of what rounding to f16 may take, in about half the operations of f32's (step_arithmetic.py).
 """

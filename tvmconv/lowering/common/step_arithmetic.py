@@ -44,7 +44,7 @@ TANH_3 = 0.044715 * TANH_1
 
 
 class Vector:
-    """Arithmetic on the lanes of one value, `x`. What is used more than once is stored in a register.
+    """Arithmetic on the lanes of one value, `x`. Values used more than once are stored in registers.
 
     TVM's Let would do, but its analyzer puts a Let's value wherever the variable stands, one in the other.
 
@@ -65,7 +65,7 @@ class Vector:
         self.x = self._named(value)
 
     def step(self, step: Step, *array: Any) -> Any:
-        """Return what a step makes of x; `array` is what it takes of scale's or prelu's, of what rounds the bounds."""
+        """Return a step applied to x; `array` is the step's operand of scale, prelu or bounds."""
         x, numbers = self.x, [self._const(number) for number in step.numbers]
         zero = self._const(0)
         name = step.name
@@ -96,7 +96,7 @@ class Vector:
         return self._gelu() if name == "gelu" else self._gelu_tanh()
 
     def _quantized(self, step: Step, least: Any, greatest: Any, is_number: Any) -> Any:
-        """Return x by a scale as a whole number, ties to even, and the zero point, within bounds; of what is not a number that alone.
+        """Return x divided by a scale and rounded, ties to even, plus the zero point, clipped; for NaN the zero point.
 
         With `is_number` x is a number, and no larger than what `Epilogue` bounds a scale to makes of it.
         """
@@ -136,7 +136,7 @@ class Vector:
         return tirx.min(tirx.max(x, low), high)
 
     def _number_or_zero(self, x: Any) -> Any:
-        """Return x, and 0 for what is not a number."""
+        """Return x, with NaN replaced by 0."""
         x = self._named(x)
         return self._named(tirx.Select(tirx.isnan(x), self._const(0), x))
 
@@ -186,7 +186,7 @@ class Vector:
         return self._gated(x, LEAST_GELU_TANH, high, self._rounded_once(x, total, -high) + x * low)
 
     def _gated(self, clipped: Any, least: float, high: Any, low: Any = None) -> Any:
-        """Return ``x / (1 + e**-(high + low))``, `clipped` being x within `least` and what makes the gate 1."""
+        """Return ``x / (1 + e**-(high + low))``; `clipped` is x bounded below by `least` and above where the gate is 1."""
         denominator = self._exp(-high, -LESS, low) + self._const(2.0**-LESS)
         beyond = tirx.Select(self.x < self._const(least), self._negative_zero(), self.x - clipped)
         return self._fma(clipped / denominator, self._const(2.0**-LESS), beyond)
@@ -197,7 +197,7 @@ class Vector:
         return self._scaled(self._polynomial(r, _EXP), n)
 
     def _scaled(self, x: Any, n: Any) -> Any:
-        """Return ``x * 2**n``, a normal number as x is, of a number whose last bits are those of n."""
+        """Return ``x * 2**k``, a normal number like x; k are the last bits of `n`."""
         return self._number(self._bits(x) + (self._bits(n) << self._integer(23)))
 
     def _expm1(self, x: Any) -> Any:
@@ -232,7 +232,7 @@ class Vector:
         return self._fma(total, x, last)
 
     def _fma(self, a: Any, b: Any, c: Any) -> Any:
-        """Return ``a * b + c``, rounded once where that is one operation."""
+        """Return ``a * b + c``, rounded once if that is one instruction."""
         return fma(a, b, c) if self._fused else tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fmuladd", a, b, c)
 
     def _rounded_once(self, a: Any, b: Any, c: Any) -> Any:
@@ -243,7 +243,7 @@ class Vector:
         return tirx.Cast(dtype, tirx.Cast(wide, a) * tirx.Cast(wide, b) + tirx.Cast(wide, c))
 
     def _quotient(self, x: Any, divisor: Any, inverse: Any) -> Any:
-        """Return ``x / divisor``: rounded as a quotient, of the rounded reciprocal, by a product and what it lacks."""
+        """Return ``x / divisor``, correctly rounded: the product with the rounded reciprocal, and a correction."""
         if not self._fused:
             return x / divisor
         product = self._named(x * inverse)
@@ -264,11 +264,11 @@ class Vector:
         return tirx.Select(self.x < self._const(0), -value, value)
 
     def _positive(self) -> Any:
-        """Return ``max(x, 0)``, but of minus infinity what is not a number."""
+        """Return ``max(x, 0)``, but NaN for minus infinity."""
         return tirx.Select(self.x < self._const(0), self._negative_zero(), self.x)
 
     def _negative_zero(self) -> Any:
-        """Return ``x * 0`` of an x below 0: -0, but of minus infinity, whose products with a gate of 0 are none, not a number."""
+        """Return ``x * 0`` for negative x: -0, but NaN for minus infinity."""
         return self._fma(self.x, self._const(0), self._const(-0.0))
 
     def _clip(self, x: Any, low: float, high: float) -> Any:
@@ -311,5 +311,5 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 
 
 def fence(product: Any) -> Any:
-    """Return a product that code generation makes no part of a multiply-add with what a later step adds."""
+    """Return a product that code generation does not fuse with a later addition."""
     return tirx.call_llvm_pure_intrin(str(product.ty.dtype), "llvm.arithmetic.fence", product)

@@ -63,7 +63,7 @@ _BLOCK_CYCLES = 800.0
 
 
 class BlockCost(NamedTuple):
-    """A block that a family may have: the algorithm's name, and what it costs."""
+    """A candidate block of a family: its algorithm's name, and its cost."""
 
     algorithm: str
     cost: Cost
@@ -112,7 +112,7 @@ def cover_by(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach
 
 
 def reach_of(family: ProblemFamily) -> Reach | None:
-    """Return what a family's outputs read; None of a transposed one, whose phases differ."""
+    """Return the extents of data that a family's outputs read; None if it is transposed: its phases differ."""
     f, spans = family, [d * (k - 1) + 1 for k, d in zip(family.kernel, family.dilations, strict=True)]
     if f.op != "convolution":
         return None
@@ -174,7 +174,7 @@ def from_memory(problem: Problem, size: int, target: CpuTarget) -> float:
 
 
 def cost_of(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm: Algorithm, by_taps: bool) -> Cost:
-    """Return what a block costs, which reads its filter from memory again where no cache keeps it.
+    """Return a block's cost; it reads its filter from memory in each call if no cache keeps it.
 
     Of one that sums ranges of taps (`tap_ranges.py`), the sums are what a tap less saves, for all taps along that axis.
     """

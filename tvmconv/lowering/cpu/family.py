@@ -69,7 +69,7 @@ class Block:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of its data and outputs, and of what it adds to them."""
+        """Bytes of its data, outputs and residual."""
         shape, dtype = self.problem.operands.get("residual", ((0,), "f32"))
         return sum(bytes_by_name(self.problem).values()) + DTYPE_BYTES[dtype] * prod(shape)
 
@@ -91,12 +91,12 @@ class PackedLayouts:
         return self.layouts.index(block.lowered.layout) if self.layouts else 0
 
     def offsets(self, plain: int) -> list[int]:
-        """Return the element at which each begins, and the one after the last, where the filter as it is has so many."""
+        """Return the element at which each array begins, and the end of the last, behind a filter of so many elements."""
         sizes = [each.elements if each else -(-plain // LINE) * LINE for each in self.layouts]
         return [0, *accumulate(sizes)]
 
     def described(self, plain: int) -> dict[str, Any] | None:
-        """Return what a manifest says of them."""
+        """Return their entry in the manifest."""
         packed = next(filter(None, self.layouts), None)
         if packed is None:
             return None
@@ -197,7 +197,7 @@ def _by_tap_ranges(lowered: Lowered, problem: Problem) -> tuple[Lowered, bool]:
 
 
 def table_of(family: ProblemFamily, blocks: list[Block], packing: PackedLayouts) -> str:
-    """Return the C file that says what `native/family.c` is to compute."""
+    """Return the C file of a family's tables, which `native/family.c` reads."""
     f, operands, filter_shape = family, list(blocks[0].problem.operands), blocks[0].problem.filter_shape
     spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
     rows = [

@@ -1,4 +1,4 @@
-"""The functions of a kernel's library: one for filters as they lie; and where the filter is packed, two, and one that calls both."""
+"""The functions of a kernel's library: one for plain filters; if the filter is packed, also both halves: packing and the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .packing import Halves
 def kernel_functions(
     func: tirx.PrimFunc, definition: Definition, halves: Halves | None, entry_points: EntryPoints
 ) -> dict[str, tirx.PrimFunc]:
-    """Return what takes a kernel's arguments, by its symbol.
+    """Return the functions that take a kernel's arguments, by their symbols.
 
     Without ``PLAIN`` there is no SYMBOL where there is PACKED_SYMBOL.
     """

@@ -1,4 +1,4 @@
-"""The function of a block's kernel, whose data and output may be parts of larger images, in which they lie.
+"""The function of a block's kernel, whose data and output may be parts of larger images.
 
 It takes its arrays, data and output as rows of elements from the block's first on, then the extents of the image that data is a part of, and of
 the output's: from these follow the distances of rows and planes. An array that it cannot take so, because its axes were merged or a
@@ -33,7 +33,7 @@ PLACED = "data_placed"  # data as it lies in an image
 
 
 def image_function(func: tirx.PrimFunc, definition: Definition, halves: Halves | None) -> tirx.PrimFunc:
-    """Return the function of a block, with its filter packed where `halves` are those of a kernel that packs it.
+    """Return a block's function; `halves` are those of a kernel that packs its filter, which it takes packed.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _row_of_elements(problem: Problem, name: str) -> Any:
 
 
 def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
-    """Return a buffer of the shape of `old`, which has a block's data in order, as it lies in an image of some extents."""
+    """Return a buffer shaped like `old`, a block's data, as a part of an image of some extents."""
     shape, wanted = list(problem.data_shape), [int(extent) for extent in old.shape]
     if prod(shape) != prod(wanted) or old.dtype != KERNEL_DTYPES[problem.types.data]:
         raise RewriteError("an element of data is several elements of the image's")

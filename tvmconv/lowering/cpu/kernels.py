@@ -68,7 +68,7 @@ def lower_choice(
 
 
 def _first(entry_points: EntryPoints) -> EntryPoints:
-    """Return the entry point whose definition is lowered first: that for plain filters may lay them out itself."""
+    """Return the entry point whose definition is lowered first: that for plain filters may change their layout itself."""
     return entry_points & EntryPoints.PLAIN or EntryPoints.PACKED
 
 
@@ -78,7 +78,7 @@ def generate(module: tvm.IRModule, target: Target) -> Any:
 
 
 def module(scheduled: tvm.IRModule, definition: Definition, target: CpuTarget) -> Any:
-    """Return a runtime module, whose function ``main`` takes the operands and the output."""
+    """Return a runtime module; its function ``main`` takes the operands and the output."""
     function = functions_of(lower(scheduled, definition, EntryPoints.PLAIN).module)[SYMBOL]
     return generate(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), target).mod
 
@@ -90,7 +90,7 @@ def _in_place(problem: Problem, target: Target, choice: Choice) -> Lowered:
 
 
 def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
-    """Return a kernel that reads its filter in place with what its algorithm has for prepacked filters, if anything."""
+    """Return a kernel that reads plain filters in place, with its algorithm's definition for prepacked filters, if there is one."""
     if not has_own_prepacked(choice.algorithm, problem, target):
         return plain
     definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)

@@ -1,4 +1,4 @@
-"""Link what `tvm.compile` returns into a self-contained shared library.
+"""Link the objects of `tvm.compile` into a self-contained shared library.
 
 The library holds the kernel and `lowering/native/launcher.c`, and needs only tvm-ffi, OpenMP and
 libc. The same kernel gives the same bytes, wherever and whenever it is linked.
@@ -94,7 +94,7 @@ def link_family(
     workspaces: Mapping[str, Workspace],
     isa: Isa | None = None,
 ) -> None:
-    """Write the shared library of a family, whose kernels of blocks are a compiled module, as :func:`link` does that of a kernel.
+    """Write a family's shared library from the compiled module of its blocks' kernels, like :func:`link` for one kernel.
 
     The C file `table` describes it to `native/family.c`.
     """
@@ -119,7 +119,7 @@ def link_objects(
     exports: tuple[str, ...] = _EXPORTS,
     isa: Isa | None = None,
 ) -> None:
-    """Link what `arguments` name in the folder `work` into the library `path`, which is replaced whole.
+    """Link the linker's `arguments` in the folder `work` into the library `path`, replaced atomically.
 
     `isa` is the instruction set of the objects; None: this machine's.
     """
@@ -139,7 +139,7 @@ def link_objects(
 
 
 def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str], isa: Isa | None) -> bytes:
-    """Return objects in the folder `work` as one, of whose definitions others see `visible` alone."""
+    """Link objects in the folder `work` into one; only symbols in `visible` stay visible."""
     run_compiler((*_platform(isa).relocatable_flags, *objects, "-o", "all.o"), work, isa)
     if isa is not None:
         prepare_object(work / "all.o", isa)
@@ -169,7 +169,7 @@ def _keep_object(
 
 
 def operator_object(work: Path, name: str, target: CpuTarget, fixed: bool = False, flags: Sequence[str] = ()) -> str:
-    """Write what :func:`compile_operators` returns into the folder `work`; return the file's name."""
+    """Write the object of :func:`compile_operators` into the folder `work`; return the file's name."""
     (work / f"{name}.o").write_bytes(compile_operators(name, target, fixed, flags))
     return f"{name}.o"
 
@@ -186,7 +186,7 @@ def compile_operators(name: str, target: CpuTarget, fixed: bool = False, flags: 
 
 @cache
 def _operator_object(name: str, flags: tuple[str, ...], isa: Isa) -> bytes:
-    """Return operators as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
+    """Return operators as an object file; no function outside takes its vectors of 64 bytes, so their ABI does not matter."""
     return compile_runtime(NATIVE / f"{name}.c", "-Wno-psabi", *flags, isa=isa)
 
 
@@ -228,7 +228,7 @@ def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> by
 
 
 def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
-    """Return the digest of what decides the object of a C file: also the headers that it may include, and the compiler."""
+    """Return the cache key of a C file's object: a digest of the file, the headers it may include, and the compiler."""
     own, platform = isa or native(), _platform(isa)
     folders = (
         NATIVE,
@@ -249,7 +249,7 @@ def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
 
 
 def prepare_runtime(isa: Isa) -> Thread:
-    """Compile the services of libraries beside what this process does."""
+    """Compile the run-time services of libraries in a thread."""
 
     def prepare() -> None:
         with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
@@ -259,7 +259,7 @@ def prepare_runtime(isa: Isa) -> Thread:
 
 
 def compile_beside(work: Callable[[], object]) -> Thread:
-    """Let a thread compile what this process links later, while it reads a model or waits for kernels."""
+    """Compile in a thread, while this process reads a model or waits for kernels."""
 
     def run() -> None:
         with suppress(TvmconvError, OSError):  # whoever links it says what is wrong
@@ -283,6 +283,6 @@ def compile_text(text: str, *flags: str, name: str = "table.c", isa: Isa | None 
 
 
 def _platform(isa: Isa | None) -> Platform:
-    """Return the platform of an instruction set; of this machine, whatever its instruction set."""
+    """Return an instruction set's platform; None: this machine's."""
     own = isa or native()
     return own.platform if own else LINUX

@@ -1,4 +1,4 @@
-"""A kernel split in two: what depends on the filter alone, which callers may have done once, and the rest.
+"""A kernel split in two halves: one packs the filter, which callers may do once, the other computes.
 
 Stages that pack the filter, or transform it, stand in a lowered function as whole loops, and a schedule asks for
 PACK on the outermost or innermost loop of each. They become
@@ -44,7 +44,7 @@ class Layout:
     elements: int
 
     def described(self) -> dict[str, Any]:
-        """Return what a manifest says of it."""
+        """Return its entry in the manifest."""
         return {"layout": self.name, "dtype": self.dtype, "bytes": np.dtype(self.dtype).itemsize * self.elements}
 
 
@@ -94,7 +94,7 @@ class Halves:
 
 
 def split(func: tirx.PrimFunc) -> Halves | None:
-    """Split a lowered function, whose second parameter is the filter, where stages ask for PACK.
+    """Split a lowered function, whose second parameter is the filter, at the stages annotated with PACK.
 
     None if none does, if another stage reads the filter itself (callers would have to give both), or if nothing reads what
     they make: TVM has found that no tap meets data.
@@ -125,7 +125,7 @@ def split(func: tirx.PrimFunc) -> Halves | None:
 
 
 def unsplit(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function that packs its filter in each call, whatever asks for PACK."""
+    """Return a function that packs its filter in each call, without annotations of PACK."""
     return func.with_body(rewrite_loops(func.body, PACK, lambda loop: settle(loop, PACK)))
 
 
@@ -161,7 +161,7 @@ def _by_places(stage: tirx.Stmt) -> tirx.Stmt:
 
 
 def _asking(stage: tirx.Stmt) -> Any:
-    """Return a loop of the stage that asks for PACK, None if none does."""
+    """Return a loop of the stage with the annotation PACK; None if there is none."""
     return next((loop for loop in find_all(stage, tirx.For) if asks_for(loop, PACK)), None)
 
 
@@ -171,11 +171,11 @@ def _used_buffers(statement: tirx.Stmt) -> set[Any]:
 
 
 def elements(buffer: Any) -> int:
-    """Return the elements that a buffer spans: rows may be spread out (storage_align), as the outermost stride tells."""
+    """Return a buffer's number of elements, with the gaps between padded rows (storage_align), by its outermost stride."""
     shape, strides = [int(extent) for extent in buffer.shape], [int(stride) for stride in buffer.strides]
     return shape[0] * strides[0] if strides else prod(shape)
 
 
 def nbytes(buffer: Any) -> int:
-    """Return the bytes that a buffer spans, whose elements may be vectors."""
+    """Return a buffer's bytes; its elements may be vectors."""
     return elements(buffer) * buffer.dtype.bits * buffer.dtype.lanes // 8

@@ -135,7 +135,7 @@ def _bodies(rewrite: Callable[[Any], Any], kernel: PassKernel) -> PassKernel:
 
 
 def _split(kernel: PassKernel) -> PassKernel:
-    """Find the two parts of a function, or take the request back: where there are none, the filter is read as it lies."""
+    """Split a function into its halves; if it packs nothing, remove the annotations: it reads the filter in place."""
     main = kernel.module["main"]
     halves = split(main)
     if halves is None:
@@ -236,7 +236,7 @@ def generation(last: str = GENERATION[-1].name, after: str = "") -> tvm.transfor
 
 
 def _pipeline(after: str) -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
-    """Return the passes that follow LOWERING, or a pass of GENERATION, and TVM's own for what they leave."""
+    """Return the passes after LOWERING, or after one of GENERATION's, and TVM's own passes after these."""
     return generation(after=after), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
 
 

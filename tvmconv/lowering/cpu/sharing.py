@@ -44,7 +44,7 @@ def divide_tasks(loop: Any, threads: int, together: Sequence[Any] = ()) -> tuple
 
 
 def speedup(loops: Sequence[Any], threads: int) -> float:
-    """Return how much less the busiest of so many threads does than one alone, where loops follow each other, or go together."""
+    """Return the speedup of so many threads over one by the busiest thread's work, with loops one after the other or merged."""
     work = sum(int(loop.extent) * stores(loop.body) for loop in loops)
     steps = steps_of(loops) if threads > FEW_THREADS else [[loop] for loop in loops]
     busiest = sum(_busiest([divide_tasks(loop, threads, step) for loop in step], threads) for step in steps)
@@ -52,7 +52,7 @@ def speedup(loops: Sequence[Any], threads: int) -> float:
 
 
 def _busiest(loops: Sequence[tuple[int, float]], threads: int) -> float:
-    """Return what the busiest thread stores, where each takes the next task when it is done."""
+    """Return the stores of the busiest thread, when each takes the next task as it becomes free."""
     if len(loops) == 1:
         return -(-loops[0][0] // threads) * loops[0][1]
     free = [0.0] * threads

@@ -19,7 +19,7 @@ ON_STACK = "disable_lower_builtin"  # TVM's mark of an array for which it is not
 
 
 def keep_on_stack() -> tvm.transform.Pass:
-    """Return the pass that keeps what is local (a tile's sums, 2 KiB or so), and other small arrays, on the stack.
+    """Return the pass that allocates small arrays, such as a tile's sums (2 KiB or so), on the stack.
 
     TVM would allocate a workspace for all but the smallest, for each tile or task again.
     """

@@ -37,7 +37,7 @@ def by_tap_ranges(func: tirx.PrimFunc, problem: Problem) -> tuple[tirx.PrimFunc,
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
     def ranged(loop: Any) -> Any:
-        """Return a loop over a range of taps. What is unrolled within it stands as it was, too: by all taps, they share what they load."""
+        """Return a loop over a range of taps; unrolled loops are kept in a second copy for all taps, which share loads."""
         axis, body = axes.get(loop.loop_var), loop.body
         if axis is None or is_unrolled(loop):
             return loop
@@ -80,7 +80,7 @@ def _tap_loops(func: tirx.PrimFunc, problem: Problem) -> dict[Any, int] | None:
 
 
 def _is_over_taps(loop: Any, taps: int, dilation: int, place: int) -> bool:
-    """Return whether a loop goes from tap to tap of one axis: data's index there, and what it is multiplied with, depend on it alone."""
+    """Return whether a loop runs over taps of one axis: data's index on that axis and the filter's depend on it alone."""
     if not isinstance(loop.extent, tirx.IntImm) or int(loop.extent) != taps or int(loop.min) != 0:
         return False
     variable, data, weights = loop.loop_var, 0, 0

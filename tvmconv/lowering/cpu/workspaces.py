@@ -24,13 +24,13 @@ def allocate(module: tvm.IRModule, target: Any) -> tvm.IRModule:
 
 
 def workspaces(allocated: tvm.IRModule) -> dict[str, Workspace]:
-    """Return what each function of a module that :func:`allocate` returned takes from the allocator, at most."""
+    """Return the most bytes that each function of a module from :func:`allocate` takes from the allocator."""
     functions = functions_of(allocated)
     return {name: _with_called(name, functions) for name in functions}
 
 
 def _with_called(name: str, functions: Mapping[str, tirx.PrimFunc]) -> Workspace:
-    """Return what a function takes with those that it calls, one after the other."""
+    """Return the bytes that a function takes with its callees, one after the other."""
     body = functions[name].body
     own = workspace_of(body)
     called = [_with_called(each.value, functions) for each in find_all(body, StringImm) if each.value in functions]
@@ -39,7 +39,7 @@ def _with_called(name: str, functions: Mapping[str, tirx.PrimFunc]) -> Workspace
 
 
 def workspace_of(body: tirx.Stmt) -> Workspace:
-    """Return what a function itself allocates: each array from a cache line on, with a line for its size before it."""
+    """Return the bytes that a function itself allocates: each array begins at a cache line, after a line for its size."""
     loops = [loop for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
     within = sum(_block(each) for loop in loops for each in find_all(loop.body, tirx.AllocBuffer))
     return Workspace(sum(map(_block, find_all(body, tirx.AllocBuffer))) - within, within)
@@ -50,5 +50,5 @@ def _block(node: tirx.AllocBuffer) -> int:
 
 
 def block_bytes(size: int) -> int:
-    """Return what an array of so many bytes takes of a workspace."""
+    """Return an array's bytes in a workspace."""
     return (-(-size // LINE_BYTES) + 1) * LINE_BYTES

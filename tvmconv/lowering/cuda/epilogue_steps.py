@@ -38,7 +38,7 @@ def _call_step(call: Any) -> Any:
 
 
 def finish(problem: Problem) -> str:
-    """Return the C++ of what makes an output of a sum, which is still f32: a function of it, its channel's operands, and the residual."""
+    """Return the C++ of the epilogue: a function of the sum in f32, its channel's operands, and the residual."""
     lines = ["x = x + channel.bias;"] if problem.bias else []
     for step in problem.epilogue:
         if step.name == "add":

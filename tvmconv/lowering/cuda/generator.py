@@ -39,7 +39,7 @@ def write(
     apart: bool,
     next_lines: int,
 ) -> Written:
-    """Write a kernel's library, whose filter is not packed."""
+    """Write a kernel's library; its filter is not packed."""
     definition, scheduled = schedule(problem, target, choice)
     kernel = to_source(scheduled.mod, definition, target)
     link_cuda(kernel, problem, target, path)

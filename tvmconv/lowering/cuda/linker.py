@@ -1,4 +1,4 @@
-"""Link a CUDA kernel into a self-contained shared library: its machine code as bytes, and what launches it.
+"""Link a CUDA kernel into a self-contained shared library: its machine code as bytes, and the launcher.
 
 The library holds a fatbin, a table of launches and `lowering/cuda/native/cuda_launcher.c`, and needs only tvm-ffi and libc; the
 driver is looked for when the kernel is first called. The same kernel gives the same bytes.
@@ -58,7 +58,7 @@ def _launcher_object() -> bytes:
 
 
 def _table(kernel: CudaSource, problem: Problem, target: CudaTarget) -> str:
-    """Return the C source of what cuda_launcher.h declares."""
+    """Return the C source of the tables that cuda_launcher.h declares."""
     arrays = {**problem.operands, "output": (problem.output_shape, problem.dtype)}
     rows = [
         f'{{"{name}", {_TYPE_CODES[dtype]}, {8 * DTYPE_BYTES[dtype]}, {len(shape)}, {_braces(shape)}}}'

@@ -142,7 +142,7 @@ def lower_cuda(mod: tvm.IRModule, definition: Definition, target: CudaTarget) ->
 
 
 class _LaunchTable:
-    """The launches of a host function, and where its intermediate arrays lie in the workspace."""
+    """The launches of a host function, and its intermediate arrays' places in the workspace."""
 
     def __init__(self, host: tirx.PrimFunc) -> None:
         self.launches: list[Launch] = []
@@ -169,7 +169,7 @@ class _LaunchTable:
         self.workspace_bytes += -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
     def _argument(self, pointer: Any) -> Argument:
-        """Return what ``buffer.data`` stands for."""
+        """Return the argument that ``buffer.data`` stands for."""
         return self._pointers[pointer.args[0]]
 
     def _launch(self, call: Call) -> Launch:

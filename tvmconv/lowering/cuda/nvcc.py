@@ -1,4 +1,4 @@
-"""NVIDIA's compiler: where it is, and CUDA C++ to one fatbin with machine code for several architectures.
+"""NVIDIA's compiler: find it, and compile CUDA C++ to one fatbin for several architectures.
 
 nvcc that is missing, too old for an architecture, or fails, is a ToolchainError.
 """
@@ -51,7 +51,7 @@ def nvcc_paths() -> list[str]:
 
 
 def _find_packaged(tool: str, package: str) -> list[Path]:
-    """Return where a pip package has a program, if it is installed."""
+    """Return a program's path in a pip package, if that is installed."""
     try:
         files = distribution(package).files or []
     except PackageNotFoundError:

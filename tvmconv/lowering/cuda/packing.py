@@ -84,7 +84,7 @@ def _constant(kind: str, name: str, value: object) -> str:
 
 @dataclass(frozen=True)
 class Packed:
-    """The C++ of the copies, their launch, if there are any, where they are, and the bytes of the workspace."""
+    """The C++ of the copies, their launch, if there are any, their offsets, and the workspace's bytes."""
 
     source: str
     launches: tuple[Launch, ...]
@@ -121,7 +121,7 @@ def pack_arrays(packing: Packing) -> Packed:
 
 
 def _data_copy(packing: Packing) -> _Copy:
-    """Return the copy of data: rows of pixels, with their padding where steps take rows of taps."""
+    """Return the copy of data: rows of pixels, with their padding if steps read rows of taps."""
     source = packing.source
     channels, (depth, height, width) = source.in_channels, source.in_spatial
     last = source.data_format == "NXC"

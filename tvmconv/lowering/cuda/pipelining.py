@@ -175,7 +175,7 @@ def _move(index: Any, by: Any) -> Any:
 
 
 def _asynchronous_copy(copy: tirx.BufferStore) -> tirx.Stmt:
-    """Return a store of (where a condition holds, else zero) loaded elements as an asynchronous copy."""
+    """Return a conditional store of loaded elements, zero elsewhere, as an asynchronous copy."""
     inside, value = tirx.const(True), copy.value
     if isinstance(value, Call) and value.op.same_as(IF_THEN_ELSE):
         inside, value, _zero = value.args

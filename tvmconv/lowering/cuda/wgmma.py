@@ -192,7 +192,7 @@ def _phases(phases: Phases) -> str:
 
 
 def _original(problem: Problem, flat: Problem) -> str:
-    """Return the function from an output channel of a flattened problem to that of the problem, whose operands are read."""
+    """Return the map from a flattened problem's output channels to the problem's, whose operands are read."""
     each = flat.out_channels // problem.out_channels
     expression = "o" if each == 1 else f"o / {each}" if problem.data_format == "NCX" else f"o % {problem.out_channels}"
     return f"__device__ __forceinline__ int tvmconv_original(int o) {{ return {expression}; }}\n"

@@ -1,4 +1,4 @@
-"""Android: ELF, linked by ziglang with what bionic, the C library there, is known to have. Nothing was ever run on it."""
+"""Android: ELF, linked by ziglang against the functions that its C library, bionic, is known to have. Never run on a device."""
 
 from __future__ import annotations
 

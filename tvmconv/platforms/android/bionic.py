@@ -1,4 +1,4 @@
-"""Functions that Android's libraries have, of those that libraries here may want: a linker that is given these alone finds what is not there.
+"""Functions of Android's libraries that libraries here may use: a linker given only these reports all others as undefined.
 
 Of Android 7 (API 24), by bionic's lists of what its libraries have, ``libc/libc.map.txt``, ``libm/libm.map.txt`` and
 ``libdl/libdl.map.txt`` (github.com/aosp-mirror/platform_bionic, 731631f), without what came later.

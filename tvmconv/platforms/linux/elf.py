@@ -1,4 +1,4 @@
-"""Symbols of object files that a shared library shows, and where a library has its table of segments."""
+"""Visible symbols of ELF object files, and the place of a library's table of segments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEGMENTS, _ROWS = struct.Struct("<32x Q"), struct.Struct("<54x 2H")
 
 
 def make_visible(path: Path, wanted: Callable[[str], bool]) -> None:
-    """Make the symbols of an object file that are defined there and `wanted` visible to others: a compiler has hidden them."""
+    """Make the `wanted` symbols that an object file defines visible; its compiler has hidden them."""
     content = bytearray(path.read_bytes())
     table, size, number = _HEADER.unpack_from(content)
     rows = [_SECTION.unpack_from(content, table + at * size) for at in range(number)]

@@ -1,4 +1,4 @@
-"""macOS on 64-bit ARM: Mach-O, linked by ziglang. Nothing of it was ever run."""
+"""macOS on 64-bit ARM: Mach-O, linked by ziglang. Never run on a Mac."""
 
 from __future__ import annotations
 

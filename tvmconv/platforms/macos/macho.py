@@ -1,4 +1,4 @@
-"""Object files of macOS (Mach-O): their names, of which a linker sees those that are wanted, and a section of a library."""
+"""Mach-O object files: hide or rename symbols, and find a section."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXTERNAL, _PRIVATE, _WHERE, _DEFINED, _DEBUG = 1, 0x10, 0x0E, 0x0E, 0xE0
 
 
 def _commands(content: bytes | bytearray, wanted: int) -> Iterator[int]:
-    """Yield where the commands of a kind are."""
+    """Yield the offsets of load commands of a kind."""
     (number,) = _HEADER.unpack_from(content)
     at = _COMMANDS
     for _ in range(number):
@@ -30,7 +30,7 @@ def _commands(content: bytes | bytearray, wanted: int) -> Iterator[int]:
 
 
 def _change(content: bytes, change: Callable[[str, bool], tuple[str, bool] | None]) -> bytes:
-    """Return an object file whose external symbols have other names and are visible or not.
+    """Return an object file with its external symbols renamed, and visible or hidden.
 
     `change` returns both of a name and whether the symbol is defined there; None: it stays.
     """
@@ -70,6 +70,6 @@ def select(content: bytes, renamed: Mapping[str, str], keep: Sequence[str]) -> b
 
 
 def publish(path: Path, wanted: Callable[[str], bool]) -> None:
-    """Hide the symbols of an object file from users of a library, but for those that are `wanted`."""
+    """Hide an object file's symbols from users of a library, except the `wanted` ones."""
     content = _change(path.read_bytes(), lambda name, defined: (name, wanted(name)) if defined else None)
     path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Object files of Windows (COFF): what GNU's linker cannot take of LLVM's, and the names in them.
+"""COFF object files: repair LLVM's for GNU's linker, and list their symbols.
 
 TVM marks the slots that its code calls by (`lowering/native/launcher.c`) as definitions of which the linker keeps one, and as exported;
 they become wanted of another object. Functions such as those of f16 it marks as weak, each with its own as the default: they become
@@ -35,7 +35,7 @@ class _Symbol(NamedTuple):
 
     @property
     def section(self) -> int:
-        """Number of the section, from 1 on; 0: it is wanted of others."""
+        """Number of the section, from 1 on; 0 for an undefined symbol."""
         return self.fields[2]
 
     @property
@@ -61,7 +61,7 @@ def _symbols(content: bytes | bytearray) -> Iterator[_Symbol]:
 
 
 def prepare(content: bytes) -> bytes:
-    """Return an object file, TVM's or several linked into one, as GNU's tools take it, without what it says for debuggers."""
+    """Return an object file, TVM's or several linked into one, as GNU's tools accept it, without debug information."""
     changed = bytearray(content)
     number, _, _ = _HEADER.unpack_from(changed)
     symbols = list(_symbols(content))
@@ -109,7 +109,7 @@ def exports(names: Sequence[str], objects: Sequence[Path]) -> str:
 
 
 def imports(objects: Sequence[Path]) -> str:
-    """Return the list of what objects want of tvm-ffi's library."""
+    """Return the export list of the symbols that objects import from tvm-ffi's library."""
     wanted = {
         each.name
         for path in objects

@@ -1,4 +1,4 @@
-"""Windows, with archives for Microsoft's linker: its C library, which is the program's, has all that they want."""
+"""Windows, with archives for Microsoft's linker: the program's C library defines every symbol that they import."""
 
 from __future__ import annotations
 

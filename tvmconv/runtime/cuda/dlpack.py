@@ -87,7 +87,7 @@ class Event:
 
 
 class _Finished:
-    """An array whose content is there after an event, to be taken by DLPack."""
+    """An array with valid content after an event, for imports by DLPack."""
 
     def __init__(self, array: Any, event: Event) -> None:
         self._array, self._event = array, event
@@ -102,7 +102,7 @@ class _Finished:
 
 
 class _OnStream:
-    """An array exported for work on one stream, whatever its importer says."""
+    """An array exported for work on one stream, whatever stream its importer names."""
 
     def __init__(self, array: Any, stream: int) -> None:
         # DLPack forbids 0, which could be meant for two streams.
@@ -133,7 +133,7 @@ def keep(taken: tuple[Any, ...], gpu: int, stream: int) -> Event:
 
 
 def finish(output: Any, event: Event) -> Any:
-    """Return an output as its library's array, whose users wait for `event` on the device."""
+    """Return an output as its library's array; the library waits for `event` on the device."""
     return _namespace(output).from_dlpack(_Finished(output, event))
 
 

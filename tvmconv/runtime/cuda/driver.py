@@ -1,4 +1,4 @@
-"""The NVIDIA driver by ctypes: calls that raise what it answers, contexts, memory, streams and events.
+"""The NVIDIA driver by ctypes: calls that raise errors, contexts, memory, streams and events.
 
 Nothing of CUDA's toolkit is needed, and nothing happens before the first use. The driver's own names are kept; they are
 described in the CUDA Driver API reference.
@@ -54,7 +54,7 @@ class Driver:
             raise CudaError(f"{name} failed: {self._explain(code)}")
 
     def code(self, name: str, *arguments: object) -> int:
-        """Call the driver's function `name` and return what it answers, 0 for success."""
+        """Call the driver's function `name` and return its code, 0 for success."""
         function = getattr(self._library, name, None)
         if function is None:
             raise CudaError(f"the NVIDIA driver has no {name}: it is too old; update the driver")
@@ -82,13 +82,13 @@ class Driver:
             self.call("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     def create(self, name: str, *arguments: object) -> c_void_p:
-        """Return the handle that a function writes to where its first argument points."""
+        """Return the handle that a function writes through its first argument."""
         handle = c_void_p()
         self.call(name, byref(handle), *arguments)
         return handle
 
     def create_from(self, name: str, *arguments: object) -> c_void_p:
-        """Return the handle that a function writes to where its last argument points."""
+        """Return the handle that a function writes through its last argument."""
         handle = c_void_p()
         self.call(name, *arguments, byref(handle))
         return handle

@@ -156,7 +156,7 @@ class CudaKernel:
         del workspace  # only now: its library may give it to later work of the stream
 
     def _workspace(self, library: Library, gpu: int, stream: int, like: Any) -> tuple[Any, int]:
-        """Return the workspace for a stream, and its address: made once, so that graphs can capture calls.
+        """Return the workspace for a stream, and its address; it is allocated once, so that graphs can capture calls.
 
         One that belongs to a graph under capture is the graph's own: its replays may run beside calls on this stream.
         """

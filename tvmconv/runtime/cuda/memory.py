@@ -1,4 +1,4 @@
-"""Arrays on a GPU by the driver alone, for where no array library is at hand: verifying, tuning and timing kernels."""
+"""Arrays on a GPU by the driver alone, without an array library: for verifying, tuning and timing kernels."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _exports: dict[int, tuple[DLManagedTensor, Any, DeviceArray]] = {}
 
 
 def _release(address: int) -> None:
-    """Let go what an importer held."""
+    """Release memory after its importer."""
     del _exports[address]
 
 
 def _forget(address: int) -> None:
-    """Let go what nobody imported; an importer renames its capsule."""
+    """Release memory that was never imported; an importer renames its capsule."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = c_void_p, [c_void_p, ctypes.c_char_p]
     if ctypes.pythonapi.PyCapsule_IsValid(c_void_p(address), b"dltensor"):
@@ -83,7 +83,7 @@ class DeviceArray:
         return (CUDA, self.device.index)
 
     def __dlpack__(self, *, stream: int | None = None) -> Any:
-        """Return a capsule whose importer keeps this array alive; there is no work on it that `stream` could wait for."""
+        """Return a capsule whose importer keeps this array alive; no work on the array is pending for `stream` to wait for."""
         code = {"bfloat16": BFLOAT, "uint8": UNSIGNED}.get(self.dtype.name, FLOAT)
         rank, bits = len(self.shape), 8 * self.dtype.itemsize
         extents = (c_int64 * rank)(*self.shape)

@@ -1,4 +1,4 @@
-"""Kernels of another instruction set, run by what their platform names (`Platform.runner`).
+"""Kernels of another instruction set, run by their platform's emulator (`Platform.runner`).
 
 What they compute shows whether they are right; how long they take says nothing.
 """
@@ -48,7 +48,7 @@ def kernel_here(bundle: Bundle, entry: Entry) -> Kernel | None:
 
 
 def find_emulator(target: BundleTarget) -> Emulator | None:
-    """Return what runs a target's code that is of another instruction set than this machine's; None if nothing does."""
+    """Return the emulator of a target's code for another instruction set than this machine's; None if there is none."""
     isa = foreign_isa(target)
     if isa is None:
         return None

@@ -1,4 +1,4 @@
-"""`Emulator`: what runs a library's functions that this machine does not."""
+"""`Emulator`: runs a library's functions that this machine cannot run itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Emulator:
     name: str
 
     def prepare(self, work: Path) -> list[str]:
-        """Write what calls functions of a library into a folder; return its command, which a library and a text of calls follow."""
+        """Write the program that calls a library's functions into a folder; return its command, to be followed by a library and a
+        text of calls."""
         raise NotImplementedError
 
     def run(self, library: Path, calls: Sequence[EmulatedCall], seconds: float, threads: int | None = None) -> None:
@@ -81,7 +82,7 @@ class Emulator:
                 np.copyto(array, np.fromfile(path, array.dtype).reshape(array.shape))
 
     def _write(self, work: Path, calls: Sequence[EmulatedCall]) -> list[tuple[Path, np.ndarray[Any, Any]]]:
-        """Write the arrays of calls, and what `runner.c` reads of them; return the outputs."""
+        """Write the arrays of calls, and the text of calls that `runner.c` reads; return the outputs."""
         files: dict[int, str] = {}
         lines, outputs = [], []
         for symbol, arrays in calls:

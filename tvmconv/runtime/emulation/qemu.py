@@ -32,7 +32,7 @@ class QemuCpu(Emulator):
 
 
 def find(isa: Isa, features: frozenset[str]) -> Emulator | None:
-    """Return what runs code of an instruction set that needs `features`, by Linux's names; None if nothing does."""
+    """Return QEMU for code of an instruction set that needs `features`, by Linux's names; None if it is missing."""
     found = _find(isa)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Vectors of one number of bf16 as such of 16 bits: TVM (0.27) stores no others where bf16 becomes 16 bits, as at its end."""
+"""Vectors of one bf16 element as 16-bit integers: TVM (0.27) cannot legalize their stores."""
 
 from __future__ import annotations
 

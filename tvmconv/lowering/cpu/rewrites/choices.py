@@ -30,7 +30,7 @@ def choose_once() -> tvm.transform.Pass:
 
 
 def chosen_once(body: Any) -> Any:
-    """Return the statement with scalar conditions where variables of unrolled loops alone decide."""
+    """Return the statement with scalar conditions decided where only variables of unrolled loops decide them."""
     unrolled = {loop.loop_var for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.UNROLLED}
 
     def once(select: Any) -> Any:

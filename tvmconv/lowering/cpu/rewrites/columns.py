@@ -1,4 +1,4 @@
-"""A copy's columns of padding set apart, so that its others are copied without asking where each lies.
+"""Split the padding columns off a copy's loop, so that the other columns are copied without conditions.
 
 A padded copy asks of each pixel whether it lies in data: ``copy[x] = if_then_else(row and 1 <= x and x < 57, data[x - 1], 0)``.
 A space marks the loop over columns (COLUMNS), of which the conditions must tell for each column when code is generated. It
@@ -29,7 +29,7 @@ from .padding import conjuncts, uses
 
 
 def part_columns(body: Any) -> Any:
-    """Return the statement with loops over columns parted where COLUMNS asks for it."""
+    """Return the statement with loops annotated with COLUMNS split at the padding."""
     return rewrite_loops(body, COLUMNS, _part)
 
 

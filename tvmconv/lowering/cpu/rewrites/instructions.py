@@ -45,7 +45,7 @@ _LLVM = {"float32": "float", "int32": "i32"}
 
 
 def by_instructions(body: Any) -> Any:
-    """Return the statement with calls of dot products made vectors', and those of ROUND, where it is asked for, or of one number."""
+    """Return the statement with dot products of lanes as calls of whole vectors, and ROUND's too, where annotated or of one number."""
     body = rewrite_loops(body, ROUND_STORES, _round_lanes)
     body = map_nodes(_by_dots(body, _text), Call, _for_one_lane)
     one = any(calls(call, _ROUND_ONE) for call in find_all(body, Call))
@@ -91,7 +91,7 @@ def _for_one_lane(call: Any) -> Any:
 
 
 def _shared_lanes(body: Any) -> list[Any]:
-    """Return the variables of the loops over lanes whose data several vectors of an unrolled loop use, in a register."""
+    """Return the variables of lane loops whose data several vectors of an unrolled loop share in a register."""
     unrolled = [
         each for each in find_all(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED and int(each.extent) > 1
     ]
@@ -278,7 +278,7 @@ def _round_lanes(loop: Any) -> Any:
 
 
 def _vector(indices: Any, loop: Any) -> list[Any] | None:
-    """Return `indices` of all lanes at once; None if lanes do not lie together along the last axis."""
+    """Return `indices` of all lanes at once; None if lanes are not contiguous along the last axis."""
     lane, analyzer = loop.loop_var, sym.Analyzer()
     analyzer.bind(lane, Range(0, loop.extent))
     # Variables of loops around it count from 0, to a number that is not known here.

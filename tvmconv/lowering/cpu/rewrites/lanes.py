@@ -1,4 +1,4 @@
-"""Indices of vectorized loops that divide by whole vectors, made free of the lane where all lanes have the same quotient.
+"""Simplify quotients by whole vectors in vectorized loops: all lanes have the same.
 
 ``(c*288 + b*32 + v*16 + lane) // 64`` is the same for 16 lanes, but TVM does not see it where the sum's coefficients do not
 divide by 64. Vectorized, such an index would make a load for each lane.

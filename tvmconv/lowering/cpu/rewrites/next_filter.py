@@ -1,4 +1,4 @@
-"""The filter of a network's next layer prefetched, so that it comes from memory while a kernel multiplies its own.
+"""Prefetch the filter of a network's next layer while a kernel multiplies its own.
 
 Each step of the sums prefetches an equal part of it, into L2, from which it goes to L3. It must be spread so: a CPU drops a prefetch
 for which it has no free miss buffer, as where nothing is computed between them.

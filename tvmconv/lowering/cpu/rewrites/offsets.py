@@ -42,7 +42,7 @@ def constants_last(body: Any) -> Any:
 
 
 def _constant_last(index: Any) -> Any:
-    """Return an index whose constant is added last, if it has one and something is subtracted from it."""
+    """Return an index with its constant added last, if it has one and subtracts something."""
     if isinstance(index, tirx.Ramp):
         return tirx.Ramp(_constant_last(index.base), index.stride, index.lanes)
     added: list[Any] = []

@@ -33,7 +33,7 @@ from .tasks.cuts import is_in_piece
 
 
 def skip_padding(body: Any) -> Any:
-    """Return the statement with sums over padded data made conditional, where SKIP and UNREAD ask for it, and conditions hoisted."""
+    """Return the statement with sums over padded data made conditional, where annotated with SKIP or UNREAD, and conditions hoisted."""
     bounds: list[Any] = []  # on padding: others, of splits that do not divide, are never weakened
     body = rewrite_loops(rewrite_loops(body, SKIP, partial(_skipping, bounds)), UNREAD, _unread)
     return map_nodes(body, tirx.For, partial(_hoist, bounds))
@@ -69,7 +69,7 @@ def _skipping(bounds: list[Any], loop: Any) -> Any:
 
 
 def _padded_read(value: Any) -> tuple[Any, Any]:
-    """Return what a stored value reads of padded data, and the function that makes the value of what is inside; or None."""
+    """Return a stored value's padded read, and the function from the value inside to the stored one; None if there is no such read."""
     if _is_select(value):
         return value, lambda inside: inside
     if not isinstance(value, tirx.Add):
@@ -117,7 +117,7 @@ def _under(conditions: list[Any], statement: Any) -> Any:
 
 
 def _hoist(bounds: list[Any], loop: Any) -> Any:
-    """Move the conditions of a loop's body that do not depend on the loop out of it."""
+    """Hoist conditions out of a loop that they do not depend on."""
     inside: list[Any] = []
     outside: list[Any] = []
     body = loop.body
@@ -137,7 +137,7 @@ def _hoist(bounds: list[Any], loop: Any) -> Any:
 
 
 def _of_tile(bounds: list[Any], loop: Any) -> Any:
-    """Return the body of a loop over tiles, all of it under the bounds of the store that ends it."""
+    """Return the body of a loop over tiles under the bounds of its final store."""
     if not isinstance(loop.body, tirx.SeqStmt):
         refuse(loop, SKIP_TILE, f"it does not compute and then store: {loop.body}")
     *computed, store = loop.body.seq
@@ -151,7 +151,7 @@ def _of_tile(bounds: list[Any], loop: Any) -> Any:
 
 
 def _in_some(condition: Any, loop: Any) -> Any:
-    """Return what holds if a bound on what grows or shrinks steadily with a loop does in some iteration: one end decides.
+    """Return the condition that a bound holds in some iteration of a loop; for monotonic terms one end decides.
 
     Of a single column, both bounds are one equality.
     """
@@ -177,7 +177,7 @@ def _in_some(condition: Any, loop: Any) -> Any:
 
 
 def split_guard(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
-    """Return what is read inside of some bounds; the bounds without `variables`, and those with, None where there are none."""
+    """Return the value read inside of bounds, the bounds without `variables`, and those with them; None where there are none."""
     if not isinstance(value, Call) or not value.op.same_as(IF_THEN_ELSE):
         return value, None, None
     bounds = conjuncts(value.args[0])
@@ -186,7 +186,7 @@ def split_guard(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
 
 
 def inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
-    """Return the first column where the condition holds and the one after the last; (0, 0) if other things decide."""
+    """Return the range of columns for which the condition holds; (0, 0) if it depends on more than the column."""
     if condition is None:
         return 0, extent
     analyzer = sym.Analyzer()

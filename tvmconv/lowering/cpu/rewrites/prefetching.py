@@ -1,4 +1,4 @@
-"""Filters prefetched, so that those which no cache keeps come from memory while others are multiplied.
+"""Prefetch filters that no cache keeps while earlier parts are multiplied.
 
 A space asks for it on the loop over a sum's channels (PREFETCH): each step then prefetches what a later one reads of the
 copy of the filter. The hardware's own prefetching loses its way among the streams of a tile's pixels, and stops at pages.
@@ -50,7 +50,7 @@ def _prefetch_copy(loop: Any) -> Any:
 
 
 def _next_prefetched(block: Any) -> Any:
-    """Return a loop whose sums prefetch what its next iteration reads of the copy of the filter."""
+    """Return a loop whose sums prefetch the next iteration's part of the filter's copy."""
     name, channels = _asked_for(block, PREFETCH_NEXT)
     load = _filter_load(block.body, name)
     if load is None:
@@ -110,7 +110,7 @@ def _count(loops: Any) -> int:
 
 
 def _using(value: Any, loops: Any) -> list[Any]:
-    """Return those of some loops whose variable `value` uses."""
+    """Return those loops whose variable `value` uses."""
     used = tirx.analysis.undefined_vars(value, [])
     return [each for each in loops if any(each.loop_var.same_as(var) for var in used)]
 
@@ -131,7 +131,7 @@ def number_iterations(loops: Any) -> tuple[Any, int]:
 
 
 def fetching(loop: Any, prefetches: list[Any]) -> Any:
-    """Return a loop whose iterations prefetch first."""
+    """Return a loop whose iterations begin with a prefetch."""
     body = tirx.SeqStmt([*prefetches, loop.body])
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
@@ -152,12 +152,12 @@ def _asked_for(loop: Any, request: str) -> tuple[str, int]:
 
 
 def _filter_load(body: Any, name: str) -> Any:
-    """Return what is read of the copy of the filter; None if nothing is."""
+    """Return the load of the filter's copy; None if there is none."""
     return next((each for each in find_all(body, TensorLoad) if each.source.name == name), None)
 
 
 def _further(indices: Any, channels: int, rows: Any) -> list[Any]:
-    """Return the indices of what lies some rows of channels further on."""
+    """Return the indices some rows of channels ahead."""
     at = len(indices) - channels
     return [*indices[:at], indices[at] + rows, *indices[at + 1 :]]
 
@@ -167,5 +167,5 @@ def _same(loop: Any, other: Any) -> bool:
 
 
 def prefetch(load: Any, levels: int) -> Any:
-    """Return the instruction that brings what is loaded into a cache of these levels."""
+    """Return the instruction that prefetches an element into caches of these levels."""
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", tirx.address_of(load), _READ, levels, _DATA))

@@ -30,7 +30,7 @@ from .padding import uses
 
 
 def by_shuffles(body: Any) -> Any:
-    """Return the statement with sums by vectors where SHUFFLE asks for it; of calls only the orders are made known."""
+    """Return the statement with sums of loops annotated with SHUFFLE as shuffled vectors; for calls only the lanes' order is noted."""
     body = rewrite_loops(body, SHUFFLE, _reorder_copy)
     while loop := _ordering(body):
         body = map_nodes(body, tirx.For, partial(_instead, loop, _unroll(loop)))
@@ -38,7 +38,7 @@ def by_shuffles(body: Any) -> Any:
 
 
 def _reorder_copy(loop: Any) -> Any:
-    """``copy[lane] = data[order of lane]``, with what is computed of it; sums stay."""
+    """Reorder ``copy[lane] = data[order of lane]``, with the values computed from it; sums stay."""
     store = loop.body
     if not isinstance(store, tirx.BufferStore) or isinstance(store.value, tirx.Add):
         return loop
@@ -59,7 +59,7 @@ def _instead(loop: Any, statement: Any, each: Any) -> Any:
 
 
 def lanes_of(value: Any, loop: Any) -> Any:
-    """Return the vector of `value` in the lanes of a vectorized loop; None where a load's order is not known.
+    """Return the vector of `value` over a vectorized loop's lanes; None if a load's order is unknown.
 
     What all lanes read is a broadcast, lanes that lie together are one load, and others a shuffle of one; of an operator's operands it
     is the same of their vectors.
@@ -104,7 +104,7 @@ def _ordering(body: Any) -> Any:
 
 
 def _data(loop: Any) -> Any:
-    """Return what the sum in a vectorized loop reads of data."""
+    """Return the loads of data in a vectorized loop's sum."""
     value = loop.body.value if isinstance(loop.body, tirx.BufferStore) else None
     if loop.kind == tirx.ForKind.VECTORIZED and isinstance(value, tirx.Add):
         data = value.b.a if isinstance(value.b, tirx.Mul) else value.b.args[1] if dot_of(value.b) else None

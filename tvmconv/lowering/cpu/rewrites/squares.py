@@ -17,7 +17,7 @@ SQUARE = "tvmconv.square"
 
 
 def by_squares() -> tvm.transform.Pass:
-    """Return the pass that reads what such loops read along the outer variable by vectors, too."""
+    """Return the pass that reads squares of elements, of an outer variable and a lane's, by vectors along the outer one."""
 
     def in_squares(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         return func.with_body(rewrite_loops(func.body, SQUARE, _square))
@@ -26,7 +26,7 @@ def by_squares() -> tvm.transform.Pass:
 
 
 def crosses(load: Any, outer: Any, inner: Any, extent: int) -> bool:
-    """Return whether elements lie together as the outer variable grows, and others are read as the inner one does."""
+    """Return whether elements are contiguous along the outer variable, and others along the inner one."""
     used = [variable for index in load.indices for variable in tirx.analysis.undefined_vars(index, [])]
     both = all(any(variable.same_as(each) for each in used) for variable in (outer, inner))
     return both and runs(load, outer, extent) and not runs(load, inner, extent)

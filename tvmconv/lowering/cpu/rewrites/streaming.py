@@ -1,4 +1,4 @@
-"""A plain filter prefetched from where it lies, part by part, while the part before is multiplied.
+"""Prefetch a plain filter in place, part by part, while the part before is multiplied.
 
 A space asks for it (PREFETCH_PART) on the loop over parts of the filter, whose iterations copy a part each and then sum its
 products, or read it in place; and names what the sums read. Each step of the sums prefetches an equal share of the lines that the
@@ -50,7 +50,7 @@ def _prefetch_part(part: Any) -> Any:
 
 
 def _box(part: Any, loads: list[Any], inner: dict[Any, int]) -> tuple[list[Any], list[int]]:
-    """Return where what an iteration reads of the filter begins along each axis, and how far it reaches, as the first shows."""
+    """Return the first element and the extent along each axis of the filter's part in the first iteration."""
     analyzer = sym.Analyzer()
     corners = [dict.fromkeys(inner, 0), {var: extent - 1 for var, extent in inner.items()}]
     begin, reach = [], []
@@ -68,7 +68,7 @@ def _box(part: Any, loads: list[Any], inner: dict[Any, int]) -> tuple[list[Any],
 
 
 def _share(source: Any, at: list[Any], extents: list[int], number: Any, count: int) -> list[Any]:
-    """Return the prefetches of step `number` of `count`: lines of the rows that lie together in memory.
+    """Return the prefetches of step `number` of `count`: cache lines of rows that are contiguous in memory.
 
     A division finds where some of a row lie, as many as are placed together without more lines in all.
     """
@@ -101,7 +101,7 @@ def _share(source: Any, at: list[Any], extents: list[int], number: Any, count: i
 
 
 def _further(indices: list[Any], shape: list[int], elements: Any) -> list[Any]:
-    """Return where the element lies that is so many behind another: of a number carried to outer axes, for none may end beyond its own."""
+    """Return the indices so many elements ahead, carried to outer axes: none may exceed its extent."""
     if not isinstance(elements, int):
         return [*indices[:-1], indices[-1] + elements]
     further = list(indices)

@@ -22,7 +22,7 @@ def deinterleave(body: Any) -> Any:
 
 
 def _deinterleave(loop: Any) -> Any:
-    """``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 where outside.
+    """Deinterleave ``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 outside, by vectors.
 
     Integers are converted, and their zero point subtracted, in vectors. It is refused where it is not known which columns
     are inside, or a phase has fewer than a vector of 128 bits.

@@ -1,4 +1,4 @@
-"""A transposed convolution's OIX filter packed by vectors on both sides: the taps of an output channel lie together in it.
+"""Pack a transposed convolution's OIX filter by vectors for both reads and writes: an output channel's taps are contiguous in it.
 
 A packed vector has one tap of several output channels, whose taps lie a row apart each: one by one, they take a load each. The rows of
 taps are read by vectors instead, in squares, which are transposed in registers (transposing.py); taps of phases are in any order,
@@ -80,7 +80,7 @@ def _laid_apart(loop: Any) -> Any:
 def _shuffled_taps(
     taps: int, first: int, lanes: int, dtype: str, behind: dict[int, int], element: _Element, stored: _Stored
 ) -> Any:
-    """Return the copy of a few `taps` of lanes that lie behind each other, of which the first is read `first`."""
+    """Return the copy of a few `taps` of contiguous lanes; `first` is the first one's read."""
     rows, steps = tirx.decl_buffer((lanes * taps,), dtype, "rows", scope="local"), []
     for part in range(0, lanes * taps, lanes):
         x = tirx.Var("x", "int32")
@@ -138,7 +138,7 @@ def _tap(load: Any, at: dict[Any, int], analyzer: Any) -> int | None:
 
 
 def _together(loads: list[Any], tap: Any, lane: Any, lanes: int, taps: int) -> bool:
-    """Return whether the taps of each lane's channel lie behind those of the lane before."""
+    """Return whether each lane's taps follow those of the lane before in memory."""
     analyzer = sym.Analyzer()
     for load in loads:
         places = [

@@ -1,4 +1,4 @@
-"""Several taps of a row taken together, where none of a tile's pixels meets padding.
+"""Unroll several taps of a row together where none of a tile's pixels meets padding.
 
 A long loop over the taps of a row, whose lanes have data of their own, loads a vector of data for each multiply-add, and asks of
 each pixel whether it meets padding. A space marks the loop (TAPS) with a number of taps. It becomes three: over the taps of
@@ -17,7 +17,7 @@ from ...common.rewrites import refuse, rewrite_loops, sequence, settle, substitu
 
 
 def take_taps_together(body: Any) -> Any:
-    """Return the statement with loops over taps in parts, where TAPS asks for it."""
+    """Return the statement with loops over taps annotated with TAPS in parts."""
     return rewrite_loops(body, TAPS, _part)
 
 
@@ -45,7 +45,7 @@ def _part(loop: Any) -> Any:
 
 
 def _open(loop: Any) -> tuple[list[Any], Any, Any]:
-    """Return the conditions under which a product is added, the loop over a tile's pixels, and what each does under them."""
+    """Return the conditions of a product, the loop over a tile's pixels, and the bodies under the conditions."""
     conditions, pixels, statement = [], None, loop.body
     while True:
         if isinstance(statement, tirx.IfThenElse) and statement.else_case is None:
@@ -82,7 +82,7 @@ def _met_by_all(loop: Any, conditions: list[Any], pixels: Any) -> tuple[Any, Any
 
 
 def _slack(loop: Any, condition: Any) -> Any:
-    """Return what is 0 or more where a bound holds."""
+    """Return an expression that is at least 0 where a bound holds."""
     if isinstance(condition, tirx.LE | tirx.LT):
         return condition.b - condition.a - isinstance(condition, tirx.LT)
     if isinstance(condition, tirx.GE | tirx.GT):

@@ -54,7 +54,7 @@ def _prefetch_filter(part: Any) -> Any:
 
 
 def _further(shape: Any, indices: list[Any], lines: Any) -> list[Any]:
-    """Return the indices of what lies some lines further on, of an array whose last axis is a line, where earlier ones begin with 0."""
+    """Return the indices some cache lines ahead in an array whose last axis is a line, with earlier axes at 0."""
     *before, half, vector, pair, lane = indices
     *_, vectors, pairs, _ = map(int, shape)
     return [*before, half + lines // (vectors * pairs), vector + lines // pairs % vectors, pair + lines % pairs, lane]

@@ -98,7 +98,7 @@ def _rights(tiles: int, vectors: int) -> range:
 
 
 def _align(buffer: Any, body: Any) -> Any:
-    """Let a buffer that tiles are stored to begin with a cache line: TVM aligns what is on the stack to 16 bytes."""
+    """Align a buffer that tiles are stored to with a cache line: TVM aligns arrays on the stack to 16 bytes."""
     room = tirx.decl_buffer((elements(buffer) + _LINE // _BYTES,), buffer.dtype, buffer.name, scope="local")
     first = tirx.call_extern("int32", LINE_BEGIN, tirx.address_of(tirx.BufferLoad(room, [0])))
 
@@ -118,7 +118,7 @@ def _align(buffer: Any, body: Any) -> Any:
 
 
 def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
-    """Return the instructions of a nest of marked loops; note the shape of its tiles, and what they are stored to."""
+    """Return the instructions of a nest of marked loops; note its tiles' shape and the buffer they are stored to."""
     if loop.annotations.get(ROLE) != TILES:
         return loop
     loops, body = _nest(loop)
@@ -219,7 +219,7 @@ class _AmxTiles:
         return address, tirx.const(self._stride * _BYTES, "int64")
 
     def _distance(self, role: str) -> int:
-        """Return the elements between what neighbouring iterations of a loop meet, which must always be as many."""
+        """Return the elements between accesses of neighbouring iterations; they must be a constant."""
         loop, analyzer = self._loops[role], sym.Analyzer()
         offset = element_at(self._buffer, self._access.indices)
         first, second = (substitute(offset, {loop.loop_var: value}) for value in (0, 1))
@@ -231,7 +231,7 @@ class _AmxTiles:
 
 
 def _nest(loop: Any) -> tuple[dict[str, Any], Any]:
-    """Return the marked loops from `loop` inwards by their roles, and what they enclose."""
+    """Return the marked loops from `loop` inwards by their roles, and the innermost body."""
     loops: dict[str, Any] = {}
     body = loop
     while isinstance(body, tirx.For):

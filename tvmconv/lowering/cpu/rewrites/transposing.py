@@ -1,4 +1,4 @@
-"""Planar and channel-last data transposed in registers: what lies along a row of a channel, and a pixel's channels.
+"""Transpose planar and channels-last data in registers: between a channel's row and a pixel's channels.
 
 Copying planar data to pixels (TO_PIXELS) reads a row of each channel and stores channels together; storing sums to planar output
 (TO_PLANES) does the opposite; and of a transposed convolution's filter, what lies together is summed, and lanes lie apart. One of
@@ -199,7 +199,7 @@ def _to_planes(loop: Any) -> Any:
 
 
 def _evict(store: Any, channel: Any, count: int) -> bool:
-    """Return whether the planes of `count` channels are more than the lines of the L1 sets in which they lie.
+    """Return whether the planes of `count` channels take more lines than the L1 sets that they map to have.
 
     Parts of a line that are stored one after the other then wait for it once.
     """
@@ -210,7 +210,7 @@ def _evict(store: Any, channel: Any, count: int) -> bool:
 
 
 def _write(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> Any:
-    """Return what stores values of so many `x`, which lie together, at `at`; by one instruction where one rounds them."""
+    """Return the store of values of so many contiguous `x` at `at`; one instruction if that rounds them."""
     if not calls(value, ROUND):
         return _loop(x, count, tirx.ForKind.VECTORIZED, tirx.BufferStore(buffer, value, at))
     values = tirx.decl_buffer((count,), "float32", "rounded", scope="local")
@@ -222,7 +222,7 @@ def _write(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> An
 
 
 def _write_apart(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> Any:
-    """Return what stores values of so many `x` one by one at `at`, computed by vectors."""
+    """Return the stores of values of so many `x`, computed by vectors, one by one at `at`."""
     row = tirx.decl_buffer((count,), buffer.dtype, "row", scope="local")
     each = tirx.Var("x", "int32")
     store = tirx.BufferStore(buffer, tirx.BufferLoad(row, [each]), [substitute(index, {x: each}) for index in at])
@@ -282,7 +282,7 @@ _WAYS = {
 
 
 def transposed_vectors(vectors: list[Any], lanes: int) -> list[Any]:
-    """Return, of 4 or `lanes` vectors, what lies at each of so many positions: of all, or within each part."""
+    """Return, from 4 or `lanes` vectors, the vectors of the elements at each position: of all, or within each part."""
     if len(vectors) > PART:
         # Parts first: LLVM would else compute the first stage for each part again, to spare the others' lanes.
         by_part = list(zip(*(_transposed_parts(vectors[i::PART]) for i in range(PART)), strict=True))
@@ -349,7 +349,7 @@ def _with_body(loop: Any, body: Any) -> Any:
 
 
 def loads_of(value: Any) -> list[Any]:
-    """Return what `value` reads of buffers."""
+    """Return the loads of buffers in `value`."""
     return find_all(value, TensorLoad)
 
 
@@ -359,7 +359,7 @@ def _only(loads: list[Any]) -> Any:
 
 
 def runs(access: Any, variable: Any, extent: int) -> bool:
-    """Return whether elements lie together as `variable` grows up to `extent`: the last index alone grows with it.
+    """Return whether elements are contiguous as `variable` grows up to `extent`, along the last index alone.
 
     An axis with one element is no axis, unless padding around it is meant.
     """
@@ -376,7 +376,7 @@ def runs(access: Any, variable: Any, extent: int) -> bool:
 
 
 def _runs_in_memory(access: Any, variable: Any, extent: int) -> bool:
-    """Return whether elements lie together as `variable` grows up to `extent`, along several axes of a dense array."""
+    """Return whether elements are contiguous as `variable` grows up to `extent`, along several axes of a dense array."""
     if len(access.source.strides):
         return False
     offset: Any = 0

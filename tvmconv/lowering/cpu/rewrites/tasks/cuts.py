@@ -1,4 +1,4 @@
-"""Tasks cut finer at run time, where a call has more threads than a plan has tasks for.
+"""Cut tasks finer at run time, where a call has more threads than a plan has tasks for.
 
 A space asks for it (CUT) on serial loops of a task, by the name of an axis that they run along: loops of one name are cut at the
 same places, so that what one of them writes another finds. Each call asks the launcher into how many pieces (`CutAxis`); for
@@ -84,7 +84,7 @@ class CutAxis:
 
 
 def cut_tasks(body: Any) -> Any:
-    """Return the statement with parallel loops whose tasks are cut where they ask for it."""
+    """Return the statement with parallel loops' tasks cut where annotated."""
     cut = map_nodes(body, tirx.For, lambda loop: _divide(loop) if loop.kind == tirx.ForKind.PARALLEL else loop)
     return _place_pieces(cut, {})  # of a function of one thread
 
@@ -171,7 +171,7 @@ def _axis_of(asking: Any) -> str:
 
 
 def ask_cuts(task: Any, axes: Mapping[str, CutAxis], tasks: Any) -> tuple[list[Any], Any, Any, Any]:
-    """Return what asks for a loop's cuts, as if it had so many tasks, into how many pieces each is cut, and the loop's variable and body for pieces."""
+    """Return a loop's annotations for cuts, as if it had so many tasks, the number of pieces each, and the pieces' variable and body."""
     asks, counts, all_cuts = [], {}, tirx.Var("cuts", "int32")
     count: Any = tirx.const(1, "int32")
     for name, axis in axes.items():
@@ -216,7 +216,7 @@ def rename_repeated(statement: Any) -> Any:
 
 
 def _place_pieces(body: Any, places: dict[str, tuple[int, Any, Any]]) -> Any:
-    """Return a statement whose loops do what lies between two of the `pieces` of their axis, and ask no more.
+    """Return a statement whose loops run from one of the `pieces` of their axis to the next, without annotations of cuts.
 
     They keep their extents, which LLVM unrolls: one whose iterations were counted at run time makes Winograd kernels slower.
     """

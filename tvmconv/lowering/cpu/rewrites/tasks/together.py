@@ -1,4 +1,4 @@
-"""Loops over tasks that need not wait for each other, as one loop where a call has more threads than a plan has tasks for.
+"""Merge independent loops over tasks into one, where a call has more threads than a plan has tasks for.
 
 A transposed convolution has a loop for each of its phases, or for each step of one: threads wait at the end of each, and many find
 too few tasks in it. Where the loops of a function are its end, those that read nothing that another writes share their threads. For
@@ -23,7 +23,7 @@ _AROUND = (tirx.AllocBuffer, tirx.DeclBuffer)
 
 
 def share_together(body: Any) -> Any:
-    """Return the statement with the loops at the end of a sequence together, where that gives many threads more tasks."""
+    """Return the statement with the last loops of a sequence merged, where that gives many threads more tasks."""
     return map_nodes(body, tirx.SeqStmt, _join_last)
 
 
