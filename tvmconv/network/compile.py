@@ -44,7 +44,7 @@ def export(
     facts: Mapping[str, Any] | None = None,
     sizes: Sequence[tvm.IRModule] = (),
 ) -> None:
-    """Write what :func:`tvmconv.relax.use_kernels` returned for the same target as one library, which is replaced whole.
+    """Write a module from :func:`tvmconv.relax.use_kernels` for the same target as one library, replaced atomically.
 
     It needs tvm-ffi alone: :func:`tvmconv.load_network` calls it, whose description has `facts` as ``"caller"``. `sizes` are modules of
     the same network at some of its sizes, where its inputs have free extents.
@@ -89,17 +89,17 @@ def export_parts(module: tvm.IRModule, target: str) -> dict[str, NetworkPart]:
 
 
 def prepare(target: str) -> None:
-    """Compile beside what follows what each network for a target has."""
+    """Compile the parts that all networks for a target share, in a thread."""
     prepare_executor(check_target(target).isa)
 
 
 def prepare_workers() -> AbstractContextManager[None]:
-    """Start the processes that compile kernels beside what is done in the context, such as to read a model."""
+    """Start the processes that compile kernels while the context does something else, such as reading a model."""
     return start_ahead()
 
 
 def _plan(module: tvm.IRModule, known: CpuTarget) -> Planned:
-    """Return the plan, the functions that it calls, and what a network's library says of itself."""
+    """Return a network's plan, the plan's functions, and the library's description."""
     find_compiler(known.isa)
     rows = report(module)  # or say that there is none
     if has_extents(module):
@@ -135,7 +135,7 @@ def build(
     sizes: Sequence[tvm.IRModule] = (),
     **options: Any,
 ) -> list[ConvolutionRow]:
-    """Compile a Relax module, its convolutions by our kernels, to one library; return what became of each convolution.
+    """Compile a Relax module, its convolutions by our kernels, to one library; return a row for each convolution.
 
     Parameters and errors are those of :class:`tvmconv.network.options.Options` and :func:`export`.
     """

@@ -31,7 +31,7 @@ from .schedule.rules import schedule_others
 
 
 def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "default") -> tvm.IRModule:
-    """Return a module whose operators are functions, joined where one element needs few others, and scheduled.
+    """Return a module whose operators are functions, fused where an element needs few others, and scheduled.
 
     Of reproducible `math`, attention, which sums by the CPU's vectors, stays what it is made of.
     """
@@ -56,7 +56,7 @@ def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "defaul
 
 
 def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
-    """Return what a network's library says of itself (`tvmconv.runtime.networks.network`).
+    """Return the description in a network's library (`tvmconv.runtime.networks.network`).
 
     Raises
     ------
@@ -92,7 +92,7 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
 
 @contextmanager
 def tvm_errors() -> Iterator[None]:
-    """Make a BuildError of whatever TVM's passes stumble over; errors of ours, and of files, stay what they are."""
+    """Raise errors of TVM's passes as BuildError; our own errors, and those of files, are not changed."""
     try:
         yield
     except (TvmconvError, OSError):

@@ -130,7 +130,7 @@ def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.
 
 
 def listing() -> str:
-    """Return the passes as a table in text: the name of each, its purpose, and what must have run before."""
+    """Return the passes as a text table: each one's name, purpose, and prerequisites."""
     lines = []
     for number, each in enumerate(PASSES, 1):
         lines.append(f"{number:2} {each.name:22} {each.why}")
@@ -162,7 +162,7 @@ def _compute_in(state: Rewritten) -> Rewritten:
 
 
 def _channels_last(state: Rewritten) -> Rewritten:
-    """Bring a module to channels last; if that cannot be, and nobody asked for it, leave it."""
+    """Convert a module to channels last; if that fails, and was not requested, keep it."""
     if state.options.layout == "NCX":
         return state
     try:

@@ -1,4 +1,4 @@
-"""Report what became of a module's convolutions, as its attribute."""
+"""Report on a module's convolutions, as an attribute of the module."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def with_report(
 
 
 def report(mod: tvm.IRModule) -> list[ConvolutionRow]:
-    """Return what became of each convolution of a module that `tvmconv.network.passes` has seen.
+    """Return a row for each convolution of a module from `tvmconv.network.passes`.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def in_f32(mod: tvm.IRModule) -> list[str]:
 
 
 def notes_of(mod: tvm.IRModule) -> dict[str, Any]:
-    """Return what :func:`with_report` was given, by its names; errors are those of :func:`report`."""
+    """Return the arguments of :func:`with_report` by their names; errors are those of :func:`report`."""
     check_module(mod)
     text = mod.get_attr(_REPORT)
     if text is None:

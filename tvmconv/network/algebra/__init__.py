@@ -1,3 +1,3 @@
-"""Fewer operations: a network's fixed filters are joined where that costs less. One file a rule; `join_filters` runs them all."""
+"""Join a network's fixed filters where that costs less. Each file is a rule; `join_filters` runs them all."""
 
 from .rules import join_filters as join_filters

@@ -52,7 +52,7 @@ class Merge:
         return describe_gain(self.count, self.saved)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the source and the others."""
+        """Return its operators, applied to the source and the others."""
         made = write_map(self.map, visit(self.source), emit, self.rows)
         for other in self.others:
             made = emit(relax.op.add(made, visit(other)))
@@ -97,7 +97,7 @@ class Branches:
         return 3 <= len(shape) <= 5 or (len(shape) >= 2 and is_rows(variable, self.graph))
 
     def _summands(self, variable: Any) -> tuple[list[Any], set[Any]]:
-        """Return what is added to give a variable, and the sums that are part of it; itself, if it is no sum."""
+        """Return the summands of a variable, and the sums that are part of it; the variable itself, if it is no sum."""
         summands, sums, waiting = [], set[Any](), [variable]
         while waiting:
             each = waiting.pop()
@@ -166,7 +166,7 @@ class Branches:
         return call is not None and call.op.name == "relax.matmul"
 
     def _chained(self, variable: Any, inside: set[Any]) -> Merge | None:
-        """Return the map that costs least for a variable that is a map of a map; what cannot be one by itself comes `inside`."""
+        """Return the cheapest map for a variable that is a map of a map; maps that cannot stand alone come `inside`."""
         rows = self._is_product(variable)
         if not rows and not 3 <= variable.ty.ndim <= 5:
             return None

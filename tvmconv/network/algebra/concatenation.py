@@ -33,7 +33,7 @@ class ChannelPart:
     map: LinearMap
 
     def cycles(self, target: CpuTarget) -> float:
-        """Return what it costs."""
+        """Return the cost."""
         shape = _joined_shape(self.fields)
         dtype = DTYPES[str(self.fields[0].ty.dtype)]
         copied = pass_cycles(shape, dtype, 2, target) if len(self.fields) > 1 else 0
@@ -45,11 +45,11 @@ class ChannelPart:
 
     @property
     def power(self) -> float:
-        """The size of its outputs, by channels together, where data is of size 1."""
+        """The size of its outputs, over all channels, for data of size 1."""
         return float((self.map.filter**2).sum())
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the parts."""
+        """Return its operators, applied to the parts."""
         data = [visit(each) for each in self.fields]
         return write_map(self.map, data[0] if len(data) == 1 else emit(relax.op.concat(data, 1)), emit, rows=False)
 
@@ -68,7 +68,7 @@ class ChannelSplit:
         return f"a concatenation and its convolution, {len(self.terms)} convolutions{of}"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the parts."""
+        """Return its operators, applied to the parts."""
         total = None
         for term in self.terms:
             made = term.written(visit, emit)
@@ -90,7 +90,7 @@ class Gathered:
         return f"{self.count} slices, their concatenation and its convolution, one kernel"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the value."""
+        """Return its operators, applied to the value."""
         return write_map(self.map, visit(self.source), emit, rows=False)
 
 

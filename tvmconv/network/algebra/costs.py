@@ -15,7 +15,7 @@ from .maps import LinearMap
 
 
 def part_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
-    """Return what an operator of a network costs on data of a shape, its channels second."""
+    """Return the cost of a network's operator on data of a shape, its channels second."""
     if not map_.passes:
         return map_cycles(map_, shape, dtype, target)
     made = (shape[0], map_.outputs, *outputs(map_, shape))
@@ -23,7 +23,7 @@ def part_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: Cpu
 
 
 def map_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
-    """Return what the kernel of a map costs on data of a shape, its channels second; infinity: no kernel computes it."""
+    """Return the cost of a map's kernel on data of a shape, its channels second; infinity if no kernel computes it."""
     try:
         return _cycles(
             Problem(
@@ -47,12 +47,12 @@ def outputs(map_: LinearMap, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def problem_cycles(problem: Problem, target: CpuTarget) -> float:
-    """Return what a kernel costs, its data channels last."""
+    """Return the cost of a kernel with data channels last."""
     return _cycles(problem.with_(data_format="NXC", filter_format="XIO"), target)
 
 
 def pass_cycles(shape: tuple[int, ...], dtype: str, arrays: int, target: CpuTarget) -> float:
-    """Return what it costs to read or write so many arrays of a shape."""
+    """Return the cost of reading or writing so many arrays of a shape."""
     return lines(arrays * prod(shape) * KERNEL_TYPES[dtype].itemsize) * target.costs.lines.l3
 
 

@@ -23,7 +23,7 @@ _MOST_PRODUCTS = 2 * 10**10
 
 @dataclass(frozen=True)
 class LinearMap:
-    """A convolution, without what it reads.
+    """A convolution without its source.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class LinearMap:
         return int(self.filter.size)
 
     def scaled(self, factor: Array, shift: Array | None = None) -> LinearMap:
-        """Return the map whose outputs are multiplied by numbers of channels, and have others added."""
+        """Return the map with its outputs multiplied by one number for each channel, and another added."""
         bias = None if self.bias is None else self.bias * factor
         if shift is not None:
             bias = shift if bias is None else bias + shift
@@ -102,7 +102,7 @@ class LinearMap:
 
 
 def identity(channels: int, rank: int) -> LinearMap:
-    """Return the map that gives what it takes."""
+    """Return the identity map."""
     ones = (1,) * rank
     return LinearMap(np.ones((channels, 1, *ones)), None, ones, ones, (0,) * rank, (0,) * rank, channels)
 
@@ -188,7 +188,7 @@ def _product(outer: LinearMap, inner: LinearMap, groups: int) -> Array:
 
 
 def _product_of_group(outer: Array, inner: Array, outer_groups: int, inner_groups: int) -> Array:
-    """Return outputs by inputs by taps of two filters that are written as of one group; what is zero by theirs is not multiplied."""
+    """Return outputs by inputs by taps of the composition of two filters, written as of one group; their zero blocks are not multiplied."""
     outer, inner = (each.reshape(*each.shape[:2], -1) for each in (outer, inner))
     count, whole = max(outer_groups, inner_groups), slice(None)
     product = np.zeros((outer.shape[0], inner.shape[1], outer.shape[2] * inner.shape[2]))
@@ -220,7 +220,7 @@ def _move(outer: Sequence[int], inner: Sequence[int], steps: Sequence[int]) -> t
 
 
 def of_constants(map_: LinearMap, numbers: Array) -> Array:
-    """Return what a map without its bias gives where each channel is one number everywhere."""
+    """Return a map's outputs, without its bias, for channels of one constant each."""
     sums = map_.filter.reshape(map_.groups, -1, map_.inputs // map_.groups, map_.filter[0, 0].size).sum(-1)
     return np.einsum("goi,gi->go", sums, numbers.reshape(map_.groups, -1)).reshape(-1)
 

@@ -1,4 +1,4 @@
-"""Rule: an average of what a pointwise convolution gives is the pointwise convolution of an average, of fewer pixels.
+"""Rule: the average of a pointwise convolution is the pointwise convolution of an average, which has fewer pixels.
 
 With pads that count as zeros, or that are there at all, an average of a bias is no longer the bias at the borders: so that is
 only where the pool has none. The mean of all pixels is such a pool.
@@ -36,7 +36,7 @@ class Pooled:
         return "averaged before its pointwise convolution, not after it"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the source."""
+        """Return its operators, applied to the source."""
         attrs, source = self.pool.attrs, visit(self.source)
         if self.pool.op.name == "relax.mean":
             mean = relax.op.mean(source, [int(each) for each in attrs.axis], keepdims=True)

@@ -29,7 +29,7 @@ POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 
 @dataclass(frozen=True)
 class Level:
-    """A variable as a map of a source, composed of `parts`, each with the shape of what it reads."""
+    """A variable as a map of a source, composed of `parts`, each with the shape of its input."""
 
     source: Any
     map: LinearMap
@@ -58,7 +58,7 @@ def pixels(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
 
 
 def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> list[Level]:
-    """Return a variable as maps of what it is computed of, the farthest last; the first is itself.
+    """Return a variable as maps of the values before it, the farthest last; the first is the identity.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> 
 
 
 def filters(graph: Graph) -> list[tuple[Any, Level]]:
-    """Return the variables of a function that are one convolution's answer, what is computed by channel before and after it included.
+    """Return the variables of a function that one convolution gives, with the products and sums by channel before and after it.
 
     Of those that are parts of others only the last is given. Several rules ask for them.
     """
@@ -113,7 +113,7 @@ def _find_filters(graph: Graph) -> Iterator[tuple[Any, Level]]:
 
 
 def _step(variable: Any, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | None:
-    """Return what a variable is a map of, and the map; None: it is none of a fixed filter."""
+    """Return the source of a variable, and the map; None if it is no map with a fixed filter."""
     value = graph.values.get(variable)
     if isinstance(value, relax.TupleGetItem):
         return None if rows else _normalization(value, graph)
@@ -136,7 +136,7 @@ def _step(variable: Any, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | No
 
 
 def convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None:
-    """Return what a convolution of fixed numbers reads, and its map; None: it is another, or transposed."""
+    """Return the source of a convolution with fixed numbers, and its map; None if it is another, or transposed."""
     filter_, attrs, rank = graph.array(call.args[1]), call.attrs, call.ty.ndim - 2
     spatial = "DHW"[3 - rank :]
     if call.op.name.endswith("transpose") or filter_ is None or not isinstance(call.args[0], relax.Var):
@@ -154,7 +154,7 @@ def convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None:
 
 
 def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
-    """Return what a slice with steps reads, and its map; None: it leaves out pixels of an end, or channels."""
+    """Return the source of a strided slice, and its map; None if it drops pixels at an end, or channels."""
     given, made = static_shape(call.args[0].ty), static_shape(call.ty)
     if given is None or made is None or not 3 <= len(given) <= 5 or len(call.args) < 5:
         return None
@@ -178,7 +178,7 @@ def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
 
 
 def _pool(call: relax.Call) -> tuple[Any, LinearMap] | None:
-    """Return what an average pool reads, and its map; None: it does not count its pads."""
+    """Return the source of an average pool, and its map; None if it does not count its pads."""
     attrs, given = call.attrs, static_shape(call.args[0].ty)
     size, strides, dilations, pads = (
         tuple(map(int, each)) for each in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)

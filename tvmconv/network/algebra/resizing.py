@@ -39,7 +39,7 @@ class Resized:
         return "resized after its pointwise convolution, not before it"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the source."""
+        """Return its operators, applied to the source."""
         made = write_map(self.map, visit(self.source), emit, rows=False)
         return emit(relax.Call(self.resize.op, [made, *self.resize.args[1:]], self.resize.attrs, self.resize.ty_args))
 
@@ -73,5 +73,5 @@ def _is_linear(call: relax.Call) -> bool:
 
 
 def _moving(small: tuple[int, ...], wide: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
-    """Return what a resize costs."""
+    """Return the cost of a resize."""
     return pass_cycles(small, dtype, 1, target) + pass_cycles(wide, dtype, 1, target)

@@ -68,7 +68,7 @@ def _of_branch(parts: Sequence[LinearMap], dtype: str) -> tuple[float, float]:
 
 
 def _stages(parts: Sequence[LinearMap]) -> list[LinearMap]:
-    """Return what is computed one after the other, the first one first: products by channel are part of the filter before them."""
+    """Return the stages of a map in order; products by channel are part of the filter before them."""
     stages: list[LinearMap] = []
     for part in (each for each in reversed(parts) if not each.is_slice):
         if stages and part.is_diagonal:

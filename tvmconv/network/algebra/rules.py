@@ -1,4 +1,4 @@
-"""`join_filters`: a module whose fixed linear operators are joined where that costs less, and what was done, in words."""
+"""`join_filters`: join a module's fixed linear operators where that costs less, and describe each change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Rewrite(Protocol):
         ...
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what `visit` says stands for variables."""
+        """Return its operators, applied to the variables' replacements by `visit`."""
         ...
 
 
@@ -75,7 +75,7 @@ def join_filters(
 
 
 def _values(function: relax.Function, typical: Mapping[str, int]) -> dict[Any, int]:
-    """Return what a function's symbols typically are."""
+    """Return typical values of a function's symbols."""
     symbols = [each for param in function.params for size in dims_of(param.ty) or () for each in symbols_in(size)]
     return {each: typical[str(each.name)] for each in symbols if str(each.name) in typical}
 
@@ -102,18 +102,18 @@ def _variables(function: relax.Function) -> list[Any]:
 
 
 def _join(graph: Graph, target: CpuTarget, small: bool) -> Found:
-    """Return what joins maps: one convolution may be left where the others are looked for."""
+    """Return the rules that join maps; one convolution may be left where the others are looked for."""
     pooled: dict[Any, Rewrite] = dict(find_pooled(graph, target))
     return {**_join_free(graph, target, small), **pooled}
 
 
 def _join_free(graph: Graph, target: CpuTarget, small: bool) -> Found:
-    """Return those whose operators do not name extents."""
+    """Return those rules whose operators do not name extents."""
     return Branches(graph, target, small).find()
 
 
 def _move(graph: Graph, target: CpuTarget, small: bool) -> Found:
-    """Return what moves pixels by the filter of one convolution."""
+    """Return the rules that move pixels by one convolution's filter."""
     # Of one variable the last is taken: a pointwise convolution of fewer pixels costs the least.
     found: dict[Any, Rewrite] = dict(_move_free(graph, target, small))
     for find in (find_resized, find_shuffled):
@@ -140,7 +140,7 @@ class _Binding(Rebinding):
         self._found, self._lines = found, lines
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return what computes a variable instead; None: nothing does, at all extents."""
+        """Return a variable's replacement; None if there is none for all extents."""
         if binding.var not in self._found:
             return None
         rewrite, own = self._found[binding.var]

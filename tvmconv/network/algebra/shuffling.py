@@ -28,7 +28,7 @@ from .transposing import transpose, transposed_cycles
 
 @dataclass(frozen=True)
 class Ordered:
-    """A convolution whose outputs lie as they are moved: each becomes `factors` pixels along each axis, with the map's places first."""
+    """A convolution with moved outputs: each becomes `factors` pixels along each axis, with the map's places first."""
 
     source: Any
     map: LinearMap
@@ -40,7 +40,7 @@ class Ordered:
         return "a convolution's outputs in the order of the pixels that they become"
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the source."""
+        """Return its operators, applied to the source."""
         made, rank = write_map(self.map, visit(self.source), emit, rows=False), len(self.factors)
         batch, channels, *sizes = static_shape(made.ty) or ()
         channels //= int(np.prod(self.factors))
@@ -91,11 +91,11 @@ class Strided:
         return made
 
     def cycles(self, target: CpuTarget, wide: tuple[int, ...]) -> float:
-        """Return what it costs to compute an output of a shape."""
+        """Return the cost of an output of a shape."""
         return transposed_cycles(self, wide[1], wide[2:], target)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the source."""
+        """Return its operators, applied to the source."""
         bias = self.map.bias
         return add_shift(
             transpose(self, visit, emit),
@@ -105,7 +105,7 @@ class Strided:
 
 
 def find_shuffled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Ordered | Strided]]:
-    """Give the pixel shuffles of a function that follow a convolution whose filter can say where pixels go."""
+    """Replace pixel shuffles after convolutions whose filters can be reordered for them."""
     known = dict(filters(graph))
     for variable in graph.values:
         shuffle = pixel_shuffle(variable, graph)

@@ -1,4 +1,4 @@
-"""A transposed convolution as what rules write in the place of others: what it costs, and its operator."""
+"""A transposed convolution as a replacement by rules: its cost, and its operator."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Transposed(Protocol):
 
 
 def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...], target: CpuTarget) -> float:
-    """Return what it costs to compute so many channels of so many pixels."""
+    """Return the cost of so many channels of so many pixels."""
     given, (begins, ends), map_ = static_shape(found.source.ty) or (), found.pads, found.map
     return problem_cycles(
         Problem(
@@ -56,7 +56,7 @@ def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...],
 
 
 def transpose(found: Transposed, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-    """Return it, without its bias, of what stands for the source."""
+    """Return it without its bias, applied to the source."""
     (begins, ends), groups = found.pads, found.map.groups
     # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.
     filter_ = np.concatenate([each.swapaxes(0, 1) for each in np.split(found.filter, groups)])

@@ -66,7 +66,7 @@ class Upsampled:
         return begins, ends
 
     def cycles(self, target: CpuTarget) -> float:
-        """Return what the transposed convolution costs."""
+        """Return the cost of the transposed convolution."""
         return transposed_cycles(self, self.map.outputs, outputs(self.map, self.wide), target)
 
     def lost(self, dtype: str) -> float:
@@ -75,11 +75,11 @@ class Upsampled:
 
     @property
     def power(self) -> float:
-        """The size of its outputs, by channels together, where data is of size 1."""
+        """The size of its outputs, over all channels, for data of size 1."""
         return float((self.filter**2).sum()) / prod(self.factors)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators on what stands for the source."""
+        """Return its operators, applied to the source."""
         return add_shift(transpose(self, visit, emit), self.map.bias, emit)
 
 
@@ -104,7 +104,7 @@ def loses(found: Upsampled, dtype: str) -> bool:
 
 
 def repeating_cycles(found: Upsampled, target: CpuTarget) -> float:
-    """Return what it costs to repeat pixels."""
+    """Return the cost of repeating pixels."""
     dtype, given = DTYPES[str(found.source.ty.dtype)], static_shape(found.source.ty) or ()
     return pass_cycles(found.wide, dtype, 1, target) + pass_cycles(given, dtype, 1, target)
 
@@ -132,7 +132,7 @@ def _spread(filter_: Array, axis: int, factor: int) -> Array:
 
 
 def _count_repeats(variable: Any, graph: Graph) -> tuple[Any, tuple[int, ...]] | None:
-    """Return what a variable repeats the pixels of, and how often along each axis; None: it does not, or others read it."""
+    """Return the source whose pixels a variable repeats, and the counts along each axis; None if it repeats none, or has other readers."""
     source, shape = variable, static_shape(variable.ty) or ()
     while len(graph.readers(source)) == 1:
         before = _before(source, graph)
@@ -146,7 +146,7 @@ def _count_repeats(variable: Any, graph: Graph) -> tuple[Any, tuple[int, ...]] |
 
 
 def _before(variable: Any, graph: Graph) -> Any:
-    """Return what a resize, or a choice along one axis, repeats the pixels of; None: it is another."""
+    """Return the source of a resize, or of a gather along one axis, that repeats pixels; None if it is another."""
     call = graph.call(variable)
     given = None if call is None or not isinstance(call.args[0], relax.Var) else static_shape(call.args[0].ty)
     made = static_shape(variable.ty)

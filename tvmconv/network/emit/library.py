@@ -83,14 +83,14 @@ _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 
 @dataclass(frozen=True)
 class Planned:
-    """A network before it is written: its plan, the scheduled functions that this calls, and what it says of itself, but its steps."""
+    """A network before it is written: its plan, the scheduled functions of its steps, and its description without the steps."""
 
     plan: NetworkPlan
     functions: Mapping[str, tirx.PrimFunc]
     description: Mapping[str, Any]
 
     def described(self) -> dict[str, Any]:
-        """Return the description, with what each step reads and writes, and how much memory a call takes."""
+        """Return the description, with the bytes that each step reads and writes, and a call's memory."""
         return {**self.description, **_measures(self.plan)}
 
 
@@ -215,7 +215,7 @@ def _write(path: Path, compiled: Callable[[], bytes]) -> str:
 
 
 def _parts_of(functions: Mapping[str, tirx.PrimFunc]) -> list[tvm.IRModule]:
-    """Return functions as modules to be compiled at once: as many on every machine, so that libraries are the same."""
+    """Return functions as modules that are compiled in parallel; their number is the same on every machine, and so are libraries."""
     named = [(name, each.with_attr("global_symbol", name)) for name, each in functions.items()]
     return [tvm.IRModule(dict(some)) for number in range(_PARTS) if (some := named[number::_PARTS])]
 
@@ -272,7 +272,7 @@ def _offsets(weights: Iterable[Storage]) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def prepare_executor(isa: Isa) -> Thread:
-    """Compile the executor beside what this process does until it links."""
+    """Compile the executor in a thread until it is linked."""
     return compile_beside(lambda: _executor(isa))
 
 
@@ -292,7 +292,8 @@ def _resizing(isa: Isa) -> bytes:
 
 
 def _measures(plan: NetworkPlan) -> dict[str, Any]:
-    """Return what each step reads and writes, how much memory a call takes, and that with all weights, inputs and outputs; 0 where extents are free."""
+    """Return the bytes that each step reads and writes, a call's memory, and that with weights, inputs and outputs; 0 where extents
+    are free."""
     if plan.is_free:
         return {"steps": [_step(each, 0) for each in plan.steps], "arena_bytes": 0, "peak_bytes": 0}
     steps = [_step(each, sum(array.size for array in each.arguments)) for each in plan.steps]

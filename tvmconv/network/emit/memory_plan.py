@@ -1,4 +1,4 @@
-"""`plan`: a function of Relax, whose calls are of functions and its Ifs of branches, as steps over arrays that have their places.
+"""`plan`: a Relax function of calls, with Ifs as calls of branches, as steps over arrays with places in memory.
 
 A value of Relax is a storage, or a part of one: an input, weights, or what a step writes. What the network returns is
 written where its caller wants it; all else lies in an arena, whose bytes are used again when nobody reads them any more.
@@ -66,7 +66,7 @@ class _Planner:
         return self.plan.inputs
 
     def walk(self, function: relax.Function, arguments: Sequence[Any]) -> Any:
-        """Note what each binding computes; return what the function does."""
+        """Note each binding's step; return the function's results."""
         self._values.update(zip(function.params, arguments, strict=True))
         for block in function.body.blocks:
             for binding in block.bindings:
@@ -125,7 +125,7 @@ class _Planner:
         return tuple(made) if _gives_several(call) else made[0]
 
     def _prepare(self, step: PlanStep, arguments: list[Array], made: list[Array], call: relax.Call) -> Any:
-        """Note a step of weights alone, once for each of these; return what it computes."""
+        """Add a step that depends on weights alone, once for each of them; return its results."""
         for each in made:
             each.storage.region = Region.PREPARED
             self._written.discard(each.storage)
@@ -134,7 +134,7 @@ class _Planner:
         return tuple(made) if _gives_several(call) else made[0]
 
     def _choose(self, call: relax.Call, names: Sequence[str], arguments: Sequence[Sequence[Any]]) -> Any:
-        """Plan both branches of an If one behind the other, of which one is passed over; return what they compute, in one place."""
+        """Plan both branches of an If one after the other; a call skips one of them. Return their common results."""
         condition = self._array(call.args[1].fields[0])
         branches = [
             (self._functions[name], [self._array(each) for each in given])
@@ -155,7 +155,7 @@ class _Planner:
         return tuple(made) if _gives_several(call) else made[0]
 
     def _write_to(self, made: Sequence[Array], results: Any, begin: int) -> None:
-        """Let the steps of a branch, which begin there, write its results to what both branches make; copy what is no step's alone."""
+        """Let the steps of a branch, from a place on, write to the common results; copy results that are not one step's alone."""
         moved: dict[Storage, Storage] = {}
         copies = []
         for to, result in zip(made, results if isinstance(results, tuple) else (results,), strict=True):
@@ -175,7 +175,7 @@ class _Planner:
         ]
 
     def _made(self, call: relax.Call) -> list[Array]:
-        """Return new arrays in the arena for what a call computes."""
+        """Return new arrays in the arena for a call's results."""
         made = []
         for type_ in call.ty_args[0].fields if _gives_several(call) else call.ty_args:
             shape, dtype = _fixed_type(type_, call)
@@ -184,7 +184,7 @@ class _Planner:
         return made
 
     def place_outputs(self, result: Any) -> None:
-        """Let steps write to the outputs; what is no step's alone is copied there."""
+        """Let steps write to the outputs; copy results that are not one step's alone."""
         for number, each in enumerate(result if isinstance(result, tuple) else (result,)):
             storage = each.storage
             if storage.region is Region.ARENA and each.offset == 0 and equal(each.size, storage.size):
@@ -203,7 +203,7 @@ class _Planner:
             self.plan.weights.append(storage)
 
     def place_prepared(self) -> None:
-        """Put the steps of weights alone before the others, and what they write one behind the other."""
+        """Put the steps of weights alone before the others, with their results one after the other in memory."""
         steps = list(self._prepared.values())
         offset = 0
         for storage in dict.fromkeys(each.storage for step in steps for each in step.arguments):
@@ -213,7 +213,7 @@ class _Planner:
         self.plan.steps, self.plan.prepared = [*steps, *self.plan.steps], len(steps)
 
     def place_arena(self, workspaces: Mapping[str, int]) -> None:
-        """Give what steps write their places in the arena, that of steps beside each other as if all ran at once."""
+        """Give results their places in the arena; those of steps that run together must not overlap."""
         used: dict[Storage, list[int]] = {}
         needs: dict[int, int] = {}
         alone = list(range(len(self.plan.steps)))

@@ -107,7 +107,7 @@ class PlanStep:
 
 @dataclass
 class NetworkPlan:
-    """A network's steps; what it takes and gives.
+    """A network's steps, inputs and outputs.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ def is_fixed(array: Array) -> bool:
 
 
 def bytes_of(shape: Dims, dtype: str) -> Any:
-    """Return how many bytes an array has; where extents are free an expression of these."""
+    """Return an array's bytes; an expression where extents are free."""
     return product((*shape, item_bytes(dtype)))
 
 

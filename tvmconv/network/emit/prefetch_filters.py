@@ -1,4 +1,4 @@
-"""Steps of a plan that prefetch the filter of a later one, so that it comes from memory while theirs is multiplied.
+"""Plan steps that prefetch a later step's filter while their own kernels multiply.
 
 A network reads each filter once for each answer, so no cache has a large network's. Kernels that may prefetch are compiled so
 (`tvmconv.building.decision.next_filters`); the plan says what.
@@ -23,7 +23,7 @@ from .network_plan import KEPT, Array, NetworkPlan, PlanStep
 def prefetch_next(
     plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget
 ) -> tuple[list[PlanStep], dict[str, tirx.PrimFunc]]:
-    """Return a plan's steps, and the functions that they call, of which kernels prefetch the next large filter where L3 does not keep all weights."""
+    """Return a plan's steps, with kernels that prefetch the next large filter where L3 does not keep all weights."""
     steps = list(plan.steps)
     if target.keeps(sum(each.size for each in plan.weights) + plan.prepared_bytes):
         return steps, dict(functions)
@@ -59,7 +59,7 @@ def _lines(array: Array, lines: int) -> Array:
 
 
 def _prefetching(function: tirx.PrimFunc, lines: int, target: CpuTarget) -> tirx.PrimFunc:
-    """Return the part of a kernel's code that prefetches; where code is compiled again, the function."""
+    """Return the prefetching part of a kernel's object; if it is compiled again, the function."""
     if CODE in function.attrs and has_selection(target.isa):
         return function.with_attr(SYMBOL_OF_CODE, function.attrs[NEXT_SYMBOL_OF_CODE])
     made = with_next(function, lines)

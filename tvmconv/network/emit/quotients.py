@@ -15,7 +15,7 @@ _MAKERS = {"tvmconv_quotient": tirx.floordiv, "tvmconv_rest": tirx.floormod}
 
 
 def hide_quotients() -> tvm.transform.Pass:
-    """Return the pass that makes calls of quotients, and rests, by what is no number."""
+    """Return the pass that replaces quotients and remainders by divisors that are not constant by calls, which TVM's simplifier leaves alone."""
 
     def hidden(node: Any) -> Any:
         if isinstance(node.b, tirx.IntImm):
@@ -32,7 +32,7 @@ def hide_quotients() -> tvm.transform.Pass:
 
 
 def show_quotients() -> tvm.transform.Pass:
-    """Return the pass that makes quotients of these calls again."""
+    """Return the pass that turns these calls into quotients and remainders again."""
 
     def shown(call: Any) -> Any:
         make = _MAKERS.get(str(getattr(call.args[0], "value", ""))) if call.op.same_as(EXTERN) else None

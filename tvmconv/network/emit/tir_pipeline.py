@@ -1,4 +1,4 @@
-"""Lower a Relax module with our kernels to a library: TVM's passes for what is TVM's, ours for what is ours."""
+"""Lower a Relax module with our kernels to a library: TVM's passes for TVM's operators, ours for ours."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _LowerNetwork:
 
 
 def _others() -> tvm.transform.Pass:
-    """Return TVM's own passes for CPUs, and ours for the operators of activations and for what is local."""
+    """Return TVM's own passes for CPUs, and ours for activations and arrays on the stack."""
     return tvm.transform.Sequential(
         [
             s_tir.transform.CanonicalizeLoop(),

@@ -1,4 +1,4 @@
-"""Ifs as calls of functions: `outline` makes them, so that passes see a straight line, and functions beside it.
+"""Ifs as calls of functions: `outline` makes them, so that passes see straight-line code and functions beside it.
 
 TVM's passes know no If in a block of data flow, and ConvertLayout made code of branches that crashed.
 """
@@ -37,7 +37,7 @@ def outline(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _chooses(mod: tvm.IRModule) -> GlobalVar | None:
-    """Return a function that has an If, a public one if there is one, whose branches may be made public; None: none has."""
+    """Return a function with an If, a public one if possible, whose branches may become functions; None if there is none."""
     found: dict[bool, GlobalVar] = {}
     for variable, function in _functions(mod):
         chosen: list[relax.If] = []
@@ -62,7 +62,7 @@ def inline(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def branches_of(call: relax.Call) -> tuple[list[str], list[list[Any]]] | None:
-    """Return the names of the functions that a call chooses from by its first argument, and what each takes; None: it is another call."""
+    """Return the functions among which a call chooses by its first argument, and each one's arguments; None if it is another call."""
     name = str(call.args[0].global_symbol) if isinstance(call.args[0], relax.ExternFunc) else ""
     if not name.startswith(_IF):
         return None
@@ -85,7 +85,7 @@ def check_branches(name: str, types: Sequence[Any]) -> None:
 
 
 def fields_of(type_: Any) -> list[Any]:
-    """Return the types of what a tuple consists of, or the type of what is none."""
+    """Return the types of a tuple's fields, or a tensor's type alone."""
     return list(type_.fields) if isinstance(type_, TupleType) else [type_]
 
 
@@ -101,7 +101,7 @@ class _Outlining(PyExprMutator):  # type: ignore[misc]
         return relax.call_dps_packed(name, arguments, made if isinstance(choice.ty, TupleType) else made[0])
 
     def _branch(self, branch: relax.Expr) -> tuple[GlobalVar, list[Any]]:
-        """Return a branch as a function of the module, and what it takes: itself a call of one, or of what it reads."""
+        """Return a branch as a function of the module, and its arguments; a branch that is one call is that call's function."""
         branch = self.visit_with_new_scope(branch)
         call = branch.body
         if isinstance(call, relax.Var) and len(branch.blocks) == 1 and len(branch.blocks[0].bindings) == 1:
@@ -113,7 +113,7 @@ class _Outlining(PyExprMutator):  # type: ignore[misc]
         return self._public(self.builder_.add_func(function, "branch"), function), given
 
     def _called(self, call: relax.Call) -> tuple[GlobalVar, list[Any]]:
-        """Return a function that a branch calls, with the constants that it is given, such as parameters, within, and what else it takes."""
+        """Return a function that a branch calls, with constant arguments such as parameters bound, and its other arguments."""
         function = self.builder_.get()[call.op]
         fixed = {param: arg for param, arg in zip(function.params, call.args, strict=True) if constant(arg) is not None}
         if not fixed:

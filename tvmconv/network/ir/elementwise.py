@@ -26,7 +26,7 @@ class RelaxOperators(Operators):
         return list(dict.fromkeys(self._graph.readers(op)))
 
     def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
-        """Return what the operator computes that a variable is bound to, and its operands."""
+        """Return the elementwise function of a variable's operator, and its operands."""
         call = self._graph.call(op)
         if call is None:
             return None
@@ -44,7 +44,7 @@ class RelaxOperators(Operators):
         return name, [arg if each is None else each for arg, each in zip(call.args, numbers, strict=True)]
 
     def is_alike(self, op: relax.Var, other: relax.Var) -> bool:
-        """Return whether two variables are of one type; they are of one shape, where numbers alone lie between."""
+        """Return whether two variables have one type; their shapes are one if there are only numbers between them."""
         return bool(op.ty.dtype == other.ty.dtype)
 
     def dtype(self, op: relax.Var) -> str:

@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"T\.int64\((-?[0-9]+)\)")
 
 
 def with_extents(mod: tvm.IRModule, extents: Iterable[Extent]) -> tvm.IRModule:
-    """Return a module that knows what its symbols may be; the names of the extents are theirs."""
+    """Return a module with its symbols' ranges as an attribute; the extents are named like the symbols."""
     return mod.with_attr(_EXTENTS, json.dumps({"extents": [asdict(each) for each in extents]}))
 
 

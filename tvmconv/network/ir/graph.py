@@ -1,4 +1,4 @@
-"""A Relax function as a graph: what each variable is bound to, and who reads it."""
+"""A Relax function as a graph: each variable's value, and its readers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Graph:
         self._note(function.body.body, None)
 
     def readers(self, variable: relax.Var) -> list[relax.Var | None]:
-        """Return the variables whose values read one, each as often as it does; None: the function returns it."""
+        """Return the variables whose values read one, once for each argument; None stands for the function's result."""
         return self._readers.get(variable, [])
 
     def call(self, variable: relax.Var | None, name: str = "") -> relax.Call | None:
@@ -84,12 +84,12 @@ class Graph:
         return constant(self.values.get(expr) if isinstance(expr, relax.Var) else expr)
 
     def fields(self, expr: Any) -> list[Any]:
-        """Return what a tuple consists of; nothing if that is not known."""
+        """Return a tuple's fields; nothing if they are unknown."""
         value = self.values.get(expr) if isinstance(expr, relax.Var) else expr
         return list(value.fields) if isinstance(value, relax.Tuple) else []
 
     def normalization(self, item: Any) -> Normalization | None:
-        """Return the batch normalization by fixed numbers whose answer an item of a tuple is; None: it is something else."""
+        """Return the batch normalization with fixed numbers whose result a tuple's item is; None if there is none."""
         if not isinstance(item, relax.TupleGetItem) or item.index:
             return None
         call = self.call(item.tuple_value, "relax.nn.batch_norm")

@@ -1,4 +1,4 @@
-"""Modules whose Relax functions a mutator of TVM's writes anew, one by one."""
+"""Modules whose Relax functions a TVM mutator rewrites one by one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Rebinding(PyExprMutator):  # type: ignore[misc]
     """A mutator that binds some variables to something else, and copies every other binding."""
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return what the variable of a binding is bound to instead; None: its value is visited."""
+        """Return a binding's new value; None: visit the present one."""
         return None
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind a variable to what :meth:`rebound` returns."""
+        """Bind a variable to the result of :meth:`rebound`."""
         made = self.rebound(binding)
         if made is None:
             super().visit_var_binding_(binding)
@@ -40,7 +40,7 @@ class GraphMutator(Rebinding):
 def each_function(
     mod: tvm.IRModule, mutator_of: Callable[[tvm.IRModule, relax.Function], Any], with_bindings: bool = False
 ) -> tvm.IRModule:
-    """Return a module with what a mutator makes of each Relax function, or of each that has bindings, and functions that it adds.
+    """Return a module with each Relax function, or each with bindings, rewritten by a mutator, and the functions that it adds.
 
     Parameters
     ----------
@@ -58,6 +58,6 @@ def each_function(
 
 
 def tidy(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module without variables that are bound to others, and without what nothing reads."""
+    """Return a module without aliases of variables, and without unused values."""
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
     return tvm.transform.Sequential(passes)(mod)

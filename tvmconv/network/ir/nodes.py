@@ -44,7 +44,7 @@ def with_nodes(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
 
 
 def name_new(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose variables that a pass made are parts of the first that reads them, which they were made for.
+    """Return a module whose new variables are named as parts of their first reader.
 
     Where a variable is a part now, and moved, the part has its name.
     """
@@ -68,7 +68,7 @@ def name_new(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def carry(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
-    """Return what a pass made of a module, where the nodes of variables that are gone are those of the first that read them."""
+    """Return a pass' module; nodes of variables that are gone belong to their first readers."""
     nodes = nodes_of(before)
     if not nodes:
         return after
@@ -117,7 +117,7 @@ def _moves(value: Any) -> bool:
 
 
 def carry_fused(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
-    """Return what TVM's FuseOps made of a module, each call of a joined function with the nodes of all that it is made of.
+    """Return the module of TVM's FuseOps; each call of a fused function has the nodes of all its operators.
 
     Equal functions are one, so that their own names say nothing: their bindings are found again by what they call and read.
     """
@@ -190,7 +190,7 @@ def _with_table(mod: tvm.IRModule, nodes: Mapping[str, Sequence[str]]) -> tvm.IR
 
 
 def _rename(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
-    """Return a module whose variables have other names."""
+    """Return a module with renamed variables."""
     if not names:
         return mod
     for variable, function, bindings in _graphs(mod):

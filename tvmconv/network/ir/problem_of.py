@@ -73,7 +73,7 @@ def problem_of(call: relax.Call) -> Problem:
 
 
 def free_extents(call: relax.Call) -> tuple[Extent, ...]:
-    """Return what the batch and the spatial extents may be of a convolution or product, where some are free; nothing if none is."""
+    """Return the ranges of a convolution's or product's batch and spatial extents, where some are free; nothing if none is."""
     dims = dims_of(call.args[0].ty) or ()
     if all(isinstance(size, int) for size in dims):
         return ()
@@ -182,7 +182,7 @@ def pointwise(
 
 
 def filter_of(call: relax.Call, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return the filter of a call, as it lies in the module, in the order OIX of its Problem."""
+    """Return a call's filter, in the module's memory order, with the axes in its Problem's order OIX."""
     ordered = array.T[..., None] if is_product(call) else np.transpose(array, to_oix(call))
     return ordered.astype(np.float64)
 

@@ -30,7 +30,7 @@ class StandIn(int):
 
 
 def expression_of(number: int) -> Any:
-    """Return what a number stands for, or itself."""
+    """Return the expression that a number stands for, or the number."""
     return number.expression if isinstance(number, StandIn) else number
 
 
@@ -89,7 +89,7 @@ def _factors(extent: Any) -> list[Any]:
 
 
 def _prime_from(number: int) -> int:
-    """Return a number from another on that no small one divides, and that passes Fermat's test: nothing needs more of it."""
+    """Return a probable prime from a number on: no small one divides it, and it passes Fermat's test, which is enough here."""
     while pow(2, number - 1, number) != 1 or pow(3, number - 1, number) != 1:
         number += 1
     return number

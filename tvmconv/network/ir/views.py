@@ -1,4 +1,4 @@
-"""Views: where the elements of a value are that is a tensor's elements in another order, or some of them.
+"""Views: values whose elements are a tensor's elements in another order, or some of them.
 
 An axis of a view is a product of factors, outermost first, each of an extent and a stride, so that every reshape that cuts its axes
 evenly is a view, also one that puts axes together which do not lie together, such as batch and heads.
@@ -59,12 +59,12 @@ def whole(expr: Any, graph: Graph) -> View | None:
 
 
 def dense(shape: Sequence[int]) -> tuple[Axis, ...]:
-    """Return the axes of a tensor whose elements lie one after the other."""
+    """Return the axes of a tensor with contiguous elements."""
     return tuple(() if size == 1 else ((size, prod(shape[axis + 1 :])),) for axis, size in enumerate(shape))
 
 
 def sources(expr: Any, graph: Graph, scaled: bool = False) -> list[View]:
-    """Return a value as views of what it is moved from, from the tensor that is computed first to itself.
+    """Return a value as views of the values it is moved from, from the first computed one to itself.
 
     With `scaled` also of what a number multiplies.
     """
@@ -86,7 +86,7 @@ def sources(expr: Any, graph: Graph, scaled: bool = False) -> list[View]:
 
 
 def _multiply(call: relax.Call, graph: Graph) -> Iterator[View]:
-    """Yield what a number multiplies, or divides, as views with a factor."""
+    """Yield the views of a product's or quotient's other operand, with the number as their factor."""
     for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
         number = factor_of(call, place, graph)
         if number is not None and graph.shape(call) == graph.shape(call.args[place]):
@@ -96,7 +96,7 @@ def _multiply(call: relax.Call, graph: Graph) -> Iterator[View]:
 
 
 def skip_conversion(expr: Any, graph: Graph) -> Any:
-    """Return what is converted between f32 and bf16."""
+    """Return the operand of conversions between f32 and bf16."""
     call = graph.call(expr, "relax.astype") if isinstance(expr, relax.Var) else None
     types = () if call is None else (str(call.ty.dtype), str(call.args[0].ty.dtype))
     return expr if call is None or not {*types} <= {*FLOATS} else skip_conversion(call.args[0], graph)
@@ -116,7 +116,7 @@ def factor_of(call: relax.Call, place: int, graph: Graph) -> float | None:
 
 
 def moved_by(call: relax.Call, view: View, graph: Graph) -> View | None:
-    """Return what an operator makes of a view of its first argument; None: it computes, or no view is that."""
+    """Return an operator's result for a view of its first argument; None if it computes, or its result is no view."""
     shape, name = graph.shape(call), call.op.name
     if shape is None or 0 in shape:
         return None
@@ -145,7 +145,7 @@ def _broadcast(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 
 def _take(call: relax.Call, view: View, graph: Graph) -> View | None:
-    """Return what a take of one index is."""
+    """Return the view of a take with one index."""
     index = scalar(graph.array(call.args[1]))
     if index is None or call.args[1].ty.ndim or call.attrs.axis is None:
         return None
@@ -176,7 +176,7 @@ def _slice_axes(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 
 def _part(call: relax.Call, index: int, view: View, graph: Graph) -> View | None:
-    """Return a part of what is split."""
+    """Return the view of a part of a split."""
     axis = int(call.attrs.axis) % len(view.axes)
     sizes = [(graph.shape(each) or ())[axis] for each in call.ty.fields]
     return _slice(view, axis, sum(sizes[:index]), sizes[index], 1)
@@ -267,7 +267,7 @@ def align(axes: Mapping[str, Axis]) -> list[Row] | None:
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return rows, outermost first, of which neighbours are one whose elements lie so in all tensors."""
+    """Return rows, outermost first, with neighbours merged that are contiguous in all tensors."""
     made: list[Row] = []
     for extent, strides in rows:
         names = {*strides, *(made[-1][1] if made else ())}

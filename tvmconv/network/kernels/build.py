@@ -61,7 +61,7 @@ class NetworkKernel:
     _built_pack: Callable[..., object] | None
 
     def packed(self, filter_: npt.NDArray[np.float64]) -> Array:
-        """Return a filter, whose axes are OIX, as `function` takes it."""
+        """Return a filter, whose axes are OIX, packed for `function`."""
         plain = plain_filter(filter_, self.problem)
         if self._pack is None:
             return plain
@@ -145,7 +145,7 @@ def build_kernels(
 
 
 def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
-    """Return a kernel whose library is there: for plain filters in one function, or in the two that it calls."""
+    """Return a built kernel: for plain filters as one function, or as the two halves that it calls."""
     problem, prepacked = parse_signature(built.entry.signature), outcome.job.entry_points is EntryPoints.PACKED
     assert built.functions is not None and built.code is not None
     # Written by this version: `tvm.ir.load_json` first rewrites what earlier ones wrote, which takes most of its time.

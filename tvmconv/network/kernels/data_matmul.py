@@ -1,4 +1,4 @@
-"""Products of two tensors that are both data, as convolutions of one tap whose filter is packed in each call.
+"""Products of two data tensors, as convolutions of one tap whose filter is packed in each call.
 
 `left[rows, depth] @ right[depth, columns]`, as both lie in memory, is a convolution with planes for channels: `right` is the data, of
 `depth` channels and `columns` pixels, `left` the filter. A batch of such is one of as many groups. Without a batch it is also one with
@@ -25,13 +25,13 @@ Shape = tuple[int, ...]
 
 @dataclass(kw_only=True)
 class DataProduct(Followed):
-    """A product of two tensors that are both data, of which the kernel takes one as its filter, plain, and what follows it."""
+    """A product of two data tensors, one as the kernel's plain filter, and the operators fused with it."""
 
     filter: Any
 
 
 def data_product(variable: relax.Var, graph: Graph, taken: Taken) -> DataProduct | None:
-    """Return the product of two tensors that a variable is bound to, and what follows it; None: it is none that a kernel computes."""
+    """Return the product of two tensors that a variable is bound to, with fused operators; None if no kernel computes it."""
     call = graph.call(variable, "relax.matmul")
     if call is None or any(graph.array(each) is not None for each in call.args):
         return None

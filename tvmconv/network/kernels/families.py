@@ -54,7 +54,7 @@ class FreeKernel:
     _blocks: Blocks
 
     def packed(self, filter_: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-        """Return a filter, whose axes are OIX, as the kernel takes it."""
+        """Return a filter, whose axes are OIX, packed for the kernel."""
         plain = plain_filter(filter_, self.family.typical)
         if self._packed is None:
             return plain
@@ -64,12 +64,12 @@ class FreeKernel:
 
     @cached_property
     def _packer(self) -> Any:
-        """A kernel's own function that packs, where this machine does not run it, compiled for this one."""
+        """A kernel's own packing function; compiled for this machine, if that cannot run the kernel's."""
         block = blocks_of(self.family, self._target, self._blocks)[0]
         return compile_packer(functions_of(block.lowered.module)[PACK_SYMBOL])
 
     def function(self, pads: Sequence[int], ranks: Sequence[int]) -> tirx.PrimFunc:
-        """Return a function that stands for the kernel where it is called with some pads, and with arrays of some ranks."""
+        """Return a function that calls the kernel with some pads, and with arrays of some ranks."""
         types = [dtype for _, dtype in self.family.typical.arrays.values()]
         params = [
             tirx.decl_buffer(

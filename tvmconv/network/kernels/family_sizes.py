@@ -1,4 +1,4 @@
-"""The sizes that the families of a network are for: what its layers see where its inputs have typical extents."""
+"""Sizes of a network's families: its layers' problems for inputs of typical extents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROW, _SIDE, _BATCH, COUNT = (64, 65536), (64, 2048), (1, 32), 6
 
 
 def sizes_of(chains: Iterable[Followed], mod: tvm.IRModule) -> dict[ProblemFamily, list[Problem]]:
-    """Return for each family the problems that its layers are, one after the other, where the inputs of a module have typical extents."""
+    """Return each family's problems, one for each layer that uses it, for inputs of typical extents."""
     found: dict[ProblemFamily, list[Problem]] = {}
     inputs = typical_extents(mod)
     for chain in chains:
@@ -39,7 +39,7 @@ def sizes_of(chains: Iterable[Followed], mod: tvm.IRModule) -> dict[ProblemFamil
 
 
 def typical_extents(mod: tvm.IRModule) -> list[dict[str, int]]:
-    """Return what a module's symbols may be, the small first: extents of inputs by their multiples."""
+    """Return typical values of a module's symbols, the small ones first, as multiples that inputs allow."""
     extents = extents_of(mod)
     batches = {
         str(symbol.name)

@@ -23,7 +23,7 @@ _OF_LIBRARY = frozenset(
 
 
 def fix_others(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose functions, but the kernels, ask for FIXED; SourceError if one calls the C library."""
+    """Return a module whose functions, except kernels, are annotated with FIXED; SourceError if one calls the C library."""
     fixed = tvm.IRModule({}, attrs=mod.attrs)
     for variable, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc) and LOWERED not in (function.attrs or {}):

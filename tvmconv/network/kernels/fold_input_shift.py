@@ -1,4 +1,4 @@
-"""Numbers that are added to what a convolution reads, as a part of its bias.
+"""Fold numbers added to a convolution's input into its bias.
 
 A convolution without padding is linear in the same way at every pixel, so ``conv(x + shift) = conv(x) + conv(shift)``, which is
 one number for each output channel. With padding the border differs: it is zeros after the sum, too.
@@ -37,7 +37,7 @@ def take_shift(chain: EpilogueChain, graph: Graph) -> None:
 
 
 def _sums(shift: Vector, filter_: Vector, groups: int) -> Vector:
-    """Return what a convolution without padding makes of a shift; the filter's axes are OIX."""
+    """Return a shift's sums by a convolution without padding; the filter's axes are OIX."""
     taps = filter_.reshape(groups, filter_.shape[0] // groups, filter_.shape[1], -1)
     made: Vector = np.einsum("goik,gi->go", taps, shift.reshape(groups, -1)).reshape(-1)
     return made

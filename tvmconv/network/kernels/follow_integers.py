@@ -23,7 +23,7 @@ Vector = npt.NDArray[np.float64]
 
 
 def follow_integers(chain: Any, source: FollowedGraph, graph: Graph, taken: MutableMapping[Any, Any]) -> None:
-    """Give a chain of integers what follows it: a bias of theirs, then steps in f32, of which the last may round to integers again.
+    """Extend a chain of integers: a bias of integers, then steps in f32, the last of which may round to integers again.
 
     Raises
     ------

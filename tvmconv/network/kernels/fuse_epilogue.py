@@ -62,13 +62,13 @@ class Followed:
 
     @property
     def family(self) -> ProblemFamily | None:
-        """The problems that the kernel computes, where extents are free."""
+        """The family of the kernel's problems, where extents are free."""
         return family_like(self.problem, self.free[0], self.free[1:]) if self.free else None
 
 
 @dataclass(kw_only=True)
 class EpilogueChain(Followed):
-    """A convolution by a fixed filter, in the order OIX and as the module has it (`constant`), and what follows it."""
+    """A convolution with a fixed filter, in the order OIX and as the module has it (`constant`), and its fused operators."""
 
     filter: Vector
     constant: npt.NDArray[Any]
@@ -78,7 +78,7 @@ Taken = MutableMapping[Any, Any]
 
 
 def follow(variable: relax.Var, graph: Graph, taken: Taken) -> EpilogueChain:
-    """Return the convolution that a variable is bound to, and what follows it.
+    """Return the convolution that a variable is bound to, with the operators after it fused.
 
     Raises
     ------
@@ -113,14 +113,14 @@ def follow(variable: relax.Var, graph: Graph, taken: Taken) -> EpilogueChain:
 
 
 def follow_steps(chain: Followed, graph: Graph, taken: Taken) -> None:
-    """Take what follows a kernel whose filter is not fixed, so that nothing goes into it."""
+    """Fuse the operators after a kernel whose filter is not fixed: none is folded into the filter."""
     found = _follow(chain, graph, taken, folds=False)
     if (shift := found.linear()[1]) is not None:
         chain.vectors["bias"] = shift
 
 
 def _follow(chain: Followed, graph: Graph, taken: Taken, folds: bool) -> Following:
-    """Give a chain all that follows it but what goes into its filter and its bias."""
+    """Fuse all following operators with a chain, except those folded into its filter and bias."""
     source, channels = _RelaxOperations(graph, chain.problem), chain.problem.out_channels
     found = walk(source, chain.output, channels, taken, folds=folds, fuse=True, takes=True)
     chain.problem, chain.output, chain.residual = found.problem(chain.problem), found.last, found.residual
@@ -140,7 +140,7 @@ class _RelaxOperations(RelaxOperators, FollowedGraph):
         return op
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
-        """Return what an operator does of a variable, None for what no kernel does."""
+        """Return an operator's effect on a variable; None if no kernel has it."""
         if isinstance(item := self._graph.values.get(op), relax.TupleGetItem):
             return None if self._graph.normalization(item) is None else Linear(None, None)
         call = self._graph.call(op)
@@ -162,7 +162,7 @@ class _RelaxOperations(RelaxOperators, FollowedGraph):
         return Sum(other) if same_shape(read.ty, other.ty) else None
 
     def _normalization(self, op: relax.Var, call: relax.Call, channels: int) -> Effect | None:
-        """Return what a batch normalization by fixed numbers, one for each of the channels, does, of which one answer is read."""
+        """Return the effect of a batch normalization with fixed numbers of each channel, only one result of which is read."""
         taken = self.readers(op)
         found = self._graph.normalization(self._graph.values.get(taken[0])) if len(taken) == 1 else None
         if found is None or found.axis != self._axis_in(call) or found.factor.size != channels:
@@ -170,12 +170,12 @@ class _RelaxOperations(RelaxOperators, FollowedGraph):
         return Linear(lambda: found.factor, lambda: found.shift)
 
     def _axis_in(self, call: relax.Call) -> int:
-        """Return the axis of the problem's channels in what a call reads: counted from the end, if it is the problem's last."""
+        """Return the axis of the problem's channels in a call's input; counted from the end, if it is the problem's last."""
         own = self._problem.rank + 2
         return (self._axis - own if self._axis == own - 1 else self._axis) % int(call.args[0].ty.ndim)
 
     def _slopes(self, call: relax.Call, channels: int) -> Effect | None:
-        """Return what a PReLU of fixed slopes, one for each of the channels, does."""
+        """Return the effect of a PReLU with fixed slopes of each channel."""
         array, rank = self._graph.array(call.args[1]), int(call.args[0].ty.ndim)
         if array is None or array.size != channels or int(call.attrs.axis) % rank != self._axis_in(call):
             return None

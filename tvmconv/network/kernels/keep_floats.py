@@ -30,7 +30,7 @@ _WIDENED, _AGAIN = 1.0, 1.0
 
 
 def keep_floats(mod: tvm.IRModule, target: CpuTarget, math: str) -> tuple[tvm.IRModule, list[str]]:
-    """Return a module whose convolutions and products of integers are in f32 where that is estimated to be faster, and a line for each."""
+    """Return a module that computes integer convolutions and products in f32 where that is estimated to be faster, and a line for each."""
     lines: list[str] = []
 
     def keeping(new: tvm.IRModule, function: relax.Function) -> _Keeping:
@@ -48,7 +48,7 @@ def keep_floats(mod: tvm.IRModule, target: CpuTarget, math: str) -> tuple[tvm.IR
 
 
 def estimates(problem: Problem, target: CpuTarget, math: str) -> tuple[float, float]:
-    """Return the cycles of a problem of integers, and of the same layer in f32, with what both need around their kernels."""
+    """Return the cycles of an integer problem, and of the same layer in f32, with the conversions around their kernels."""
     shape = {"dtype": "f32", "zero_point": 0, "filter_zero_point": 0, "epilogue": ()}
     in_f32 = problem.with_(**shape, bias=True, bias_dtype="")
     lanes = target.vector_bits // F32_BITS
@@ -79,7 +79,7 @@ class _Keeping(PyExprMutator):  # type: ignore[misc]
         self._kept = kept
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind sums that are kept in f32 to a variable of that type, and what made f32 of them to nothing."""
+        """Bind sums that are kept in f32 to variables of that type, without their later conversion to f32."""
         if binding.var not in self._kept:
             super().visit_var_binding_(binding)
             return

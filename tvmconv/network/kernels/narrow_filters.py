@@ -37,7 +37,7 @@ _ROUNDED = 16.0
 
 
 def narrow_filters(mod: tvm.IRModule, target: CpuTarget, math: str) -> tvm.IRModule:
-    """Return a module whose filters are of 8 bits where that is estimated to be faster."""
+    """Return a module with 8-bit filters where these are estimated to be faster."""
 
     def narrowing(new: tvm.IRModule, function: relax.Function) -> _Narrowing:
         chains = chains_of("", function)[0].values()
@@ -50,7 +50,7 @@ def narrow_filters(mod: tvm.IRModule, target: CpuTarget, math: str) -> tvm.IRMod
 
 
 def is_faster(problem: Problem, target: CpuTarget, math: str) -> bool:
-    """Return whether a problem has a filter of 16 bits and is estimated to be faster by one of 8, with what that needs."""
+    """Return whether a problem has a 16-bit filter, and an 8-bit one with its additional sums is estimated to be faster."""
     if problem.types.filter != "s16" or problem.groups > 1:
         return False
     if applicable(problem, target, math)[0].schedules == "winograd":
@@ -93,7 +93,7 @@ class _Narrowing(Rebinding):
 
 
 def _excess(array: Array, axis: int) -> Array:
-    """Return what is least to take off each output channel, along an axis, so that 8 bits have it."""
+    """Return the least number to subtract from each output channel's filter, along an axis, so that 8 bits hold it."""
     others = tuple(each for each in range(array.ndim) if each != axis)
     least, greatest = ROWS["s8"].range or (0, 0)
     above = np.maximum(array.max(others, keepdims=True) - greatest, 0)

@@ -1,4 +1,4 @@
-"""Place kernels: find what each computes, build them, and call them in its place."""
+"""Place kernels: find their problems, build them, and call them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .weight_budget import room_for
 
 
 def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tvm.IRModule, list[ConvolutionRow]]:
-    """Return a module that calls our kernels, and what became of each convolution; the model came with so many bytes of `weights`."""
+    """Return a module that calls our kernels, and a row for each convolution; the model came with so many bytes of `weights`."""
     chains, rows = {}, []
     reproducible = options.math == "reproducible"
     for variable, function in mod.functions_items():

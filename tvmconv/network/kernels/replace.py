@@ -1,4 +1,4 @@
-"""Calls of kernels in the place of what they compute, and what is reported of each."""
+"""Replace operators by calls of kernels, and report each."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class KernelReplacing(Rebinding):
         return name_new(self.builder_.finalize())
 
     def row(self, function: str, chain: Followed) -> ConvolutionRow:
-        """Return what became of a chain of a function."""
+        """Return the report's row of a function's chain."""
         name, kernel, family = f"{function}.{chain.name}", self._kernel(chain), chain.family
         signature = format_signature(chain.problem) if family is None else format_family(family)
         if kernel is None:
@@ -137,7 +137,7 @@ class KernelReplacing(Rebinding):
         return self.builder_.emit(relax.call_tir(function, [tensor, tensor], kernel.packed_type))
 
     def _given(self, given: Any, chain: Followed, name: str) -> relax.Expr:
-        """Return a tensor as a kernel takes the operand of this name; what another kernel computed is taken as it left it."""
+        """Return a tensor as a kernel's operand of this name; another kernel's result keeps its layout."""
         tensor = self._outputs.get(given, self.visit_expr(given))
         if not isinstance(tensor, relax.Var):  # moved anew
             tensor = self.builder_.emit(tensor)

@@ -33,7 +33,7 @@ Table = tuple[relax.Var, npt.NDArray[Any]]
 
 
 def tabulate(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module that looks up what quantizers make of one tensor of 8 bits."""
+    """Return a module with table lookups in place of quantizers' functions of one 8-bit tensor."""
     return each_function(mod, _Tabulating, with_bindings=True)
 
 
@@ -44,7 +44,7 @@ class _Tabulating(GraphMutator):
         self._tables = tables_of(self._graph)
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the call that looks up what a quantizer gives."""
+        """Return the lookup of a quantizer's results."""
         if binding.var not in self._tables:
             return None
         leaf, values = self._tables[binding.var]
@@ -64,7 +64,7 @@ def tables_of(graph: Graph) -> dict[relax.Var, Table]:
 
 
 def _make(variable: relax.Var, graph: Graph, operators: RelaxOperators, known: dict[Any, Table]) -> Table | None:
-    """Return what an operator makes of one tensor of 8 bits; None: it takes something else, too, or is another."""
+    """Return an operator's result for each value of an 8-bit tensor; None if it reads another tensor, or is unknown."""
     call = graph.call(variable)
     if call is None:
         return None
@@ -107,7 +107,7 @@ def _dequantize(call: relax.Call, known: dict[Any, Table]) -> Table | None:
 
 
 def look_up(builder: relax.BlockBuilder, data: relax.Var, values: npt.NDArray[Any]) -> relax.Expr:
-    """Return what a table has for each of a tensor's numbers of 8 bits, by a function in C (`tvmconv/lowering/native/lookup.c`)."""
+    """Return a table's entries for a tensor's 8-bit numbers, by a C function (`tvmconv/lowering/native/lookup.c`)."""
 
     def called(data: te.Tensor, table: te.Tensor) -> te.Tensor:
         count = product(list(data.shape))

@@ -15,7 +15,7 @@ from ...targets.target import CpuTarget
 
 
 def legalizations(target: CpuTarget) -> dict[str, Callable[..., Any]]:
-    """Return how operators become functions, by their names, where it is not left to TVM."""
+    """Return the functions that legalize operators, by the operators' names; the others are TVM's."""
     found: dict[str, Callable[..., Any]] = {}
     for file in pkgutil.iter_modules(__path__):
         module = import_module(f"{__name__}.{file.name}")

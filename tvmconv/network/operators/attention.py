@@ -39,7 +39,7 @@ _QUERIES, _KEYS, _VALUES, _OUTPUT, _SCALE = "queries", "keys", "values", "output
 
 @dataclass(frozen=True)
 class _Found:
-    """An attention: what the C function is called with, and the variable whose value it computes."""
+    """An attention: the C function's arguments, and the variable that it computes."""
 
     output: relax.Var
     operands: tuple[Any, ...]
@@ -55,7 +55,7 @@ def products_of_attention(graph: Graph) -> set[relax.Var]:
 
 
 def prepare_attention(mod: tvm.IRModule, target: CpuTarget, dtype: str | None) -> None:
-    """Compile beside what this process does the C file, if a module that is to be of a type has any attention: it takes two seconds."""
+    """Compile the C file in a thread, if a module for a type has any attention: that takes two seconds."""
     functions = [each for _, each in mod.functions_items() if isinstance(each, relax.Function)]
     if any(products_of_attention(Graph(each)) for each in functions):
         types = {dtype, *(str(getattr(each.ty, "dtype", "")) for function in functions for each in function.params)}
@@ -89,7 +89,7 @@ class _Attending(GraphMutator):
         return made if kept == dtype else relax.op.memory.view(self.builder_.emit(made), shape, dtype)
 
     def _table(self, numbers: Sequence[Any]) -> relax.Expr:
-        """Return numbers as the function takes them: a constant, or what a call computes of its extents."""
+        """Return numbers as the function takes them: a constant, or computed from a call's extents."""
         if all(isinstance(each, int) for each in numbers):
             return relax.const(np.array(numbers, np.int64), "int64")
         return number_table(self.builder_, numbers, "int64", [len(numbers)])
@@ -115,7 +115,7 @@ def _call(*given: Any) -> te.Tensor:
 
 
 def _find(variable: relax.Var, graph: Graph) -> _Found | None:
-    """Return the attention whose last product a variable is."""
+    """Return the attention that ends with a variable's product."""
     call = graph.call(variable, MATMUL)
     if call is None or str(call.ty.dtype) not in FLOATS or not graph.shape(call):
         return None
@@ -130,7 +130,7 @@ def _find(variable: relax.Var, graph: Graph) -> _Found | None:
 
 
 def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, View]]:
-    """Return variables that are a product moved, as views of it, the last first; then itself."""
+    """Return the variables that only move a product, as views of it, the last first; then the product."""
     view, chain = whole(variable, graph), []
     while view is not None:
         chain.append((variable, view))
@@ -145,7 +145,7 @@ def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, Vi
 def _attention(
     product: relax.Call, place: int, shares: Scores, output: relax.Var, made: View, graph: Graph
 ) -> _Found | None:
-    """Return the attention of a product, whose shares are its first argument or its second, written as `output` has it."""
+    """Return the attention of a product; argument `place` has its shares, and `output` its result."""
     first, view, shape = shares.product, shares.view, graph.shape(product) or ()
     *_, rows, columns = graph.shape(first) or ()
     keys_second = columns > 1 and shares.keys[1] == 1  # they are the columns of the first product
@@ -225,7 +225,7 @@ def _loops(joined: Sequence[Row], query_span: range, key_span: range) -> _Loops 
 
 
 def _place(array: View, batch: Sequence[int], row: int, column: int) -> list[int]:
-    """Return where the function finds an array's elements: the offset, the strides, and the type."""
+    """Return a tensor's place in the function's numbers: its offset, its strides and its type."""
     absent = [0] * (_BATCH_AXES - len(batch))
     return [array.offset, *absent, *batch, row, column, TYPES[str(array.base.ty.dtype)]]
 
@@ -305,7 +305,7 @@ def _write(
 
 
 def _name(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return the rows of what is beside scores, under a name."""
+    """Return the rows of a tensor beside scores, under a name."""
     return [(extent, {SCORES: strides[SCORES], name: strides[BESIDE]}) for extent, strides in rows]
 
 

@@ -1,4 +1,4 @@
-"""Scores of an attention, and their shares, as frontends spell them out: what happens to a product of queries and keys."""
+"""Scores of an attention, and their shares, as frontends spell them: operators on a product of queries and keys."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Scores:
 
 
 def _scores(expr: Any, graph: Graph) -> Scores | None:
-    """Return scores, or shares, as a view of a product of two tensors, and what happened to them."""
+    """Return scores, or shares, as a view of a product of two tensors, with the operators on it."""
     call = graph.call(expr) if isinstance(expr, relax.Var) else None
     shape = None if call is None else graph.shape(call)
     if call is None or shape is None or 0 in shape:

@@ -1,4 +1,4 @@
-"""Sums of many numbers as sums of blocks, whose sums are added in turn.
+"""Sums of many numbers as sums of blocks' sums.
 
 An accumulator that takes one number after the other loses up to half of its last bit with each: of 16 million ones, added to one,
 nothing is left of the last. A fixed tree of short sums, whatever the threads, errs by its depth.
@@ -27,7 +27,7 @@ _SOFTMAX = ("relax.nn.softmax", "relax.nn.log_softmax")
 
 
 def by_blocks(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose sums, means, variances and softmaxes have at most `MOST` numbers in one accumulator; f16 is summed in f32."""
+    """Return a module whose sums, means, variances and softmaxes add at most `MOST` numbers in one accumulator; f16 is summed in f32."""
     return tidy(each_function(tidy(mod), lambda new, _: _Blocks(new), with_bindings=True))
 
 

@@ -1,4 +1,4 @@
-"""Quotients rounded down, and what remains, as tensor expressions that are as exact as PyTorch's, NumPy's and Python's.
+"""Floor quotients and remainders as tensor expressions, exact like PyTorch's, NumPy's and Python's.
 
 TVM's (0.27) round the quotient first: of 2.9999998 by 3 the quotient is 1 and -2e-7 remains, 1 by 0.1 is 10, and of 2^31 by 3 remains 64.
 """
@@ -15,7 +15,7 @@ from .elementwise import by_pair
 
 
 def _remain(x: Any, y: Any) -> Any:
-    """Return what remains of a number by another, of that one's sign."""
+    """Return the remainder of a division, with the divisor's sign."""
     rest = _truncated_rest(x, y)
     return tirx.Select(_is_of_other_sign(rest, y), rest + y, rest)
 
@@ -31,7 +31,7 @@ def _divide(x: Any, y: Any) -> Any:
 
 
 def _truncated_rest(x: Any, y: Any) -> Any:
-    """Return what remains of a number by another, of its own sign: by vectors where the quotient is exact."""
+    """Return the remainder of a division, with the dividend's sign; by vectors where the quotient is exact."""
     if isinstance(y, tirx.FloatImm) and y.value >= 1 and frexp(y.value)[0] == 0.5:  # a power of two
         return x - tirx.trunc(x / y) * y
     if str(x.ty.dtype) == "float32":

@@ -1,4 +1,4 @@
-"""Sums and means along axes whose extents calls give, axis by axis, each in blocks: an accumulator takes few numbers.
+"""Sums and means along free axes, axis by axis, each in blocks: an accumulator takes few numbers.
 
 Of fixed extents these are operators (`block_sums.py`).
 """
@@ -26,7 +26,7 @@ def mean_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def variance_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a variance, the mean of squares of what is left without the mean; TVM's of fixed extents."""
+    """Return a variance, the mean of squared differences from the mean; TVM's for fixed extents."""
     if not is_free(call.args[0].ty):
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(

@@ -1,4 +1,4 @@
-"""Gathers that stay within their data; along the last axis by fixed indices, what lies side by side is copied as such.
+"""Gathers with clamped indices; by fixed indices along the last axis, contiguous elements are copied together.
 
 So do paddings by what is inside (reflected, repeated, around), rolls and slices that are spelled by indices.
 """
@@ -21,7 +21,7 @@ Part = tuple[int, tuple[int, int] | None]
 
 
 def take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a gather that stays within its data whatever the indices are.
+    """Return a gather that stays within its data for all indices.
 
     Frontends leave the mode `fast`, which reads anywhere, and TVM warns of it for each operator.
     """

@@ -33,7 +33,7 @@ def operators_for(target: CpuTarget) -> dict[str, Legalize]:
 
 
 def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a product in tiles; TVM's of other types than f32, of vectors, and where the tile would be mostly empty."""
+    """Return a product in tiles; TVM's for other types than f32, for vectors, and where tiles would be mostly empty."""
     if any(is_free(each.ty) for each in (*call.args, call)) and min(each.ty.ndim for each in call.args) > 1:
         return _multiply_freely(builder, call)
     shapes = [static_shape(each.ty) for each in (*call.args, call)]
@@ -107,7 +107,7 @@ def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Exp
 
 
 def _pad(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:
-    """Return a copy whose rows are whole vectors."""
+    """Return a copy with rows of whole vectors."""
 
     def element(*at: Any) -> Any:
         zero = tirx.const(0, "float32")

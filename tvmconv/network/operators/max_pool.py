@@ -1,4 +1,4 @@
-"""Maximum pools that keep what is not a number, and give minus infinity of nothing but that.
+"""Maximum pools that keep NaN, and give minus infinity only for inputs of it.
 
 TVM's (0.27) drop the former, and pad with the least finite number. In f32 or bf16 they are calls of C functions: channels
 last of one whose vectors are of channels whatever their number (`tvmconv/lowering/native/pools.c`), channels first of `windows.c`; else
@@ -65,7 +65,7 @@ def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) ->
 
 
 def channels_first(call: relax.Call) -> bool:
-    """Return whether a pool's channels come before what it goes along."""
+    """Return whether a pool's channels come before its spatial axes."""
     return str(call.attrs.layout)[1:2] == "C"
 
 
@@ -165,7 +165,7 @@ def may_begin_beyond(spans: Sequence[int], strides: Sequence[int], ends: Sequenc
 def by_function(
     builder: relax.BlockBuilder, call: relax.Call, axes: Sequence[Axis], function: str, name: str, *given: int
 ) -> relax.Expr:
-    """Return the pool by a function in C, channels last, whose first numbers are `given`."""
+    """Return the pool by a C function, channels last, whose first numbers are `given`."""
     data, shape = call.args[0], dims_of(call.ty) or ()
     numbers = [*[(1, 1, 1, 1, 0, 1)] * (3 - len(axes)), *axes]
     sizes = [_integer(number) for number in (shape[0], shape[-1], *(each for axis in numbers for each in axis))]

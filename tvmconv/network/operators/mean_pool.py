@@ -82,7 +82,7 @@ def _channels_first(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
 
 
 def _goes_beyond(axis: Axis, end: int) -> bool:
-    """Return whether the last window of an axis, whose outputs are rounded up, goes beyond the pad at its end."""
+    """Return whether the last window of an axis, whose extent is rounded up, exceeds the pad at its end."""
     inputs, outputs, taps, stride, pad, dilation = axis
     return (outputs - 1) * stride - pad + (taps - 1) * dilation >= inputs + end
 

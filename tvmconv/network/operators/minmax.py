@@ -1,4 +1,4 @@
-"""Greatest and least numbers, and signs, as tensor expressions that keep what is not a number, as ONNX, NumPy and PyTorch do.
+"""Maxima, minima and signs as tensor expressions that keep NaN, as ONNX, NumPy and PyTorch do.
 
 TVM's (0.27) compare in an order that drops it, and start from the least finite number: of minus infinity alone the greatest
 was -3.4e38, and its index -1. TVM's simplifier takes ``x != x`` for false, so that is asked for by `isnan`.
@@ -27,7 +27,7 @@ _NO_INDEX = 2**31 - 1
 
 
 def _start(dtype: str, end: float) -> Any:
-    """Return what no number of a type is beyond."""
+    """Return the least or greatest value of a type."""
     if dtype in TYPES:
         return tirx.const(end, dtype)
     return tirx.min_value(dtype) if end < 0 else tirx.max_value(dtype)
@@ -38,7 +38,7 @@ _least = te.comm_reducer(less, lambda dtype: _start(dtype, inf), "least")
 
 
 def _of_floats(make: Callable[[relax.BlockBuilder, relax.Call], relax.Expr], types: Sequence[str] = TYPES) -> Legalize:
-    """Return how an operator is legalized: of other types, and of shapes that are not known, it is TVM's."""
+    """Return the legalization of an operator; for other types, and for unknown shapes, it is TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if str(call.args[0].ty.dtype) not in types or not all(has_elements(each.ty) for each in (*call.args, call)):
@@ -49,7 +49,7 @@ def _of_floats(make: Callable[[relax.BlockBuilder, relax.Call], relax.Expr], typ
 
 
 def _alone(builder: relax.BlockBuilder, data: Any, function: Callable[[Any], Any], name: str) -> relax.Expr:
-    """Return what a function computes of each number of a tensor."""
+    """Return an elementwise function of a tensor."""
 
     def computed(data: te.Tensor) -> te.Tensor:
         return te.compute(data.shape, lambda *at: function(data(*at)), name, tag=topi.tag.ELEMWISE)
@@ -62,7 +62,7 @@ def _elementwise(function: Callable[[Any], Any], name: str, types: Sequence[str]
 
 
 def _is_finite(x: Any) -> Any:
-    """Return whether a number is neither infinite nor NaN; TVM's own asks for that by ``x == x``, which its simplifier takes for true."""
+    """Return whether a number is neither infinite nor NaN; TVM's own tests ``x == x``, which its simplifier takes for true."""
     return tirx.all(x > tirx.const(-inf, x.ty.dtype), x < tirx.const(inf, x.ty.dtype))
 
 
@@ -115,7 +115,7 @@ def _of_two(choose: Callable[[Any, Any], Any], name: str) -> Legalize:
         return builder.call_te(of_tensors, *call.args, shape, primfunc_name_hint=name)
 
     def of_number(data: te.Tensor, number: float) -> te.Tensor:
-        """One comparison is enough, whose operands are so that it is false of what is not a number."""
+        """Compare once, with the operands ordered so that NaN gives false."""
 
         def element(*at: Any) -> Any:
             x, bound = data(*at), tirx.const(number, data.dtype)
@@ -135,7 +135,7 @@ def _of_two(choose: Callable[[Any, Any], Any], name: str) -> Legalize:
 def _along(
     axes: Sequence[int] | None, shape: Sequence[int], keepdims: bool, combine: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Return what combines elements along axes: `combine` takes their indices, and the axes of the sum."""
+    """Return a reduction along axes: `combine` takes the elements' indices, and the reduced axes."""
     rank = len(shape)
     along = sorted({int(axis) % rank for axis in (range(rank) if axes is None else axes)})
     steps = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in along}
@@ -170,7 +170,7 @@ def _index(reducer: Callable[..., Any], name: str) -> Legalize:
         )
 
     def computed(data: te.Tensor, axis: Any, keepdims: bool, shape: Sequence[int], dtype: str) -> te.Tensor:
-        """The best number of each row first, then the first place of it, or of what is not a number."""
+        """Find the best number of each row, then its first place, or the first of NaN."""
         axes = None if axis is None else [axis]
         best = te.compute(
             shape, _along(axes, data.shape, keepdims, lambda at, steps: reducer(data(*at), axis=steps)), "best"
@@ -199,7 +199,7 @@ def _unequal(x: Any, y: Any) -> Any:
 
 
 def _of_numbers(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a comparison that is false of what is not a number; in conditions, TVM's simplifier takes ``x == x`` and ``x >= x`` for true."""
+    """Return a comparison that is false for NaN; in conditions, TVM's simplifier takes ``x == x`` and ``x >= x`` for true."""
     return lambda x, y: tirx.all(tirx.Not(tirx.isnan(x)), compare(x, y))
 
 

@@ -1,4 +1,5 @@
-"""QuantizeLinear between kernels, as their epilogues have it: ties to even, then the zero point; what is not a number is the zero point, as TVM's (0.27) is not."""
+"""QuantizeLinear between kernels, as in their epilogues: ties to even, then the zero point; NaN gives the zero point, which TVM's
+(0.27) does not."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class _Along:
 
 
 def call_resampling(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module in which resizes of f32 or bf16 whose last axis is that of the data are calls of the C function."""
+    """Return a module with calls of the C function for resizes of f32 or bf16 that keep the last axis."""
     return tidy(each_function(tidy(mod), _Resampling, with_bindings=True))
 
 
@@ -60,7 +60,7 @@ class _Resampling(GraphMutator):
                 within |= {inner for along in axes for inner in along.variables}
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the call that computes what a resize gives."""
+        """Return the call that computes a resize."""
         found = self._found.get(binding.var)
         if found is None:
             return None

@@ -124,7 +124,7 @@ def _by_tables(
 
 
 def _resized_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a resize of extents that calls give, whose tables a C function makes (`lowering/native/resizing.c`)."""
+    """Return a resize of free extents, by tables of a C function (`lowering/native/resizing.c`)."""
     attrs, given, shape = call.attrs, dims_of(call.args[0].ty) or (), dims_of(call.ty) or ()
     first, mode = str(attrs.layout).index("H"), str(attrs.coordinate_transformation_mode)
     factors = [float(each) for each in attrs.roi[:2]]  # which nothing else is for; 0: the quotient of the sizes
@@ -185,7 +185,7 @@ def _sum(tables: Sequence[Any], at: Any, element: Callable[[Any], Any]) -> Any:
 
 
 def _coordinates(extent: int, size: int, mode: str) -> Array:
-    """Return where outputs lie among `extent` elements, in f32, as TVM has it."""
+    """Return the outputs' coordinates among `extent` elements, in f32, as TVM computes them."""
     x, scale = np.arange(size, dtype=np.float32), np.float32(extent) / np.float32(size)
     if mode == "align_corners":
         return np.float32(extent - 1) / np.float32(max(size - 1, 1)) * x

@@ -26,14 +26,14 @@ _BLOCK = 16
 
 @dataclass(frozen=True)
 class _Scan:
-    """Cumulative sum or product: what combines two elements, and the element that changes none."""
+    """Cumulative sum or product: the function that combines two elements, and its neutral element."""
 
     combine: Callable[[Any, Any], Any]
     neutral: int
     name: str
 
     def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        """Return the scan that a call of Relax's operator asks for."""
+        """Return the scan of a Relax operator's call."""
         data, axis, dtype = call.args[0], call.attrs.axis, str(call.ty.dtype)
         if axis is None:
             data = builder.emit(relax.op.reshape(data, (-1,)))
@@ -85,7 +85,7 @@ class _Scan:
         return tirx.if_then_else(at[axis] >= step, there, tirx.const(self.neutral, tensor.dtype))
 
     def _blocks(self, data: te.Tensor, dtype: str, exclusive: bool) -> te.Tensor:
-        """Return the scan along rows: of blocks, which are vectors, and of what these come to, of which there are few."""
+        """Return the scan along rows: within blocks, which are vectors, and of the blocks' totals."""
         outer, extent = tuple(data.shape)[:-1], int(data.shape[-1])
         blocks, none = -(-extent // _BLOCK), tirx.const(self.neutral, dtype)
 

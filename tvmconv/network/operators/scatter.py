@@ -1,4 +1,4 @@
-"""Numbers written, or brought together with what is there, at places along an axis, and rows at places of several axes.
+"""Scatters along an axis, which overwrite or combine, and of rows at places of several axes.
 
 TVM's scatter (0.27) joins the axes before this one, and those after, and gives wrong answers where one that is not the first of them
 is shorter in the indices than in the data, which PyTorch and ONNX allow. Beyond the data it writes into memory of others, as its

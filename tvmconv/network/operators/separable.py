@@ -59,7 +59,7 @@ class Windows:
 
     @classmethod
     def of_pool(cls, axis: Axis, end: int | None = None) -> Windows:
-        """Return a pool's, whose sums are divided by the taps that meet an input, or, if the pad at the end is given, a pad."""
+        """Return the windows of an average pool; sums are divided by the taps on inputs, or also on pads, if the end's pad is given."""
         inputs, outputs, taps, stride, pad, dilation = axis
         places = np.arange(outputs)[:, None] * stride - pad + np.arange(taps) * dilation
         begin, end = (0, inputs) if end is None else (-pad, inputs + end)
@@ -99,7 +99,7 @@ def call_windows(
     kind: WindowKind,
     name: str,
 ) -> relax.Expr | None:
-    """Return what at most three windows along the last axes make of data, channels first, as a `shape`; None: the function does not have them."""
+    """Return at most three windows along the last axes of data, channels first, as a `shape`; None if the function does not compute them."""
     images, (planes, lines, columns) = _together(shape, axes, kind)
     block = _block(columns, kind)
     # Rows that stay as they are are vectors of TVM's loops, too.
@@ -128,7 +128,7 @@ def _together(shape: Sequence[int], axes: Sequence[Windows], kind: WindowKind) -
 
 
 def _block(columns: Windows, kind: WindowKind) -> int | None:
-    """Return how many columns are made at a time; None: one is of too many, or they do not lie in their order."""
+    """Return the number of columns computed at a time; None if one reads too many, or they are out of order."""
     if columns.lies is not None:
         _, stride, dilation = columns.lies
         left = _MOST_COLUMNS - (columns.taps - 1) * dilation - 1

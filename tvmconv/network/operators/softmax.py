@@ -98,7 +98,7 @@ def join_parts(
     left: Callable[..., Any] | None = None,
     count: int = 0,
 ) -> te.Tensor:
-    """Return the parts of each row combined, by halves as long as these are vectors, and `count` elements that are `left` of it."""
+    """Return the parts of each row combined, by halves while these are vectors, and `count` elements from `left` on."""
     *rows, lanes = map(number_of, parts.shape)
     done = 0
     while lanes > LEAST_HALF:

@@ -1,4 +1,4 @@
-"""Sorts and the first of a sort, by integers in the order of the numbers: what is not a number is the greatest, as in NumPy.
+"""Sorts and top-k, by integers in the order of the numbers: NaN is the greatest, as in NumPy.
 
 TVM (0.27) sorts by comparisons that are false of what is not a number, gave other elements in a wrong order, too, and calls
 its runtime for it. A C function sorts the integers (`tvmconv/lowering/native/sorting.c`).

@@ -23,7 +23,7 @@ def say_misrounding(
     axis: int,
     bounds: tuple[int, int] | None = None,
 ) -> list[str]:
-    """Return in words how far integers are from what they round, if that is too far.
+    """Describe by how much integers miss the rounded values, if that is too far.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Quantized operators as sums of integers, which kernels compute exactly, and what is done with them in f32.
+"""Quantized operators as sums of integers, which kernels compute exactly, with the rest in f32.
 
 Sums are convolutions or products of data less its zero point, in 16 bits, by a filter of integers; TVM's frontend has them as f32. What
 follows a QLinearConv is multiplied by one factor; a Conv or a product between DequantizeLinear and QuantizeLinear has the scales of
@@ -29,7 +29,7 @@ _MOST_BIAS = 2**24
 
 @dataclass(frozen=True)
 class Quantized:
-    """Integers of 8 bits, the scale of each, and what is taken off each before.
+    """Integers of 8 bits, with their scale and zero point.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Quantized:
 
 
 def read_quantized(values: relax.Expr, scale: Any, zero: Any, axis: int = 1) -> Quantized | None:
-    """Return integers of 8 bits whose scale and zero point are fixed; None: they are others."""
+    """Return 8-bit integers with a fixed scale and zero point; None if they are others."""
     fixed = constant(scale)
     offset = np.zeros(1, np.int64) if zero is None else constant(zero)
     if fixed is None or offset is None or str(values.ty.dtype) not in EIGHT_BITS or str(fixed.dtype) != "float32":
@@ -64,7 +64,7 @@ def read_quantized(values: relax.Expr, scale: Any, zero: Any, axis: int = 1) -> 
 
 
 def find_dequantized(builder: relax.BlockBuilder, expr: Any) -> Quantized | None:
-    """Return what a tensor is dequantized of; None: of nothing such."""
+    """Return the integers of a dequantized tensor; None if it is no such tensor."""
     call = builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.dequantize":
         return None
@@ -214,7 +214,7 @@ def _of_channels(vector: Array, rank: int, axis: int) -> relax.Expr:
 
 
 def _integer_bias(bias: Array, factor: Array) -> Array | None:
-    """Return the bias of sums whose products with a factor are a bias in f32; None: it is no such."""
+    """Return an f32 bias as one of the integer sums, whose products with a factor it is; None if it is none."""
     with np.errstate(all="ignore"):
         numbers = np.rint(bias.astype(np.float64) / factor.astype(np.float64))
         same = np.array_equal((numbers.astype(np.float32) * factor).astype(np.float32), bias)

@@ -1,4 +1,4 @@
-"""Means and average pools of what is dequantized, by sums of integers, which are exact."""
+"""Means and average pools of dequantized data, by sums of integers, which are exact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LETTERS = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def average(emit: Emit, call: relax.Call, data: Any, numbers: Numbers) -> relax.Expr | None:
-    """Return a mean or an average pool of what is dequantized of `data`; None: it is none, or its shapes are not fixed."""
+    """Return a mean or an average pool of the integers `data`, whose dequantized values it took; None if it is none, or its shapes are free."""
     shapes = static_shape(data.ty), static_shape(call.ty)
     if shapes[0] is None or shapes[1] is None or 0 in (*shapes[0], *shapes[1]):
         return None

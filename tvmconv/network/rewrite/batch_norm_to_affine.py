@@ -10,14 +10,14 @@ from ..ir.mutator import GraphMutator, each_function, tidy
 
 
 def replace_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose batch normalizations by fixed numbers are a product and a sum; TVM would divide by roots in each call."""
+    """Return a module with a product and a sum in place of batch normalizations with fixed numbers; TVM would divide by roots in each call."""
     return tidy(each_function(mod, _Mapping, with_bindings=True))
 
 
 @mutator
 class _Mapping(GraphMutator):
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
-        """Return what a batch normalization computes by two operators, of 16 bits in f32."""
+        """Return the two operators of a batch normalization; for 16-bit types in f32."""
         found = self._graph.normalization(item)
         if found is None:
             return super().visit_tuple_getitem_(item)

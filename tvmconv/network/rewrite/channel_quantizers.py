@@ -15,7 +15,7 @@ Emit = Callable[[relax.Expr], Any]
 
 
 def expand_by_channels(emit: Emit, call: relax.Call) -> relax.Expr | None:
-    """Return what a quantizer, or what dequantizes, computes by several fixed scales or zero points; None: it is none such."""
+    """Return a quantizer or dequantizer with several fixed scales or zero points as elementwise operators; None if it is another."""
     scale, zero = (constant(each) for each in call.args[1:])
     data = call.args[0]
     if scale is None or zero is None or max(scale.size, zero.size) == 1 or constant(data) is not None:

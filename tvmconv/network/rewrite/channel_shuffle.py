@@ -1,4 +1,4 @@
-"""Channel and pixel shuffles, which ConvertLayout would transpose for: it keeps the layout of what is reshaped.
+"""Channel and pixel shuffles, which ConvertLayout would surround by transpositions: it keeps the layout of reshaped tensors.
 
 A shuffle of channels is a reshape that cuts their axis in two, the transposition of both, and a reshape back. Before layouts are
 changed such a row of operators becomes one that ConvertLayout moves to another axis, a slice of all channels, whose end beyond
@@ -22,7 +22,7 @@ _SLICE = "relax.strided_slice"
 
 
 def mark_shuffles(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with what has a layout for each shuffle, and without slices that take all."""
+    """Return a module with slices, which have a layout, in place of shuffles, and without slices that take all."""
     # ConvertLayout does not look through a variable that is bound to another.
     return tidy(each_function(mod, _Marking, with_bindings=True))
 
@@ -35,12 +35,12 @@ def write_shuffles(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Marking(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return what shuffles pixels as what has a layout."""
+        """Return a pixel shuffle as an operator with a layout."""
         found = pixel_shuffle(binding.var, self._graph)
         return None if found is None else marked_pixels(found, self.visit_expr(found.data))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a slice of all channels for the last operator of a shuffle, and what a slice takes all of for it."""
+        """Return a slice of all channels for the last operator of a shuffle, and the sliced tensor for a slice of all."""
         if _groups(call) is not None:
             return self.visit_expr(call.args[0])
         graph, shape = self._graph, static_shape(call.ty)

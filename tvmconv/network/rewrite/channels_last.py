@@ -47,7 +47,7 @@ class LayoutError(TvmconvError):
 
 
 def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with its convolutions, and what lies between, in NXC.
+    """Return the module with its convolutions, and the operators between them, in NXC.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _spatial_letters(call: relax.Call) -> list[str]:
 
 
 def _check_order(function: relax.Function) -> None:
-    """Raise LayoutError if an operator whose axes are in another order is none of those that `_Ordering` brings to theirs."""
+    """Raise LayoutError if an operator reads axes in another order and is none of those that `_Ordering` transposes."""
     wrong = []
 
     def note(expr: Any) -> None:
@@ -89,7 +89,7 @@ def _check_order(function: relax.Function) -> None:
 
 
 def _is_resized_aside(call: relax.Call) -> bool:
-    """Return whether a call resizes what has other axes first than images, which TVM has no code for."""
+    """Return whether a call resizes a tensor whose layout is not an image's, for which TVM has no code."""
     return getattr(call.op, "name", "").startswith("relax.image.resize") and not str(call.attrs.layout).startswith("N")
 
 
@@ -141,7 +141,7 @@ def _is_changed(value: Any) -> bool:
 
 
 def _follow(value: Any) -> list[relax.Var]:
-    """Return the variables whose layout a value has, or those whose layout is its."""
+    """Return the variables that share a value's layout."""
     if isinstance(value, relax.TupleGetItem):
         return [value.tuple_value]
     parts = value.fields if isinstance(value, relax.Tuple) else []
@@ -165,7 +165,7 @@ class _Fixing(Rebinding):
         self._exchanged = _exchange(function)
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return an operator whose arguments change places."""
+        """Return an operator with its arguments exchanged."""
         if binding.var not in self._exchanged:
             return None
         call = binding.value

@@ -1,4 +1,4 @@
-"""A network in another type of floating-point numbers: what it takes, gives and computes, its weights rounded once."""
+"""Convert a network to another floating-point type: inputs, outputs and computations; weights are rounded once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTEGERS = {*QUANTIZERS, "relax.dequantize"}
 
 
 def compute_in(mod: tvm.IRModule, dtype: str) -> tvm.IRModule:
-    """Return a module whose floating-point numbers are all of one type.
+    """Return a module with all floating-point numbers in one type.
 
     Operators that TVM or other passes gave as functions compute in the type that they were written in.
 
@@ -57,7 +57,7 @@ class _Typing(PyExprMutator):  # type: ignore[misc]
         self._dtype = dtype
 
     def convert(self, function: relax.Function) -> relax.Function:
-        """Return a function whose parameters, and all that is computed of them, are of the type."""
+        """Return a function whose parameters, and all values computed from them, have the type."""
         params = []
         for each in function.params:
             made = relax.Var(each.name, self._typed(each.ty))
@@ -74,7 +74,7 @@ class _Typing(PyExprMutator):  # type: ignore[misc]
         return relax.TensorType(type_.shape, self._dtype)  # networks have no tensors of unknown shapes
 
     def visit_generic_const_(self, expr: Any) -> relax.Expr:
-        """Return a constant in the type; what passes its range is the greatest number of it."""
+        """Return a constant in the type; numbers beyond its range become its greatest."""
         array = constant(expr)
         if array is None or str(array.dtype) not in _FLOATS:
             return expr
@@ -95,7 +95,7 @@ class _Typing(PyExprMutator):  # type: ignore[misc]
         return self._cast(made, self._typed(made.ty))
 
     def _as_before(self, arg: relax.Expr, before: relax.Expr) -> relax.Expr:
-        """Return what a function takes in the type that it was written for."""
+        """Return a function's arguments in the types that it was written for."""
         if isinstance(before, relax.Tuple):
             return relax.Tuple([self._as_before(*each) for each in zip(arg.fields, before.fields, strict=True)])
         return self._cast(arg, before.ty) if hasattr(before.ty, "dtype") else arg

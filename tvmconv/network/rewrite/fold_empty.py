@@ -1,4 +1,4 @@
-"""Replace tensors without elements by constants, and compute what is made of them: no kernel takes an extent of 0."""
+"""Replace tensors without elements by constants, and compute operators on them: no kernel takes an extent of 0."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def fold_empty(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Folding(Rebinding):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return a constant for what has no elements."""
+        """Return a constant for a tensor without elements."""
         return _constant(binding.var.ty) if _is_empty(binding.var) else None
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return what is computed of tensors some of which have no elements."""
+        """Return the result of an operator on tensors some of which have no elements."""
         call = self.visit_expr_post_order(call)
         name = getattr(call.op, "name", "")
         if name == "relax.concat":

@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def fuse(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a simplified module with one operator for what was several."""
+    """Return a simplified module with one operator in place of patterns of several."""
     return tidy(each_function(mod, _PatternFusing, with_bindings=True))
 
 
@@ -96,7 +96,7 @@ class _PatternFusing(GraphMutator):
         return relax.op.matmul(self.visit_expr(call.args[0]), matrix)
 
     def _of_rows(self, found: RowsNormalization) -> relax.Expr:
-        """Return the operator of a normalization of rows, which lie along the axis that they have in the result."""
+        """Return the operator of a normalization of rows, along the rows' axis in the result."""
         rank, extent, dtype = len(found.order), int(found.data.ty.shape[found.axis]), str(found.data.ty.dtype)
         _, scale, shift = self._scaled(found)
         data, axis = self.visit_expr(found.data), found.order.index(found.axis)

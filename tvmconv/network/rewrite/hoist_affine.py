@@ -34,7 +34,7 @@ _BINARY = {f"relax.{name}": getattr(relax.op, name) for name in ("add", "subtrac
 
 @dataclass(frozen=True)
 class _Scaling:
-    """An operator on `data` that has numbers for each channel, which lie along `axis`.
+    """An operator on `data` with numbers for each channel, along `axis`.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class _Scaling:
 
 
 def hoist(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose scales and shifts by channel follow what computes the channels, where that is possible.
+    """Return a module whose scales and shifts by channel directly follow the operators that compute the channels, where that is possible.
 
     Reshapes that were around them, and follow each other now, are one, or none.
     """
@@ -61,7 +61,7 @@ def hoist(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Hoisting(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return what scales channels as the same of what was before."""
+        """Return a scaled value as the same operators on the scaled values before."""
         found = self._scaling(binding.var)
         if found is None or self._computes(found.data, found.axis) or not self._reaches(found.data, found.axis):
             return None
@@ -103,7 +103,7 @@ class _Hoisting(GraphMutator):
         )
 
     def _reaches(self, variable: relax.Var, axis: int) -> bool:
-        """Return whether operators on an axis of a variable can be moved to where its channels are computed."""
+        """Return whether operators on an axis of a variable can be moved to the operator that computes its channels."""
         if not self._is_alone(variable):
             return False
         if self._computes(variable, axis):
@@ -116,7 +116,7 @@ class _Hoisting(GraphMutator):
         return len(self._graph.readers(variable)) == 1
 
     def _before(self, variable: relax.Var, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
-        """Return what a moving operator is made of: the data, the axis there, and its part of numbers by channel."""
+        """Return a moving operator's data, the axis there, and its share of the numbers by channel."""
         call = self._graph.call(variable)
         shape = None if call is None else static_shape(call.ty)
         if call is None or shape is None:
@@ -159,7 +159,7 @@ class _Hoisting(GraphMutator):
 
 
 def _reshape(data: Any, shape: Shape, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
-    """Return the axis of what is reshaped to `shape` that has the channels of `axis`, perhaps among others."""
+    """Return the axis of the reshaped tensor's operand that has the channels of `axis`, perhaps among others."""
     before = static_shape(data.ty)
     channels, outer = shape[axis], prod(shape[:axis])
     if before is None:

@@ -1,4 +1,4 @@
-"""Moves, maximum pools and means of what is dequantized, in 8 bits.
+"""Moves, maximum pools and means of dequantized data, in 8 bits.
 
 Models quantize what each operator gives. A move of numbers, or the greatest of some, is the same before as after they are dequantized
 by one scale: so what is dequantized is moved first, and what is quantized by the scale that it had stays as it is. A quantizer goes up
@@ -38,7 +38,7 @@ _GREATEST = tuple(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3))
 
 
 def move_quantizers(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module that moves integers, where what they are dequantized to was moved."""
+    """Return a module that moves integers before they are dequantized."""
     return tidy(each_function(tidy(each_function(mod, _Moving, with_bindings=True)), _Lifting, with_bindings=True))
 
 
@@ -62,7 +62,7 @@ class _OfIntegers(GraphMutator):
         return quantize(name_of(quantizer), values, *_constants(numbers), 0, numbers[2])
 
     def _bounded(self, values: Any, numbers: Numbers, step: str) -> Any:
-        """Return what gives bounded f32 by numbers, as integers that are bounded; None: it is of something else."""
+        """Return bounds of f32 on dequantized values as bounds of the integers; None if the operand is another."""
         found, call = self._dequantized(values), self._binding(values)
         if found is not None:
             return found[0] if found[1] == numbers else None
@@ -84,10 +84,10 @@ class _OfIntegers(GraphMutator):
 
 @mutator
 class _Moving(_OfIntegers):
-    """Moves above what dequantizes."""
+    """Rewriter that puts moves before dequantizers."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return an operator on what is dequantized as what dequantizes its answer of integers; any other call as it is."""
+        """Return an operator on dequantized data as the dequantized result of integers; any other call as it is."""
         call = self.visit_expr_post_order(call)
         name = name_of(call)
         if is_quantizer(call) and _numbers(call) is not None:
@@ -109,7 +109,7 @@ class _Moving(_OfIntegers):
         return call if averaged is None else averaged
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
-        """Return a part of what is dequantized as what dequantizes that part."""
+        """Return a part of dequantized data as the dequantized part."""
         item = self.visit_expr_post_order(item)
         call = self._binding(item.tuple_value)
         found = self._dequantized(call.args[0]) if name_of(call) == "relax.split" else None
@@ -135,7 +135,7 @@ class _Lifting(_OfIntegers):
     """Quantizers above moves."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return what is quantized after it is moved as what is moved after it is quantized; any other call as it is."""
+        """Return a quantized move as the move of quantized data; any other call as it is."""
         given = call.args[0] if call.args else None
         call = self.visit_expr_post_order(call)
         is_of_one = is_quantizer(call) and _numbers(call) is not None
@@ -159,7 +159,7 @@ class _Lifting(_OfIntegers):
 
 
 def _numbers(call: relax.Call) -> Numbers | None:
-    """Return the scale, zero point and type of the integers of a quantizer, or of what dequantizes; None: they are of several."""
+    """Return the scale, zero point and type of integers of a quantizer or dequantizer; None if it has several."""
     scale, zero = (scalar(constant(each)) for each in call.args[1:])
     dtype = str(call.ty.dtype if is_quantizer(call) else call.args[0].ty.dtype)
     return None if scale is None or zero is None or dtype not in _EIGHT_BITS else (scale, int(zero), dtype)
@@ -176,7 +176,7 @@ def _is_nearest(call: Any) -> bool:
 
 
 def _keeps_size(call: relax.Call) -> bool:
-    """Return whether an operator gives at least as many numbers as it takes, so that rounding them before is no more work."""
+    """Return whether an operator's result is at least as large as its operand, so that rounding before it is no more work."""
     made = static_shape(call.ty)
     taken = [static_shape(each.ty) for each in call.args if isinstance(each.ty, relax.TensorType)]
     return made is not None and all(each is not None and prod(each) <= prod(made) for each in taken)

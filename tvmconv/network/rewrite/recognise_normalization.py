@@ -1,4 +1,4 @@
-"""Normalizations of rows, recognised by what they compute.
+"""Normalizations of rows, recognised by the values they compute.
 
 Before ONNX's opset 17 there is no operator for a normalization of layers, and none for one by the root mean square: exporters
 write nine operators, each in its own way, and onnxruntime moves transpositions in between. What they make of one tensor is
@@ -113,7 +113,7 @@ def _rows(rank: int, axis: int, extent: int) -> Array:
 
 
 def _compute(variable: Any, known: dict[Any, _Value | None], graph: Graph) -> _Value | None:
-    """Return what a variable is of the rows, and note it; None: of something else, too, or of an operator that is not known."""
+    """Return a variable's value for the rows, and note it; None if it depends on other tensors, or on an unknown operator."""
     if variable not in known:
         known[variable] = None
         if len(known) <= _MOST_OPERATORS:
@@ -122,7 +122,7 @@ def _compute(variable: Any, known: dict[Any, _Value | None], graph: Graph) -> _V
 
 
 def _apply(call: relax.Call | None, known: dict[Any, _Value | None], graph: Graph) -> _Value | None:
-    """Return what an operator makes of values that are known, or can be computed."""
+    """Return an operator's result for values that are known, or can be computed."""
     if call is None or call.op.name not in {*_ELEMENTWISE, *_ALONG, *_MOVES}:
         return None
     given: list[_Value | float | None] = []

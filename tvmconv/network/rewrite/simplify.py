@@ -1,4 +1,4 @@
-"""Relax functions as the passes after this want them: constants computed, bounds spelt in one way.
+"""Normalize Relax functions for the passes after this: constants computed, bounds spelt in one way.
 
 TVM's own FoldConstant compiles each constant expression, 20 ms and more for one; NumPy needs none of that. Frontends write
 a clip as an operator, or as TE functions for its two bounds; ConvertLayout knows neither, but `maximum` and `minimum`.
@@ -61,7 +61,7 @@ _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose Relax functions compute nothing of constants alone, and write bounds as `maximum` or `minimum`."""
+    """Return a module whose Relax functions compute nothing from constants alone, and write bounds as `maximum` or `minimum`."""
     return tidy(each_function(mod, lambda new, _: _Simplifier(new)))
 
 
@@ -109,7 +109,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         return self._with_scalars(call) if name in BINARY else call
 
     def _computed(self, call: relax.Call, name: str) -> Array | None:
-        """Return what an operator computes of constants; None: it takes something else, or is not known."""
+        """Return an operator's result for constants; None if its operands are others, or it is unknown."""
         if name not in _CONSTANT or static_shape(call.ty) is None:
             return None
         given = [self._constant(arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
@@ -122,7 +122,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return _CONSTANT[name](arrays, call.attrs, list(static_shape(call.ty) or ()))
 
     def _sizes(self, call: relax.Call) -> relax.Expr:
-        """Return a shape as a tensor: a constant, where it is fixed; the ONNX frontend adds it to each index below zero."""
+        """Return a shape as a tensor, a constant if it is fixed; the ONNX frontend adds it to negative indices."""
         sizes = call.args[0].ty.values
         if sizes is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
             return call
@@ -167,7 +167,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         return relax.op.astype(total, str(call.ty.dtype))
 
     def _sloping(self, data: relax.Expr, slope: float) -> relax.Expr:
-        """Return a leaky ReLU as the greater of two; its slope is f32, as PyTorch and ONNX have it, whatever the data."""
+        """Return a leaky ReLU as a maximum; its slope is f32, as PyTorch and ONNX have it, whatever the data's type."""
         dtype = str(data.ty.dtype)
         narrow = dtype in ("float16", "bfloat16")
         wide = self.builder_.emit(relax.op.astype(data, "float32")) if narrow else data
@@ -176,7 +176,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         return relax.op.astype(self.builder_.emit(greater), dtype) if narrow else greater
 
     def _sloped(self, call: relax.Call) -> relax.Call | None:
-        """Return the PReLU that PyTorch's frontend writes as ``where(x > 0, x, slope * x)``; None if it is something else."""
+        """Return the PReLU that PyTorch's frontend writes as ``where(x > 0, x, slope * x)``; None if it is another operator."""
         condition, data, scaled = call.args
         compared, product = (self._value(each, name) for each, name in ((condition, "greater"), (scaled, "multiply")))
         if (

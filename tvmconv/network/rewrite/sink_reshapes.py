@@ -47,7 +47,7 @@ _OF_ONE = tuple(
 
 
 def sink(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose transpositions are merged and whose reshapes follow what kernels compute."""
+    """Return a module with merged transpositions, and with reshapes after the operators that kernels fuse."""
     mod = each_function(mod, _Merging, with_bindings=True)
     return collapse(each_function(collapse(mod), lambda new, _: _Sinking(new), with_bindings=True))
 
@@ -127,7 +127,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
         return self._known[data]
 
     def _unshaped(self, arg: relax.Expr, shape: Shape, data: relax.Expr) -> relax.Expr | None:
-        """Return an argument of an operator on what is reshaped to `shape` for the operator on `data`; None: there is none."""
+        """Return an argument of an operator on data reshaped to `shape` for the operator on `data`; None if there is none."""
         given, own, array = static_shape(data.ty), static_shape(arg.ty), constant(self._binding(arg))
         if given is None or own is None:
             return None
@@ -153,7 +153,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
 @mutator
 class _Collapsing(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a reshape of what is reshaped as one, or as the data, whose shape it is."""
+        """Return a reshape of a reshape as one, or as the data, if it has that shape."""
         call = self.visit_expr_post_order(call)
         if name_of(call) != "relax.reshape" or not isinstance(call.args[0], relax.Var):
             return call
@@ -180,7 +180,7 @@ def _groups(given: Shape, made: Shape) -> list[tuple[tuple[int, ...], tuple[int,
 
 
 def _before_reshape(given: Shape, made: Shape, axes: Sequence[int]) -> list[int] | None:
-    """Return the order of the axes of `given` that, reshaped, is `axes` of `made`; None: these cut apart what lies together."""
+    """Return the order of the axes of `given` that, reshaped, is `axes` of `made`; None if these separate contiguous elements."""
     groups = {made_axes[0]: (given_axes, made_axes) for given_axes, made_axes in _groups(given, made)}
     order = [axis for axis, size in enumerate(given) if size == 1]
     left = [axis for axis in axes if made[axis] > 1]

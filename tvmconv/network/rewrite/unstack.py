@@ -36,7 +36,7 @@ def unstack(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Unstacking(GraphMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return what is reduced over a stack by its parts; any other call as it is."""
+        """Return a reduction over a stack as an operator on its parts; any other call as it is."""
         combine = _REDUCED.get(getattr(call.op, "name", ""))
         shape = static_shape(call.args[0].ty) if combine else None
         if combine is None or shape is None or len(call.attrs.axis or ()) != 1 or call.attrs.keepdims:
@@ -65,7 +65,7 @@ class _Unstacking(GraphMutator):
         return any(static_shape(each.ty) == shape and self._is_stack(each, axis, shape) for each in call.args)
 
     def _stacked(self, value: Any, axis: int, shape: Shape) -> Any:
-        """Return what is stacked: the parts, or the tensor whose axis is cut in parts that lie one behind the other."""
+        """Return a stack's parts, or the tensor whose axis is split into them in order."""
         call = self._graph.call(value) if isinstance(value, relax.Var) else None
         if call is None:
             return None
@@ -85,7 +85,7 @@ class _Unstacking(GraphMutator):
         return call.args[0]
 
     def _narrow(self, part: Any, shape: Shape) -> relax.Expr:
-        """Return a part as it was before it was broadcast to `shape`: where it had that, or was a constant of one element."""
+        """Return a part as it was before it was broadcast to `shape`, if it had that shape or was a constant of one element."""
         broadcast = self._graph.call(part, "relax.broadcast_to") if isinstance(part, relax.Var) else None
         source = part if broadcast is None else broadcast.args[0]
         array = self._graph.array(source)
@@ -94,7 +94,7 @@ class _Unstacking(GraphMutator):
         return self.visit_expr(source if static_shape(source.ty) == shape else part)
 
     def _part(self, value: Any, axis: int, shape: Shape, number: int) -> relax.Expr:
-        """Return a part of what :meth:`_is_stack` holds for, or of what is broadcast to `shape` with it."""
+        """Return a part of a stack, or of a value broadcast to `shape` with it."""
         own = static_shape(value.ty) or ()
         at = axis - len(shape) + len(own)
         if at < 0:  # it has not this axis

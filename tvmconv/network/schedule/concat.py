@@ -1,4 +1,4 @@
-"""A schedule for what is put together along its last axis: a loop for each part, without a condition inside.
+"""Schedule of concatenations along the last axis: a loop for each part, without conditions inside.
 
 Of joined tensors, what is computed of each element asks for each which part it is in, so that vectors become single numbers.
 Here a row is a loop over each part, one after the other.
@@ -25,7 +25,7 @@ _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 class Segments(dlight.ScheduleRule):  # type: ignore[misc]
-    """Compute the rows of a function whose last axis is in parts, by vectors."""
+    """Schedule of functions whose last axis is in parts: rows by vectors."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if its last axis is not in parts."""
@@ -62,7 +62,7 @@ def _by_rows(block: Any) -> Any:
 
 
 def bounds_of(value: Any, variable: Any, extent: int) -> list[int] | None:
-    """Return where conditions on a variable change, with both its ends; None: a condition is more than a comparison."""
+    """Return the values where conditions on a variable change, with both its ends; None if a condition is not a comparison."""
     bounds = {0, extent}
     for call in choices(value):
         condition = call.args[0]
@@ -81,7 +81,7 @@ def bounds_of(value: Any, variable: Any, extent: int) -> list[int] | None:
 
 
 def _part(store: Any, variable: Any, places: dict[Any, Any], begin: int, end: int) -> list[Any]:
-    """Return the loops over a part of a row: whole vectors, then what is left."""
+    """Return the loops over a part of a row: whole vectors, then the rest."""
     whole, loops = (end - begin) // _LANES * _LANES, []
     dtype = str(variable.ty.dtype)
     if whole:

@@ -17,7 +17,7 @@ _CHOICE = "prim.if_then_else"
 
 
 def one_stage(func: tirx.PrimFunc) -> s_tir.Schedule | None:
-    """Return the schedule of a function whose stages are all part of the last, which sums nothing; None of another function.
+    """Return the schedule of a function whose stages can all be inlined into the last, which is no reduction; None for another function.
 
     Extents are fixed. A stage that is to be KEPT is no part of others: of a scan, each would compute all before it again.
     """

@@ -1,4 +1,4 @@
-"""A schedule for sums, maxima and minima along rows: each in parts that are a vector, with what is computed of each element before.
+"""Schedule of sums, maxima and minima along rows: each in parts that are a vector, with elementwise stages before them inlined.
 
 dlight's rule for CPUs takes one number after the other, and few threads where there are few rows.
 """
@@ -34,7 +34,7 @@ _Operation = tuple[Callable[[Any, Any], Any], Any]
 
 
 class RowReductions(dlight.ScheduleRule):  # type: ignore[misc]
-    """Compute what sums, or takes the most or least, along the last axes of what is read by vectors."""
+    """Schedule of reductions along the last axes of contiguous reads, by vectors."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if something in it is reduced in another way."""
@@ -58,7 +58,7 @@ class RowReductions(dlight.ScheduleRule):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis of what is read: the variables that it stands for, several of which lie together."""
+    """A contiguous axis of reads, and the variables that it stands for."""
 
     variables: tuple[tuple[Any, int], ...]
 
@@ -98,7 +98,7 @@ class _RowLoops:
 
     @classmethod
     def of(cls, block: Any) -> _RowLoops | None:
-        """Return the loops of a block; None if it is no reduction along rows of numbers that lie together."""
+        """Return the loops of a block; None if it is no reduction along rows of contiguous numbers."""
         store, init = block.body, block.init
         axes = [(each.var, int(each.dom.extent), each.iter_type == tirx.IterVar.DataPar) for each in block.iter_vars]
         kept, given = ([(var, extent) for var, extent, keep in axes if keep == of] for of in (True, False))
@@ -137,7 +137,7 @@ class _RowLoops:
         return tirx.SeqStmt([chunks, self._for_each(row, self._rows.extent, False, joined)])
 
     def _chunk(self, parts: Any, task: Any) -> list[Any]:
-        """Return what reduces a chunk of a row, and keeps its parts."""
+        """Return the reduction of a chunk of a row, which keeps its parts."""
         row, chunk = tirx.floordiv(task, self._chunks), tirx.floormod(task, self._chunks)
         places = self._rows.places(row)
         if self._outer:
@@ -156,7 +156,7 @@ class _RowLoops:
         return [reduced, loop(lane, _LANES, tirx.ForKind.VECTORIZED, kept)]
 
     def _for_each(self, variable: Any, count: int, parallel: bool, fill: Callable[[Any], list[Any]]) -> Any:
-        """Return a loop over what `fill` does with parts of its own."""
+        """Return a loop over the operations of `fill` on parts of its own."""
         parts = tirx.decl_buffer((_LANES,), self._type, "parts", scope="local")
         lane = tirx.Var("lane", self._integer)
         start = loop(lane, _LANES, tirx.ForKind.VECTORIZED, tirx.BufferStore(parts, self._start, [lane]))
@@ -191,7 +191,7 @@ class _RowLoops:
         return loop(lane, lanes, kind, tirx.BufferStore(parts, value, [lane]))
 
     def _whole(self, parts: Any, places: Any) -> Any:
-        """Return what brings the parts together, by halves as long as these are vectors, and stores the result."""
+        """Return the combination of the parts, by halves while these are vectors, and the store of the result."""
         halves, lanes = [], _LANES
         while lanes > LEAST_HALF:
             lanes //= 2
@@ -201,12 +201,12 @@ class _RowLoops:
         return tirx.SeqStmt([*halves, tirx.BufferStore(self._store.buffer, combine_halves(terms, self._combine), at)])
 
     def _second_half(self, parts: Any, lanes: int) -> Any:
-        """Return what brings the second half of the parts to the first one, of so many."""
+        """Return the combination of the second half of so many parts with the first."""
         return self._combined(parts, lambda lane: tirx.BufferLoad(parts, [lane + lanes]), lanes)
 
 
 def combine_halves(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """Return terms combined by halves, so that each waits for few others, and neighbours are combined as vectors."""
+    """Return terms combined by halves: short chains of dependences, and neighbours combined as vectors."""
     left = list(terms)
     while len(left) > 1:
         half = len(left) // 2
@@ -215,7 +215,7 @@ def combine_halves(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> 
 
 
 def _operation(store: Any) -> _Operation | None:
-    """Return by what a block brings an element to its result, and the element; None if that is no function of both."""
+    """Return a block's combining operation, and the element combined with the result; None if the update is no function of both."""
     value, own, element = store.value, None, None
     combine: Callable[[Any, Any], Any] | None = None
     if isinstance(value, _OPERATORS):
@@ -228,7 +228,7 @@ def _operation(store: Any) -> _Operation | None:
 
 
 def _together(load: Any, last: Sequence[tuple[Any, int]]) -> bool:
-    """Return whether a load depends on none of some variables, or lies together along them, its last indices."""
+    """Return whether a load does not depend on some variables, or is contiguous along them as its last indices."""
     if not any(uses(index, *(variable for variable, _ in last)) for index in load.indices):
         return True
     pairs = zip(load.indices, load.source.shape, strict=True)

@@ -1,4 +1,4 @@
-"""Schedules of the operators that are TVM's: dlight's rules, and one of ours for what they leave.
+"""Schedules of TVM's operators: dlight's rules, and one of ours for the rest.
 
 TVM's operators come unscheduled, as loops of one thread. dlight has rules for CPUs for softmax and its like, and for
 products with a vector. For all else there is a rule here: what computes each element by itself goes into its readers, the
@@ -50,7 +50,7 @@ def schedule_others(target: CpuTarget) -> tvm.transform.Pass:
 
 
 class _Free(dlight.ScheduleRule):  # type: ignore[misc]
-    """Schedule functions of extents that calls give: outer loops in parallel, the innermost by vectors where its extent is fixed."""
+    """Schedule of functions with free extents: outer loops in parallel, the innermost by vectors where its extent is fixed."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if all extents are fixed."""
@@ -65,7 +65,7 @@ class _Free(dlight.ScheduleRule):  # type: ignore[misc]
 
 
 class _Rows(dlight.ScheduleRule):  # type: ignore[misc]
-    """Compute one row after the other, all stages of it; for functions marked ROWS, whose stages have the rows in common.
+    """Schedule by rows, all stages of a row after each other; for functions marked ROWS, whose stages have the rows in common.
 
     The last axis of a stage is a row's, or the parts of its sum; what has none is one number of a row.
     """
@@ -205,7 +205,7 @@ def _iterations(sch: s_tir.Schedule) -> int:
 
 
 def _sums_along_rows(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
-    """Return whether a stage sums over the last axis of its data, unless in parts that lie side by side."""
+    """Return whether a stage sums along the last axis of its data, other than in contiguous parts."""
     summed = [each.var for each in stage.iters if each.kind == "R"]
     spatial = [each for each in stage.iters if each.kind == "S"]
     loads = [load for load in loads_of(sch.get(stage.block_rv).body) if len(load.indices)]

@@ -63,7 +63,7 @@ def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
 
 
 def _join_loops(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """Fuse the last loops to one that vectors divide, if all that they go through lies side by side: rows of 21 channels, say."""
+    """Fuse the last loops to one that vectors divide, if all accesses along them are contiguous: rows of 21 channels, say."""
     block, own = sch.get(stage.block_rv), [(each.var, each.dom) for each in stage.iters if each.kind == "S"]
     for lanes in _LANES:
         for count in range(1, len(own) + 1):
@@ -78,7 +78,7 @@ def _join_loops(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any,
 
 
 def _lies_together(region: Any, last: list[tuple[Any, int]]) -> bool:
-    """Return whether a block's reads or writes do not depend on some variables, or lie side by side along them."""
+    """Return whether a block's reads or writes do not depend on some variables, or are contiguous along them."""
     if not any(uses(each.min, *(var for var, _ in last)) for each in region.region):
         return True
     ends = zip(region.region, region.source.shape, strict=True)
@@ -109,7 +109,7 @@ def cut_to_vectors(sch: s_tir.Schedule, spatial: Sequence[tuple[Any, int]]) -> t
 
 
 def _fuse_free(sch: s_tir.Schedule, loops: Sequence[tuple[Any, Any]]) -> Any:
-    """Fuse the outer loops down to the first whose extent is free, of a batch that is free also the next: few divisions for each row."""
+    """Fuse the outer loops down to the first with a free extent, for a free batch also the next: few divisions for each row."""
     free = [number for number, (_, extent) in enumerate(loops) if not isinstance(extent, int)]
     count = (free[1] if len(free) > 2 else free[0] if free else len(loops) - 1) + 1
     return sch.fuse(*(loop for loop, _ in loops[:count])) if count > 1 else loops[0][0]

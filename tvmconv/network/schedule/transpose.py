@@ -1,4 +1,4 @@
-"""A schedule for what reads along one axis and writes along another: squares that are transposed in registers.
+"""Schedule of functions that read along one axis and write along another: squares are transposed in registers.
 
 Vectors of the output would else be gathered number by number, and a line of what is read be fetched for each. What is put together
 along the axis that is written has squares for each part.
@@ -29,7 +29,7 @@ _TYPES = ("float32", "int32", "uint32", "float16", "bfloat16", "uint16", "int16"
 
 
 class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
-    """Compute what is read along another axis than it is written in squares.
+    """Schedule of reads along another axis than writes, in squares.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ _MOST = 2**31 - 1
 
 
 def check_quantized(model: ModelProto, source: str) -> None:
-    """Refuse scales and zero points that are none, and biases of s32 whose sums pass 32 bits.
+    """Refuse invalid scales and zero points, and s32 biases whose sums exceed 32 bits.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def _find_wrong(graph: GraphProto, outer: Mapping[str, Array]) -> Iterator[tuple
 
 
 def _find_in(node: NodeProto, place: _Place, fixed: Mapping[str, Array]) -> Iterator[str]:
-    """Yield in words what is wrong with a scale, or a zero point."""
+    """Yield descriptions of faults of a scale or zero point."""
     names = [node.input[at] if at is not None and at < len(node.input) else "" for at in place]
     integers, scale, zero = (fixed.get(name) for name in names)
     if scale is not None:

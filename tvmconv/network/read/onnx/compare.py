@@ -37,7 +37,7 @@ _WORK = {"Conv": 1, "ConvTranspose": 10, "Einsum": 1, "GRU": 1, "LSTM": 1, "RNN"
 
 
 def as_it_came(source: str, model: ModelProto, bucket: Bucket | None = None, cut: Sequence[str] = ()) -> ModelProto:
-    """Return what is to be compared with: a model's file with its own functions, unless onnxruntime (1.31) takes these for others.
+    """Return the model to compare with: the file with its own functions, unless onnxruntime (1.31) misreads these.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def as_it_came(source: str, model: ModelProto, bucket: Bucket | None = None, cut
 
 
 def differences(model: ModelProto, network: Network, came: ModelProto | None = None) -> list[str]:
-    """Return in words which outputs of a network differ from what they are to be, on the same random inputs, and by how much.
+    """Return which outputs of a network differ from the expected ones on the same random inputs, and by how much.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | N
 
 
 def open_compared(model: ModelProto) -> Any:
-    """Return onnxruntime's session of what a network is compared with."""
+    """Return the onnxruntime session that a network is compared with."""
     # Its optimizations change what quantized models compute: steps are fused, and pairs saturate in 16 bits.
     return open_session(model, "ORT_DISABLE_ALL" if is_quantized(model.graph) else "ORT_ENABLE_ALL")
 
@@ -127,7 +127,7 @@ def _evaluate(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
 
 
 def _work(graph: GraphProto, outer: Mapping[str, Sequence[int]]) -> float:
-    """Return what the evaluator does for a graph, in multiply-adds of its convolutions; what is not known counts as 1."""
+    """Return the evaluator's work for a graph, in multiply-adds of its convolutions; unknown nodes count as 1."""
     shapes = {**outer}
     for name, value in values_of(graph).items():
         shapes[name] = [size if isinstance(size, int) and size > 0 else 1 for size in value.shape or ()]

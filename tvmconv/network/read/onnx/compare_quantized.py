@@ -30,7 +30,7 @@ _STEPS = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(np.uint16), np.dtype(n
 
 
 def quantized_tensors(model: ModelProto) -> list[str]:
-    """Return what a model's quantizers give, in order: those of fixed numbers, and within branches, are none."""
+    """Return the results of a model's quantizers, in order, except those of fixed numbers or within branches."""
     expanded = ModelProto()
     expanded.CopyFrom(model)
     expand_qlinear(expanded)
@@ -38,7 +38,7 @@ def quantized_tensors(model: ModelProto) -> list[str]:
 
 
 def with_quantized(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> ModelProto:
-    """Return a model of these shapes whose outputs are, after its own, what its quantizers give."""
+    """Return a model of these shapes with its quantizers' results as outputs after its own."""
     made = ModelProto()
     made.CopyFrom(model)
     for each in made.graph.input:
@@ -52,7 +52,8 @@ def with_quantized(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Mo
 
 
 def find_wrong_quantizers(model: ModelProto, arrays: Mapping[str, Array], taken: Mapping[str, Array]) -> list[str]:
-    """Return in words which quantizers of a network, and outputs, are not what onnxruntime computes of what they are computed of.
+    """Describe the quantizers and outputs of a network that differ from onnxruntime's, each computed from the network's own
+    quantizers before it.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def find_wrong_quantizers(model: ModelProto, arrays: Mapping[str, Array], taken:
 
 
 def _quantizers(model: ModelProto) -> list[NodeProto]:
-    """Return the nodes that quantize what depends on a model's inputs."""
+    """Return the quantizers of values that depend on a model's inputs."""
     fixed = {each.name for each in model.graph.initializer}
     computed = {each.name for each in model.graph.input} - fixed
     found = []
@@ -118,7 +119,7 @@ def _numbers(node: NodeProto) -> list[str]:
 
 
 def _say_misrounding(node: NodeProto, got: Array, values: Array, scale: Array, zero: Array | None = None) -> list[str]:
-    """Return in words how far integers are from what they round, if that is too far."""
+    """Describe by how much a quantizer's integers miss the rounded values, if that is too far."""
     name = node.output[0]
     if node.op_type == "DynamicQuantizeLinear":
         least, greatest = min(float(values.min(initial=0)), 0), max(float(values.max(initial=0)), 0)

@@ -90,7 +90,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         super()._construct_nodes(SimpleNamespace(node=plain))
 
     def _construct_with_sizes(self, node: NodeProto, sizes: SizeTensors) -> None:
-        """Read a node where extents are free: what it computes of shapes is no operator."""
+        """Read a node where extents are free; arithmetic of shapes becomes no operators."""
         made = sizes.compute(node, self._nodes)
         value = sizes.counted(node, self._nodes, self.bb) if made is None else made.as_value(self.bb)
         if node.op_type in ("Col2Im", "Pad", "TopK") and isinstance(
@@ -109,7 +109,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         self._nodes.update(kept)
 
     def _choose(self, node: NodeProto) -> None:
-        """Read an If, its branches as functions of what they read outside; the frontend's are never run."""
+        """Read an If, with its branches as functions of the values they read outside; the frontend's are never run."""
         given = attributes_of(node)
         calls = [self._branch(given[f"{which}_branch"]) for which in ("then", "else")]
         check_branches(f"the If node {node.name or node.output[0]!r}", [each.ty for each in calls])
@@ -174,7 +174,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         return made
 
     def _convert(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
-        """Return what an operator is by a conversion of ours, or the frontend's."""
+        """Return an operator's Relax expression, by our converter or the frontend's."""
         convert = _CONVERTERS.get(op_name)
         try:
             give_free_pads(self.bb.emit, op_name, inputs, attrs)
@@ -191,7 +191,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         return self._by_frontend(op_name, inputs, attrs, opset) if made is None else self.bb.normalize(made)
 
     def _by_frontend(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
-        """Return what TVM's frontend makes of an operator, whose inputs are put right."""
+        """Return an operator's Relax expression by TVM's frontend, with corrected inputs."""
         if op_name == "Pow":
             inputs[1] = _as_base(*inputs)
         if op_name == "Expand" and is_free(inputs[0].ty) and (sizes := constant(inputs[1])) is not None:
@@ -251,7 +251,7 @@ def _infinite(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax
 
 
 def _threshold(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr:
-    """Return a ThresholdedRelu as a choice; what is not a number is not above its threshold, and 0, as ONNX has it."""
+    """Return a ThresholdedRelu as a choice; NaN gives 0, as in ONNX."""
     alpha, zero = (relax.const(each, _dtype(inputs[0])) for each in (given.get("alpha", 1.0), 0.0))
     return relax.op.where(relax.op.greater(inputs[0], alpha), inputs[0], zero)
 
@@ -278,7 +278,7 @@ def _axes_of(inputs: Sequence[Any], given: dict[str, Any]) -> list[int] | None:
 
 
 def _of_each(operator: Callable[[Any], Any]) -> Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]:
-    """Return the converter of a reduction that computes something of each element, also where it has no axes and reduces nothing."""
+    """Return the converter of a reduction with an elementwise function, which also applies if there are no axes to reduce."""
 
     def convert(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
         return operator(inputs[0]) if given.get("noop_with_empty_axes") and _axes_of(inputs, given) == [] else None
@@ -302,7 +302,7 @@ def _alone(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Ex
 
 
 def _reshape(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a Reshape of free extents, or to them: those of the data (0), and what is left (-1)."""
+    """Return a Reshape from or to free extents, with extents of the data (0) and the rest (-1)."""
     data, shape = inputs
     dims, kept = dims_of(data.ty), not given.get("allowzero", 0)
     numbers = constant(shape)
@@ -334,7 +334,8 @@ def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.
 
 
 def _combine(operator: Callable[..., relax.Expr], is_mean: bool = False) -> Callable[..., relax.Expr | None]:
-    """Return the converter of what combines several tensors, two by two; the frontend stacks them, which ConvertLayout has no layout for."""
+    """Return the converter of an operator that combines several tensors, two by two; the frontend stacks them, and ConvertLayout
+    has no layout for stacks."""
 
     def convert(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
         if any(isinstance(each, relax.ShapeExpr) for each in inputs):

@@ -36,7 +36,7 @@ def decompose(node: NodeProto, shapes: dict[str, Shape], types: dict[str, int], 
 
 
 def _normalize(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: dict[str, Shape]) -> list[NodeProto]:
-    """Write LpNormalization; where all are 0, so are the quotients, as onnxruntime has it."""
+    """Write LpNormalization; where all numbers are 0, the quotients are 0, as in onnxruntime."""
     axes = shape_array(given.get("axis", -1))
     kind = "ReduceL1" if given.get("p", 2) == 1 else "ReduceL2"
     norm = write.reduce(kind, node.input[0], axes)
@@ -64,7 +64,7 @@ def _reverse(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: 
 
 
 def _columns(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: dict[str, Shape]) -> list[NodeProto]:
-    """Write Col2Im as a transposed convolution whose filter has a tap for each row of a column."""
+    """Write Col2Im as a transposed convolution with a tap for each row of a column."""
     image, block = (write.fixed(place) for place in (1, 2))
     assert image is not None and block is not None
     rank, (batch, rows, _) = len(image), shapes[node.input[0]]
@@ -131,7 +131,7 @@ def _fourier(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: 
 
 
 def _frames(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: dict[str, Shape]) -> list[NodeProto]:
-    """Write STFT as a convolution whose filters are windows times cosines and sines."""
+    """Write STFT as a convolution with windowed cosines and sines as filters."""
     if shapes[node.input[0]][2:] not in ((), (1,)):
         raise ValueError("takes complex numbers")
     step, window = write.number(1), write.fixed(2)

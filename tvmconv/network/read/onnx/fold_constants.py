@@ -1,4 +1,4 @@
-"""Constants of an ONNX model, and branches that they choose, computed where onnxruntime does not.
+"""Compute constants of an ONNX model, and decide branches by them, where onnxruntime does not.
 
 onnxruntime (1.31) has no kernels for most operators in bf16, and refuses a model with one. And it computes a shape as a
 whole or not at all: an If that asks for a fixed extent, as exporters write `squeeze`, stays where another extent is free.

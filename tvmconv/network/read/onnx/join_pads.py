@@ -1,4 +1,4 @@
-"""Zeros that a Pad node puts before a Conv join the Conv's own pads: the kernel reads what the Pad would copy."""
+"""Join the zeros of a Pad node before a Conv with the Conv's own pads: the kernel reads the Pad's data in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def join_pads(model: ModelProto) -> None:
-    """Let each Conv of a model, its constants computed, pad what Pad nodes pad before it; `model` is changed.
+    """Replace Pad nodes by pads of the Convs after them, in a model with computed constants; `model` is changed.
 
     A Pad that others read stays.
     """

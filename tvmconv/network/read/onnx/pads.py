@@ -82,7 +82,7 @@ def give_longer_output(node: NodeProto) -> None:
 
 
 def pad_nodes(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto]:
-    """Return the nodes for a Pad: itself, or a gather or a crop for each axis, where TVM would refuse or mistake its pads."""
+    """Return the nodes for a Pad: itself, or a gather or a crop for each axis, where TVM refuses or misreads its pads."""
     given = attributes_of(node)
     constants = {each.name: each for each in model.graph.initializer}
     mode, pads = given.get("mode", "constant"), pads_of(node, given, constants, len(data))
@@ -121,7 +121,7 @@ def pad_nodes(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto
 def pads_of(
     node: NodeProto, given: dict[str, Any], constants: Mapping[str, TensorProto], rank: int | None = None
 ) -> list[tuple[int, int]] | None:
-    """Return where each axis of a Pad begins and ends; None if that is not fixed. With `axes` it needs the rank."""
+    """Return the beginning and ending pads of each axis of a Pad; None if they are not fixed. With `axes` it needs the rank."""
     arrays = [array_of(constants[each]) if each in constants else None for each in node.input]
     pads, axes = ([*arrays, None, None, None][at] for at in (1, 3))
     numbers = given["pads"] if "pads" in given else None if pads is None else pads.tolist()

@@ -1,4 +1,4 @@
-"""An ONNX model as networks: one, or its largest parts between what no network computes."""
+"""Partition an ONNX model into networks: one, or the largest parts between nodes that no network computes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Cut:
         self._lacking = {number for number, node in enumerate(self._nodes) if not self._is_plain(node)}
 
     def parts(self) -> list[ModelPart]:
-        """Return the parts that can be read; of what cannot, all nodes that alone cannot are left out at once."""
+        """Return the readable parts; all nodes that cannot be read alone are left out at once."""
         read: dict[tuple[int, ...], list[ModelPart]] = {}
         groups: list[tuple[int, ...]] = []
         for _ in range(_MOST_ROUNDS):
@@ -118,7 +118,7 @@ class _Cut:
         return [part for nodes in groups for part in read[nodes]]
 
     def _read(self, nodes: tuple[int, ...]) -> tuple[list[ModelPart], set[int]]:
-        """Return some nodes as a part, or those of all nodes that are refused; if no node is to blame, what is connected and can be read."""
+        """Return nodes as a part, or the refused ones among them; if no node is at fault, the connected groups that can be read."""
         try:
             return [self._part(nodes)], set()
         except SourceError as error:
@@ -133,7 +133,7 @@ class _Cut:
         return [part for each in components for part in self._read(tuple(each))[0]], set()
 
     def _is_plain(self, node: NodeProto) -> bool:
-        """Return whether a node is one of ONNX's operators, of tensors whose shapes are known."""
+        """Return whether a node is an ONNX operator on tensors of known shapes."""
         names = [name for name in (*node.input, *node.output) if name]
         return (
             node.op_type not in _DECIDING
@@ -196,7 +196,7 @@ class _Cut:
         return self._readable[key]
 
     def _number(self, name: str) -> bytes | None:
-        """Return the numbers of a small constant, which tell nodes apart; of large ones nothing; None: it is no constant."""
+        """Return the numbers of a small constant, which distinguish nodes, or nothing for a large one; None if it is no constant."""
         if name not in self._constants:
             return None
         constant = self._constants[name]
@@ -225,7 +225,7 @@ class _Cut:
         return ModelPart(as_relax(model, self._source, free), tuple(inputs), tuple(outputs))
 
     def _shape(self, name: str) -> Dims | None:
-        """Return what is declared of an output: of free extents nothing, for the reader decides them."""
+        """Return an output's declaration, without free extents, which the reader decides."""
         return None if self._free else self._values[name].shape
 
     def _is_plain_value(self, value: Value) -> bool:

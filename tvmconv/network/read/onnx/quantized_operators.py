@@ -32,7 +32,7 @@ OF_DEQUANTIZED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given: dict[str, Any]) -> relax.Expr | None:
-    """Return an operator by sums of integers; None: it is none such, and `inputs` are what the frontend is to read."""
+    """Return an operator by sums of integers; None if it has none, and then `inputs` are for the frontend."""
     taken = [inputs[at] if at < len(inputs) else None for at in range(max(9, len(inputs)))]
     if kind in OF_DEQUANTIZED:
         made = _multiply_dequantized(builder, kind, taken, given)
@@ -56,7 +56,7 @@ def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given
 def _multiply_dequantized(
     builder: relax.BlockBuilder, kind: str, inputs: list[Any], given: dict[str, Any]
 ) -> relax.Expr | None:
-    """Return a convolution or product of what is dequantized, with its bias, in f32."""
+    """Return a convolution or product of dequantized operands, with its bias, in f32."""
     data, weights = (find_dequantized(builder, each) for each in inputs[:2])
     bias = constant(inputs[2])
     if data is None or weights is None or data.scale.size != 1 or (inputs[2] is not None and bias is None):
@@ -99,7 +99,7 @@ def _as_matrix(weights: Quantized, given: dict[str, Any]) -> Quantized | None:
 
 
 def _fold(builder: relax.BlockBuilder, expr: Any) -> Any:
-    """Return the numbers of what is dequantized, where they are fixed."""
+    """Return the dequantized numbers, if they are fixed."""
     found = find_dequantized(builder, expr)
     array = None if found is None else found.array
     if found is None or array is None:

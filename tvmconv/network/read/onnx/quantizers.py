@@ -24,7 +24,7 @@ _SHORT = {"INT4": np.int8, "UINT4": np.uint8, "INT2": np.int8, "UINT2": np.uint8
 
 
 def read_quantizer(node: NodeProto, types: Mapping[str, int], model: ModelProto) -> list[NodeProto]:
-    """Return what stands for a node, of a model with these types of tensors.
+    """Return the replacement of a node, in a model with these types of tensors.
 
     What is dequantized of constants is computed, but for a filter of integers: onnxruntime leaves it for its own kernels.
 
@@ -62,7 +62,7 @@ def read_quantizer(node: NodeProto, types: Mapping[str, int], model: ModelProto)
 
 
 def _dequantize(array: Array, scale: Array, zero: Array | None, axis: int, blocks: int) -> Array:
-    """Return the numbers of integers, whose scales and zero points are one, one along an axis, or one for each block along it."""
+    """Return dequantized integers with one scale and zero point, one along an axis, or one for each block along it."""
 
     def of_each(numbers: Array) -> Array:
         if blocks:
@@ -78,7 +78,7 @@ def _dequantize(array: Array, scale: Array, zero: Array | None, axis: int, block
 
 
 def _is_of_integers(node: NodeProto, model: ModelProto) -> bool:
-    """Return whether what a node dequantizes is multiplied by what is dequantized, too, alone: a filter of integers."""
+    """Return whether a dequantized tensor's only reader multiplies it by another dequantized one: it is a filter of integers."""
     readers = [each for each in model.graph.node if node.output[0] in each.input]
     if not readers or any(each.op_type not in OF_DEQUANTIZED or each.input[1] != node.output[0] for each in readers):
         return False

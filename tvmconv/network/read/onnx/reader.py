@@ -86,7 +86,7 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
 
 
 def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IRModule:
-    """Return what :func:`read_onnx` does, of what :func:`fix_shapes` returned for the same file and free extents."""
+    """Return the result of :func:`read_onnx` for a model from :func:`fix_shapes` and its free extents."""
     check_quantized(model, source)
     simple = prepare(model, source)
     shapes, extents = symbolic(free or {})
@@ -119,7 +119,7 @@ def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IR
 
 
 def prepare(model: ModelProto, source: str) -> ModelProto:
-    """Return a model in operators that the frontend reads, without what constants decide; errors are those of :func:`read_onnx`."""
+    """Return a model in the frontend's operators, with branches decided by constants; errors are those of :func:`read_onnx`."""
     simple = simplify(model, source)
     while any(node.op_type == "If" for node in simple.graph.node) and fold_extents(simple):
         simple = simplify(simple, source)
@@ -150,7 +150,7 @@ def _numbers_of_branches(model: ModelProto) -> list[str]:
 
 
 def is_foreign(node: NodeProto) -> bool:
-    """Return whether a node is of another domain, so that the frontend would not know it, or take it for ONNX's."""
+    """Return whether a node is of another domain: the frontend does not know it, or takes it for ONNX's."""
     return node.domain not in OURS and not (node.domain == "com.microsoft" and node.op_type in MICROSOFT)
 
 
@@ -194,7 +194,7 @@ def fix_shapes(
 
 
 def _fix_values(model: ModelProto, values: Mapping[str, float], source: str) -> ModelProto:
-    """Return a model some of whose inputs are numbers, without the branches of an If that they rule out.
+    """Return a model with some inputs as numbers, without the branches of Ifs that these exclude.
 
     This comes before other inputs have extents: a branch that is ruled out may be for other extents.
     """
@@ -256,7 +256,7 @@ def _without_weights_as_inputs(model: ModelProto) -> ModelProto:
 
 
 def _cut_outputs(model: ModelProto, names: Sequence[str], source: str) -> None:
-    """Make tensors the outputs, whose types onnxruntime infers, and leave out nodes that compute none of them."""
+    """Make tensors the outputs, with types that onnxruntime infers, and remove nodes that compute none of them."""
     known = {name for node in model.graph.node for name in node.output}
     for name in names:
         if name not in known:

@@ -80,7 +80,7 @@ def convert_recurrent(
 def _multiply_rounded(
     builder: relax.BlockBuilder, data: relax.Expr, weights: Array, numbers: Sequence[Array]
 ) -> Callable[[int], relax.Expr]:
-    """Return what gives the product of data, rounded to 8 bits, and the integers of a direction, with their scales and zero points."""
+    """Return the product of data, rounded to 8 bits, with a direction's integers, by their scales and zero points."""
     emit: Callable[[relax.Expr], relax.Expr] = builder.emit
     rounded = emit(DynamicQuantizeLinear.get_converter(11)(builder, [data], {}, []))
     values, scale, zero = (emit(relax.TupleGetItem(rounded, part)) for part in range(3))

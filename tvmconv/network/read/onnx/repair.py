@@ -86,7 +86,7 @@ def repair(model: ModelProto, source: str) -> ModelProto:
 
 
 def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelProto) -> list[NodeProto]:
-    """Return what stands for a node; ValueError if the frontend has none such."""
+    """Return the replacement of a node; ValueError if the frontend cannot express it."""
     given = attributes_of(node)
     if node.op_type == "BatchNormalization" and given.get("training_mode"):
         raise ValueError("is in training mode (export for inference)")

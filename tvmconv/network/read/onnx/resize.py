@@ -167,7 +167,7 @@ def _matrix(
     scale: float | None,
     model: ModelProto,
 ) -> npt.NDArray[np.float32]:
-    """Return the weights of the elements of an axis (rows) in what the node makes of it (columns)."""
+    """Return the weights of an axis' elements (rows) in the node's outputs (columns)."""
     other = 0 if axis else 1
     shape, sizes = [1] * rank, [1] * rank
     shape[other] = shape[axis] = sizes[other] = size

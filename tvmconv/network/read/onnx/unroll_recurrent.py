@@ -129,7 +129,7 @@ class _Writer(NodeWriter):
         backward: bool,
         linear: bool,
     ) -> tuple[list[str], list[str]]:
-        """Return what the steps of a direction give, in order, and its last states."""
+        """Return a direction's outputs in order, and its last states."""
         before, after = np.split(bias, 2)
         joined = self._kind == "LSTM" or not linear
         size = self._size
@@ -157,7 +157,7 @@ class _Writer(NodeWriter):
         return [steps[step] for step in range(self._steps)], states
 
     def outputs(self, node: NodeProto, rows: list[list[str]], finals: list[list[str]]) -> None:
-        """Write what gives the node's outputs: all steps, and the last states."""
+        """Write the node's outputs: all steps, and the last states."""
         names = [*node.output, "", "", ""]
         shape = self.constant(np.array([1, 1, self._batch, self._size]))
         if names[0]:

@@ -1,4 +1,4 @@
-"""A compiled IR beside OpenVINO: its answers, or, of a quantized one, what each quantizer rounds, as those of an ONNX file are compared."""
+"""Compare a compiled IR with OpenVINO: outputs, or, if it is quantized, each quantizer's results, like those of ONNX files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE", "DYNAMI
 
 
 def compute_answers(ir: Any, arrays: Mapping[str, Array]) -> list[Array]:
-    """Return what OpenVINO computes in f32 of inputs by name; raise InputError if it cannot run a model on them."""
+    """Return OpenVINO's outputs in f32 for inputs by name; raise InputError if it cannot run the model on them."""
     try:
         compiled = openvino.Core().compile_model(ir, "CPU", _EXACT)
         found = compiled({name: array for name, array in arrays.items() if name in _names(compiled.inputs)})
@@ -56,7 +56,7 @@ def find_quantizers(model: IrModel) -> dict[str, str]:
 
 
 def find_wrong_quantizers(model: IrModel, arrays: Mapping[str, Array], taken: Mapping[str, Array]) -> list[str]:
-    """Return in words which quantizers of a network, and outputs, are not what OpenVINO computes of what they are computed of.
+    """Describe the quantizers and outputs of a network that differ from OpenVINO's, each computed from the network's own quantizers before it.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ def _fix_value(ir: Any, name: str, value: float, source: str) -> None:
 
 
 def _with_outputs(ir: Any, names: Sequence[str], source: str) -> Any:
-    """Return a model whose outputs are others: tensors by their names, or those of their layers."""
+    """Return a model with other outputs: tensors by their names, or by those of their layers."""
     known = {name: output for op in ir.get_ordered_ops() for output in op.outputs() for name in names_of(output)}
     for name in names:
         if name not in known:

@@ -30,7 +30,7 @@ def is_quantized(program: ExportedProgram) -> bool:
 
 
 def with_quantized(program: ExportedProgram) -> ExportedProgram:
-    """Return a program in fewer kinds of operators, whose outputs are, after its own, what its quantizers give."""
+    """Return a decomposed program with its quantizers' results as outputs after its own."""
     made = decompose(program)
     output, added = made.graph.output_node(), list(filter(_is_quantizer, made.graph.nodes))
     output.args = ((*output.args[0], *added),)
@@ -41,7 +41,7 @@ def with_quantized(program: ExportedProgram) -> ExportedProgram:
 
 
 def find_wrong_quantizers(program: ExportedProgram, tensors: Sequence[Any], taken: Sequence[Array]) -> list[str]:
-    """Return in words which quantizers of a network, and outputs, are not what PyTorch computes of what they are computed of.
+    """Describe the quantizers and outputs of a network that differ from PyTorch's, each computed from the network's own quantizers before it.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class _Given(fx.Interpreter):  # type: ignore[misc]
         self.wrong: list[str] = []
 
     def run_node(self, n: fx.Node) -> Any:
-        """Return what a node gives; of a quantizer, what the network's gave."""
+        """Return a node's result; for a quantizer, the network's."""
         if not _is_quantizer(n):
             return super().run_node(n)
         got, named = next(self._taken), arguments(n)
