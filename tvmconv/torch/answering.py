@@ -1,4 +1,4 @@
-"""`Answering`: a module's calls, answered by networks where there are some for its arguments, else by its own code."""
+"""`Answering`: a module's calls, answered by networks compiled for their arguments, else by the module's own code."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class NetworkState:
     refused: str = ""
 
     def find(self, kind: Any, leaves: Sequence[Any]) -> Computed | None:
-        """Return what computes arguments: an example's, or one whose extents are free; None: nothing does."""
+        """Return the computation for arguments: an example's, or one with free extents; None if there is none."""
         spec, *_ = kind
         return self.examples.get(kind) or next((how for how in self.examples.values() if how.takes(leaves, spec)), None)
 
     def changed(self) -> str:
-        """Return what is not as it was, or nothing."""
+        """Return the first difference from the state at tracing, or nothing."""
         return self.guards.changed() if self.guards is not None else ""
 
 
@@ -115,11 +115,11 @@ class Answering:
         self.states[0].reads |= reads
 
     def computed(self) -> list[Computed]:
-        """Return what computes examples, of each state."""
+        """Return the computations of examples, of each state."""
         return [how for state in self.states for how in state.examples.values()]
 
     def watch(self) -> None:
-        """Answer from now on, and notice what changes in the module."""
+        """Answer calls from now on, and notice changes of the module."""
         self.states[0].guards = Guards(self.module, self.states[0].reads, own_forward)
         self._is_watching = True
 
@@ -253,7 +253,7 @@ class Answering:
 
 
 class _Examples(dict[Any, Computed]):
-    """Computations of examples. Nothing of it changes but that some may be lost; PyTorch's trees are written by its own means."""
+    """Computations of examples. They do not change, but some may be lost in a copy; PyTorch's trees are pickled by its own functions."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Examples:
         return _Examples(self)
@@ -263,13 +263,13 @@ class _Examples(dict[Any, Computed]):
 
 
 def answering_of(module: nn.Module) -> Answering | None:
-    """Return what answers a module's calls; None: its own code."""
+    """Return the object that answers a module's calls; None if its own code does."""
     found = getattr(vars(module).get("forward"), "__self__", None)
     return found if isinstance(found, Answering) else None
 
 
 def own_forward(forward: Any) -> Any:
-    """Return what a module had as its ``forward`` before networks answered; None: it had its class's."""
+    """Return a module's own ``forward`` attribute from before networks answered; None if it had its class's."""
     answering = getattr(forward, "__self__", None)
     return answering._own if isinstance(answering, Answering) else forward
 
@@ -297,7 +297,7 @@ def _is_device_alone() -> bool:
 
 
 def _kind(leaves: list[Any], spec: Any) -> Any:
-    """Return what is told of arguments: it is another one where networks may not answer."""
+    """Return the kind of arguments; those for which networks may not answer are of another kind."""
     return spec, *[
         (leaf.shape, leaf.dtype, leaf.device.type, leaf.layout) if isinstance(leaf, torch.Tensor) else (type(leaf), repr(leaf) if isinstance(leaf, KINDS) else id(leaf))
         for leaf in leaves

@@ -47,7 +47,7 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         self._alike = [] if self._is_free else [torch.empty(shape, dtype=dtype) for shape, dtype, _ in self._made]
 
     def forward(self, *tensors: Any) -> list[Any]:
-        """Return what the network computes."""
+        """Return the network's outputs."""
         given = [*map(_array, tensors, self._orders)]
         if self._is_free:
             return self._returned(self._of_extents(given))
@@ -56,7 +56,7 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         return made if self._is_laid else self._returned(made)
 
     def _of_extents(self, given: Sequence[Any]) -> list[Any]:
-        """Return what the network computes of arrays whose extents are free."""
+        """Return the network's outputs for arrays with free extents."""
         extents, shapes = self.network.sizes([each.shape for each in given])
         made = [torch.empty(shape, dtype=dtype) for shape, (_, dtype, _) in zip(shapes, self._made, strict=True)]
         self.network.run([*map(_POINTER, given)], [*map(_POINTER, made)], torch.get_num_threads(), True, extents)
@@ -80,7 +80,7 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         return True
 
     def sliced(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return what the network computes of tensors with more images than it takes, their first axis, some at a time."""
+        """Return the network's outputs for tensors with more images, on their first axis, than it takes, some at a time."""
         given = [_array(tensor, order) for tensor, order in zip(tensors, self._orders, strict=True)]
         times = given[0].shape[0] // self.network.inputs[0].shape[0]
         made = [torch.empty((times * shape[0], *shape[1:]), dtype=dtype) for shape, dtype, _ in self._made]

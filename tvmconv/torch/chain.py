@@ -17,7 +17,7 @@ class ChainPart(NetworkCall):
     """A network within a graph: one answer is no list."""
 
     def forward(self, *tensors: Any) -> Any:
-        """Return what the network computes."""
+        """Return the network's outputs."""
         answers = super().forward(*tensors)
         return answers[0] if len(answers) == 1 else answers
 
@@ -30,7 +30,7 @@ class Sliced(ChainPart):
     """A network for a few images, called with those of a batch one slice after the other."""
 
     def forward(self, *tensors: Any) -> Any:
-        """Return what the network computes of all images."""
+        """Return the network's outputs for all images."""
         answers = self.sliced(tensors)
         return answers[0] if len(answers) == 1 else answers
 
@@ -60,7 +60,7 @@ class NetworkChain(nn.Module):  # type: ignore[misc]
         self._reads, self._gives = [each["reads"] for each in wiring["calls"]], wiring["gives"]
 
     def only(self) -> Any:
-        """Return what calls the network, if there is one and it takes and gives what the chain does; else None."""
+        """Return the only network's call, if its inputs and outputs are the chain's; else None."""
         (reads, *others), count = self._reads, len(self._reads[0])
         is_only = (
             not others and isinstance(self.parts[0], ChainPart) and reads == [*range(count)] and self._gives == [count]
@@ -73,7 +73,7 @@ class NetworkChain(nn.Module):  # type: ignore[misc]
         return not others and isinstance(first, NetworkCall) and first.takes([tensors[each] for each in reads])
 
     def forward(self, *tensors: Any) -> list[Any]:
-        """Return what the networks compute."""
+        """Return the outputs of the chain of networks."""
         values = list(tensors)
         for forward, reads in zip(self._forwards, self._reads, strict=True):
             made = forward(*[values[each] for each in reads])
@@ -87,7 +87,7 @@ def part(folder: Path, file: str, is_sliced: bool, *orders: Sequence[Sequence[in
 
 
 def wiring(graph: fx.Graph, parts: Mapping[str, Sequence[Any]]) -> dict[str, Any] | None:
-    """Return how a graph calls networks, as lists and numbers: of the graph's inputs and what networks gave. None: it does more.
+    """Return how a graph calls networks, as lists of numbers: of the graph's inputs and networks' outputs. None if it has other operators.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def compile(
     named_sizes: Sequence[Any] = (),
     progress: Progress | None = print_progress,
 ) -> CompiledModel:
-    """Compile a whole model to one library, for inputs as the examples are; return what calls it.
+    """Compile a whole model to one library, for inputs like the examples; return a module that calls it.
 
     ``torch.export`` reads the model (``strict=False``), so what its code decides by shapes is decided as for the examples, or, with
     `dynamic_shapes`, for all that these allow.
@@ -109,7 +109,7 @@ def compile(
 
 
 def load(path: str | os.PathLike[str]) -> CompiledModel:
-    """Return what :func:`compile` wrote; errors are those of :class:`tvmconv.Network`."""
+    """Return the module that :func:`compile` wrote; errors are those of :class:`tvmconv.Network`."""
     return CompiledModel(path)
 
 
@@ -138,7 +138,7 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
         self._extents = FreeExtents(self.network.description, self._inputs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model would.
+        """Return the model's answer.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""`compute_model`: whatever computes a model for one example: networks, and PyTorch's operators between them."""
+"""`compute_model`: the computation of a model for one example: networks, and PyTorch's operators between them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Computed:
 
     @property
     def lost(self) -> str:
-        """Return why a network of it, which is a copy in another process, cannot be loaded; empty if all can."""
+        """Return why a network of this copy in another process cannot be loaded; empty if all can."""
         return next((each.why for each in self.graph.modules() if isinstance(each, Lost)), "")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Computed:
@@ -149,12 +149,12 @@ class How:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return what `tvmconv.network.compile.build` takes by these names."""
+        """Return the keyword arguments of `tvmconv.network.compile.build`."""
         return {name: getattr(self, name) for name in ("math", "progress", "trials", "seconds", "memory")}
 
 
 def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], store: Store, how: How) -> Computed:
-    """Return what computes a model for an example; what the store lacks is compiled.
+    """Return the computation of a model for an example; networks that the store lacks are compiled.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def _workers(store: Store) -> Iterator[None]:
 def _read_model(
     flat: Flat, few: _Few, free: FreeAxes | None, options: list[str], seen: str, store: Store, how: How
 ) -> Computed:
-    """Return what :func:`compute_model` does for a model whose call the store does not know."""
+    """Return the result of :func:`compute_model` for a model whose call the store does not have."""
     program = export(flat, free)
     names = {} if free is None else free.names(program)
     if free is not None:
@@ -249,7 +249,7 @@ def _is_alike(one: fx.Node, other: fx.Node) -> bool:
 
 
 def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str, how: How) -> Kept:
-    """Compile a program; what cannot be read or compiled is left to PyTorch."""
+    """Compile a program; parts that cannot be read or compiled are left to PyTorch."""
     check_extra("compile", "tvm")
     from ..network.compile import build
     from ..network.options import check_target
@@ -325,7 +325,7 @@ def _again(whole: fx.GraphModule) -> fx.GraphModule:
 
 
 def _chain(whole: fx.GraphModule, kept: Kept, structure: Structure) -> dict[str, Any]:
-    """Return what is known of a program whose networks need no operator of PyTorch, to be written; empty: they do need one."""
+    """Return the stored facts of a program whose networks need no operator of PyTorch between them; empty if they need one."""
     graph = _again(whole)
     pieces = split(graph, kept.foreign, kept.head)
     found = wiring(graph.graph, _parts(pieces, kept)) if pieces else None
@@ -340,7 +340,7 @@ def _load_chain(chain: Mapping[str, Any], store: Store, structure: Structure) ->
 
 
 def _parts(pieces: Sequence[Piece], kept: Kept) -> dict[str, tuple[Any, ...]]:
-    """Return what pieces' networks are made by, by the names of their modules."""
+    """Return the sources of the pieces' networks, by the names of their modules."""
     return {
         piece.name: (file, bool(kept.head) and number == 0, piece.in_orders, piece.out_orders)
         for number, (piece, file) in enumerate(zip(pieces, kept.files, strict=True))
@@ -362,7 +362,7 @@ def _assemble(whole: fx.GraphModule, kept: Kept, store: Store, structure: Struct
 
 
 def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[OperatorRow]:
-    """Return who computes each operator."""
+    """Return which library computes each operator."""
     files = {name: file for piece, file in zip(pieces, kept.files, strict=True) for name in piece.nodes}
     rows = []
     for node in whole.graph.nodes:

@@ -41,7 +41,7 @@ class _Bound(nn.Module):  # type: ignore[misc]
         _ = graph.code
 
     def forward(self, *args: Any) -> Any:
-        """Return what the graph does of its other inputs."""
+        """Return the graph's answer for its other inputs."""
         known: dict[int, Any] = {
             at: SimpleNamespace(item=lambda value=value: value) for at, value in self._numbers.items()
         }
@@ -54,7 +54,7 @@ class _Bound(nn.Module):  # type: ignore[misc]
 
 
 def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-    """Return what computes a graph of Dynamo's: networks, or the graph itself where there are none.
+    """Return the computation of a Dynamo graph: networks, or the graph itself if there are none.
 
     Networks are for inference: where gradients are asked for, and after weights change, the graph computes. What ``weight.data``
     changes in place cannot be seen: call ``torch.compiler.reset()`` then.
@@ -112,7 +112,7 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
 
 
 def _is_number(node: torch.fx.Node) -> bool:
-    """Return whether Dynamo made a tensor of a number of the model's, as of a normalization's epsilon where sizes are free."""
+    """Return whether Dynamo made a tensor from a number of the model's, such as a normalization's epsilon with free sizes."""
     is_wrapped = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
     return bool(is_wrapped) and all(user.op == "call_method" and user.target == "item" for user in node.users)
 
@@ -129,7 +129,7 @@ def _free_axes(node: torch.fx.Node) -> dict[int, Any]:
 def _extents(
     inputs: Sequence[torch.fx.Node], symbols: Sequence[int], free: Mapping[int, Mapping[int, Any]]
 ) -> dict[int, tuple[int, int]]:
-    """Return of inputs that are symbols the tensor and the axis whose extents they are.
+    """Return, for inputs that are symbols, the tensor and axis with that extent.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def _state(weight: Any) -> tuple[int, int]:
 
 
 def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> list[Any]:
-    """Return what a graph's outputs are like.
+    """Return the forms of a graph's outputs.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> li
 
 
 def _lay_out(answer: Any, like: Any) -> Any:
-    """Return an answer whose axes lie in memory in the order in which PyTorch's do."""
+    """Return an answer with its axes in PyTorch's memory order."""
     if not isinstance(like, torch.Tensor):
         return answer
     order = sorted(range(like.ndim), key=lambda axis: extent_of(like.stride(axis)), reverse=True)

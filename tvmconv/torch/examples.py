@@ -1,4 +1,4 @@
-"""A model called with examples: what it answers, and whether its calls leave it as it was."""
+"""Calls of a model with examples: its answers, and whether it is unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_model(model: Any, dtype: Any, caller: str) -> None:
 
 
 def as_examples(given: Any) -> list[Arguments]:
-    """Return what a caller gave as example inputs, one or a list, as positional and named arguments; InputError if it is else."""
+    """Return a caller's example inputs, one or a list, as positional and named arguments; InputError for other objects."""
     return [*map(as_example, given)] if isinstance(given, list) and given else [as_example(given)]
 
 
@@ -70,7 +70,7 @@ def cast(tensor: Any, dtype: Any) -> Any:
 
 
 def run(model: nn.Module, example: Arguments) -> tuple[Any, dict[str, bool]]:
-    """Return a model's answer to an example, and by the names of what its code wrote to the model whether it is as before.
+    """Return a model's answer to an example, and, by the names of the attributes that its code wrote, whether they are as before.
 
     The model and the example stay as they are, and random numbers are the same in each run.
     """
@@ -82,12 +82,12 @@ def run(model: nn.Module, example: Arguments) -> tuple[Any, dict[str, bool]]:
 
 
 def copy_tensors(values: Any) -> Any:
-    """Return arguments or answers whose tensors are copies, which lie as these do."""
+    """Return arguments or answers with copies of their tensors, in the same memory order."""
     return pytree.tree_map_only(torch.Tensor, torch.clone, values)
 
 
 def copy_answer(answer: Any) -> Any:
-    """Return an answer whose tensors are copies, and those that lie within others views of their copies."""
+    """Return an answer with copies of its tensors; views of others become views of the copies."""
     tensors = distinct(pytree.tree_leaves(answer))
     views = find_views(tensors)
     copies = [each.clone() if view is None else None for each, view in zip(tensors, views, strict=True)]
@@ -104,7 +104,7 @@ def is_coarse(values: Any) -> bool:
 
 
 def is_close(given: Any, expected: Any, coarse: bool = False) -> bool:
-    """Return whether an answer is another within what folding and transforms change.
+    """Return whether two answers differ by no more than folding and transforms explain.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def is_close(given: Any, expected: Any, coarse: bool = False) -> bool:
 
 
 def is_no_worse(given: Any, exact: Any, roundings: Iterable[tuple[Any, Any]]) -> bool:
-    """Return whether an answer is about as far from what more digits give as PyTorch's, which rounding spoils as much in deep networks.
+    """Return whether an answer's error against more digits is about PyTorch's own, because rounding accumulates in deep networks.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def draw_roundings(module: nn.Module, example: Arguments) -> Iterator[tuple[Any,
 
 
 def run_exactly(module: nn.Module, example: Arguments) -> Any:
-    """Return what a module of few digits answers in f32.
+    """Return the answer of a module of few digits, computed in f32.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def _error(rounded: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def _is_within(given: torch.Tensor, exact: torch.Tensor, allowed: float) -> bool:
-    """Return whether a tensor differs by no more than what a few roundings change, or twice what PyTorch's do."""
+    """Return whether a tensor differs by no more than a few roundings, or twice PyTorch's own error."""
     if given.shape != exact.shape or not torch.equal(given.isfinite(), exact.isfinite()):
         return False
     return _error(given, exact) <= _WORSE * allowed + _COARSE * float(exact[exact.isfinite()].norm())

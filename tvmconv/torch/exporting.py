@@ -1,4 +1,4 @@
-"""`export`: a model read by `torch.export`; where that fails, the line of the model's code that ended it. And its graphs as modules."""
+"""`export`: read a model by `torch.export`, and name the line of its code at which that fails. And graphs as modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OTHERS = tuple(map(str, (Path(torch.__file__).parent, Path(__file__).parents[1]
 
 
 def export(flat: Flat, free: FreeAxes | None = None) -> Any:
-    """Return a model as a program; what its code decides by shapes is decided as for the example, unless axes are free.
+    """Return a model as a program; its code's decisions by shapes are those for the example, unless axes are free.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def export(flat: Flat, free: FreeAxes | None = None) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of an error that says what it is: PyTorch's go on with advice and traces."""
+    """Return the line of an error that describes it: PyTorch's errors continue with advice and traces."""
     text = str(error).strip()
     _, found, fixes = text.partition("Suggested fixes:")
     if found:  # of constraints on extents that are free
@@ -100,7 +100,7 @@ def as_module(model: Any) -> Any:
 
 
 class ProgramModule(nn.Module):  # type: ignore[misc]
-    """A graph, in a module whose calls can be answered by others: those of a graph are its code's."""
+    """A graph as a module whose calls can be answered by others, like those of its own code."""
 
     def __init__(self, graph: nn.Module) -> None:
         super().__init__()
@@ -112,5 +112,5 @@ class ProgramModule(nn.Module):  # type: ignore[misc]
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the graph does."""
+        """Return the graph's answer."""
         return self.graph_module(*args, **kwargs)

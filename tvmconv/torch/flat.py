@@ -1,4 +1,4 @@
-"""`Flat`: a model for one structure of arguments, which takes and gives tensors alone, and leaves them lie as they do."""
+"""`Flat`: a model for one structure of arguments, as a function of tensors that keeps their memory order."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ class Flat(nn.Module):  # type: ignore[misc]
         return tuple(permute(each, order) for each, order in zip(made, answers.orders, strict=True))
 
     def _tell_numbers(self) -> None:
-        """Tell tensors that stand for buffers in an export what the numbers are by which code decides: strides, of some models."""
+        """Give tensors that stand for buffers in an export the numbers by which code decides: strides, in some models."""
         for name, buffer in self.model.named_buffers():
             if isinstance(buffer, FakeTensor) and name in self._numbers[0]:
                 buffer.constant = self._numbers[0][name]
 
     def structure(self) -> Structure:
-        """Return what arguments and answers are like, after a call."""
+        """Return the forms of arguments and answers, after a call."""
         answers = self._answers
         return Structure(
             self._in_spec, self._given, self._orders, answers.spec, answers.returned, answers.orders, answers.views
@@ -144,7 +144,7 @@ class Structure:
 
     @property
     def answers(self) -> dict[str, Any]:
-        """Return what the tensors of answers are like."""
+        """Return the forms of the answers' tensors."""
         return {"returned": self.returned, "out_orders": self.out_orders, "views": self.views}
 
     def facts(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Structure:
 
     @classmethod
     def read(cls, facts: dict[str, Any]) -> Structure:
-        """Return what :meth:`facts` wrote."""
+        """Return the object that :meth:`facts` described."""
         specs = [pytree.treespec_loads(facts[name]) for name in ("in_spec", "out_spec")]
         # Libraries made before answers could be views have none.
         answers = facts["returned"], facts["out_orders"], facts.get("views", [])
@@ -193,7 +193,7 @@ class Structure:
         return put_together(pytree.tree_unflatten(leaves, self.out_spec))
 
     def _lay_out(self, tensors: Sequence[Any], given: int) -> list[Any]:
-        """Return answers of which those that have views lie as in the example: PyTorch's operators may lay out theirs otherwise."""
+        """Return answers with views laid out as in the example: PyTorch's operators may use another layout."""
         tensors = list(tensors)
         for number in {number - given for number, *_ in self.views}:
             order = self.out_orders[number]
@@ -202,7 +202,7 @@ class Structure:
 
 
 def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
-    """Return the leaves of arguments, and what holds them; named ones in the order of their names."""
+    """Return the leaves of arguments, and their structure; named ones in the order of their names."""
     return pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
 
 
@@ -237,7 +237,7 @@ def bind_as(
 
 
 def describe_form(spec: Any) -> str:
-    """Return what holds arguments, for people."""
+    """Return a readable description of the arguments' structure."""
     by_place, by_name = spec.children()
     shown = [*map(_show, by_place.children())]
     shown += [f"{name}={_show(each)}" for name, each in zip(by_name.context, by_name.children(), strict=True)]
@@ -253,14 +253,14 @@ def _show(spec: Any) -> str:
 
 
 def is_same(leaf: Any, constant: Any) -> bool:
-    """Return whether an argument is what a model was compiled for: 1 is not True, nor 1.0, and NaN is NaN."""
+    """Return whether an argument equals the one that a model was compiled for: 1 is not True, nor 1.0, and NaN is NaN."""
     if not isinstance(leaf, type(constant)) or isinstance(leaf, bool) != isinstance(constant, bool):
         return False
     return bool(leaf == constant) or (leaf != leaf and constant != constant)
 
 
 def order_of(tensor: Any) -> list[int]:
-    """Return the axes of a tensor in the order in which they lie in memory; as they are, where memory has gaps."""
+    """Return a tensor's axes in their memory order; in the given order, if memory has gaps."""
     axes = list(range(tensor.dim()))
     if tensor.layout != torch.strided or _is_contiguous(tensor):
         return axes
@@ -276,12 +276,12 @@ def _is_contiguous(tensor: Any) -> bool:
 
 
 def extent_of(size: Any) -> int:
-    """Return an extent or a stride; one that is free as it is for the example, without deciding that it is; 1 of one that only a call tells."""
+    """Return an extent or a stride; a free one's value for the example, without fixing it; 1 for one known only in a call."""
     return size if isinstance(size, int) else int(size.node.hint or 1)
 
 
 def permute(tensor: Any, order: Sequence[int]) -> Any:
-    """Return a tensor whose axes are in an order; itself if they are."""
+    """Return a tensor with its axes in an order; the tensor itself if they are in it."""
     return tensor if list(order) == sorted(order) else tensor.permute(order)
 
 
@@ -295,7 +295,7 @@ def _is_number(buffer: Any) -> bool:
 
 
 def _constant(leaf: Any) -> list[Any] | None:
-    """Return in a list what a leaf always is; None: it is a tensor."""
+    """Return a leaf's constant in a list; None if it is a tensor."""
     if isinstance(leaf, torch.Tensor):
         return None
     if not isinstance(leaf, KINDS):
@@ -316,7 +316,7 @@ def distinct(leaves: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
 
 
 def find_views(tensors: Sequence[Any]) -> list[tuple[int, list[int], list[int], int] | None]:
-    """Return of each tensor the largest other one within which it lies, and its extents, strides and offset there; None: there is none.
+    """Return, for each tensor, the largest other one that contains it, and its extents, strides and offset there; None if there is none.
 
     One that others lie within has no gaps, so that its memory can be made anew.
     """
@@ -336,7 +336,7 @@ def find_views(tensors: Sequence[Any]) -> list[tuple[int, list[int], list[int], 
 
 
 def _span(tensor: Any) -> Any:
-    """Return what memory a tensor has, from where to where, and whether it has all of that; None of what is not told."""
+    """Return a tensor's begin and end in memory, and whether it fills them; None if they are unknown."""
     if tensor.layout != torch.strided or not all(isinstance(each, int) for each in (*tensor.shape, *tensor.stride())):
         return None
     if not tensor.numel():
@@ -355,7 +355,7 @@ def _lies_within(one: Any, other: Any) -> bool:
 
 
 def view_of(whole: Any, size: Sequence[int], stride: Sequence[int], offset: int) -> Any:
-    """Return a part of a tensor, by where it lies from the tensor's beginning."""
+    """Return a view of a tensor by its extents, strides and offset from the tensor's beginning."""
     return whole.as_strided(size, stride, whole.storage_offset() + offset)
 
 

@@ -19,7 +19,7 @@ from .flat import flatten_arguments, order_of
 
 @dataclass(frozen=True)
 class FreeAxes:
-    """Axes whose extents calls give, of the tensors that :class:`tvmconv.torch.flat.Flat` takes.
+    """Free axes of the tensors that :class:`tvmconv.torch.flat.Flat` takes.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class FreeAxes:
         )
 
     def allow_one(self, program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> None:
-        """Let extents be 1 in a program where they are in the example: torch.export assumes that those without a range are not."""
+        """Allow extents of 1 where the example has them: torch.export assumes that free extents without a range are not 1."""
         for ones, sizes in zip(self._ones(tensors), _sizes_of_inputs(program), strict=True):
             for size in (sizes[axis] for axis in ones):
                 if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
@@ -45,7 +45,7 @@ class FreeAxes:
                     program.range_constraints[size.node.expr] = ValueRanges(min(known.lower, 1), known.upper)
 
     def _ones(self, tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-        """Return the free axes of each of an example's tensors whose extents are 1."""
+        """Return the free axes of each of an example's tensors with extents of 1."""
         return [
             [at for at, dim in axes.items() if tensor.shape[at] == 1 and not isinstance(dim, int) and dim != Dim.STATIC]
             for tensor, axes in zip(tensors, self.shapes, strict=True)
@@ -101,7 +101,7 @@ def free_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], d
 
 
 def _walk(value: Any, given: Any, found: dict[int, dict[int, Any]], path: str) -> None:
-    """Note what is given for each tensor of a value."""
+    """Note the description of each tensor of a value."""
     if given is None:
         return
     if isinstance(value, torch.Tensor):

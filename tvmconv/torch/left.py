@@ -13,7 +13,7 @@ from .watched import let_dynamo_forget
 
 
 def left_to_pytorch(model: nn.Module, examples: Sequence[Arguments], answering: Sequence[Answering]) -> float:
-    """Return the share of the multiply-adds of a model's examples that PyTorch computes, where `answering` answers for modules of its copy."""
+    """Return the share of multiply-adds of a model's examples that PyTorch computes, where `answering` answers for modules of its copy."""
     shares: dict[str, float] = {}
     for each in answering:
         rows = [row for how in each.computed() for row in how.rows]

@@ -43,7 +43,7 @@ pytree.register_pytree_node(
 
 
 def take_apart(answer: Any, within: tuple[Any, ...] = ()) -> Any:
-    """Return an answer whose objects are taken apart, as far as they can be made again of their attributes."""
+    """Return an answer with its objects replaced by their attributes, if they can be made again from these."""
 
     def leaf(value: Any) -> Any:
         if isinstance(value, (torch.Tensor, *KINDS)):
@@ -61,7 +61,7 @@ def take_apart(answer: Any, within: tuple[Any, ...] = ()) -> Any:
 
 
 def put_together(answer: Any) -> Any:
-    """Return an answer whose objects are whole again."""
+    """Return an answer with its objects made again."""
     return pytree.tree_map(lambda each: _make(each) if isinstance(each, Held) else each, answer, is_leaf=_is_held)
 
 

@@ -1,4 +1,4 @@
-"""`optimize`: a copy of a model whose calls are answered by networks, compiled where a folder lacks them."""
+"""`optimize`: a copy of a model whose calls networks answer; networks that a folder lacks are compiled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def optimize(
     dynamic_shapes: Any = None,
     progress: Progress | None = print_progress,
 ) -> nn.Module:
-    """Return a copy of a model for inference whose calls are answered by compiled networks.
+    """Return a copy of a model for inference whose calls compiled networks answer.
 
     ``torch.export`` reads the model for each example (``strict=False``), so what its code decides by shapes is decided as
     for the example. Operators that networks do not have are computed by PyTorch between them. Where a whole model cannot be
@@ -152,7 +152,7 @@ def _check(model: Any, dtype: Any) -> None:
 
 
 def _copy(model: nn.Module, examples: list[Arguments], dtype: Any) -> tuple[nn.Module, list[Arguments]]:
-    """Return a copy of a model, in a type, and its examples; InputError if the copy fails where the model does not."""
+    """Return a copy of a model in a type, and its examples; InputError if the copy fails and the model does not."""
     for example in examples:
         run(model, example)
     try:

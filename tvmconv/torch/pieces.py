@@ -64,7 +64,7 @@ class Piece:
 
 
 def flat_graph(program: ExportedProgram) -> fx.GraphModule:
-    """Return a program as a graph that takes and gives tensors alone, and has as attributes its weights, or what is computed of them."""
+    """Return a program as a graph of tensors, with its weights, or the values computed from them, as attributes."""
     module: Any = program.module()
     for node in list(module.graph.nodes):
         if node.op == "call_module":  # it checks what torch.export assumed of the arguments
@@ -77,7 +77,7 @@ def flat_graph(program: ExportedProgram) -> fx.GraphModule:
 def split(
     whole: fx.GraphModule, foreign: Collection[str], head: int = 0, ranges: Mapping[Any, Any] | None = None
 ) -> list[Piece]:
-    """Replace what becomes networks, in a graph, by calls of modules; return what these are to compute.
+    """Replace the parts of a graph that become networks by calls of modules; return the modules' graphs.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def origin(node: fx.Node) -> fx.Node:
 
 
 def _piece(whole: fx.GraphModule, call: fx.Node, ranges: Mapping[Any, Any]) -> Piece:
-    """Return what a module of the whole computes, and let the whole give it no weights."""
+    """Return the program of a module of the whole, and remove its weights from the call."""
     module: Any = whole.get_submodule(str(call.target))
     graph = module.graph
     names = tuple(node.name for node in graph.nodes if node.op == "call_function")
@@ -150,7 +150,7 @@ def _piece(whole: fx.GraphModule, call: fx.Node, ranges: Mapping[Any, Any]) -> P
 
 
 def _lay_out(graph: fx.Graph, node: fx.Node) -> list[int]:
-    """Let a graph take a tensor with its axes as they lie in memory; return their order."""
+    """Give a graph's tensor its axes in memory order; return the order."""
     order = order_of(node.meta["val"])
     if order != sorted(order):
         with graph.inserting_after(node):

@@ -1,4 +1,4 @@
-"""`Replacing`: networks for a model, or where it cannot be read as a whole, for its submodules."""
+"""`Replacing`: networks for a model, or for its submodules if it cannot be read as a whole."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Replacing:
         self._replace({"": self._model}, examples)
 
     def _changed(self, example: Arguments, calls: int) -> list[str]:
-        """Return the names of what a call after others writes that is not the same in each call, whatever it is given."""
+        """Return the names of attributes that calls change, other than by the same value in each call."""
         with put_back(self._model):
             for _ in range(calls):
                 self._run(example)  # what it keeps for later calls is there in the next
@@ -138,7 +138,7 @@ class Replacing:
                 ) from error
 
     def _replace(self, modules: Mapping[str, nn.Module], examples: Sequence[Arguments]) -> None:
-        """Compile networks for modules, or for what is below them, where these are called."""
+        """Compile networks for modules, or for their submodules, where these are called."""
         modules = {path: each for path, each in modules.items() if each not in self._seen}  # as one that has two names
         self._seen.update(modules.values())
         scripted = {path for path, each in modules.items() if isinstance(each, torch.jit.ScriptModule)}
@@ -202,7 +202,7 @@ class Replacing:
         return calls, ways
 
     def _obstacle(self, path: str, module: nn.Module) -> str:
-        """Return why a program would leave out a part of what a module's code does, or nothing."""
+        """Return a part of a module's code that a program would leave out, or nothing."""
         if isinstance(module, fx.GraphModule):
             return "it is a graph of torch.fx, whose calls are its code's"
         if written := [name for name in self._written if not path or name.startswith(f"{path}.")]:
@@ -236,7 +236,7 @@ class CompileAnew:
     def __call__(
         self, answering: Answering, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Reads, Computed | str]:
-        """Return what computes a call, or why nothing does, and what may have been read."""
+        """Return a call's computation, or why there is none, and the reads of its code."""
         module = answering.module
         with torch.inference_mode(False), torch.no_grad():
             # Other threads call the module meanwhile, or change it.
@@ -262,7 +262,7 @@ class CompileAnew:
 
 
 def _find_hook(path: str, module: nn.Module) -> str:
-    """Return which hook would not see what a network computes, or nothing."""
+    """Return a hook that would miss values inside of a network, or nothing."""
     source = with_fixed_weights(module)
     hooks = {
         name: (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
@@ -277,7 +277,7 @@ def _find_hook(path: str, module: nn.Module) -> str:
 
 
 def _read(module: nn.Module, example: Arguments) -> Reads:
-    """Return what code may read of a module that torch.export reads."""
+    """Return the reads of a module's code during torch.export."""
     with exporting():
         return record(lambda: run(module, example))
 
@@ -297,7 +297,7 @@ def _compute(module: nn.Module, example: Arguments, answer: Any, store: Store, h
 
 
 def _is_no_worse(module: nn.Module, example: Arguments, found: Any, answer: Any) -> bool:
-    """Return whether networks are about as far from what a module computes in f32 as the module in its type of few digits is."""
+    """Return whether networks' error against the module in f32 is about that of the module in its type of few digits."""
     try:
         exact = run_exactly(module, example)
         return is_no_worse(found, exact, chain([(answer, exact)], draw_roundings(module, example)))
@@ -306,7 +306,7 @@ def _is_no_worse(module: nn.Module, example: Arguments, found: Any, answer: Any)
 
 
 def _packages(model: nn.Module) -> set[str]:
-    """Return the installed packages that have a model's modules, whose hooks are their code: transformers collects so what layers give.
+    """Return the installed packages of a model's modules; their hooks count as code: transformers collects layers' outputs by hooks.
 
     A program has what these do to answers. One of whoever uses the package looks at what a network would not show.
     """
@@ -336,7 +336,7 @@ def _kinds(example: Arguments) -> Any:
 
 
 def _shares(answer: Any, given: Any, module: nn.Module, gives_views: bool) -> bool:
-    """Return whether what works in place on an answer would change what a network's would not.
+    """Return whether an in-place operator on an answer would change memory that a network's answer does not share.
 
     That is what a module was given, its weights, or another answer; with `gives_views`, one that has not all of its memory.
     """

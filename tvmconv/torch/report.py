@@ -1,4 +1,4 @@
-"""`report`: who computes each operator of an optimized model, and why."""
+"""`report`: which library computes each operator of an optimized model, and why."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Report(Sequence[OperatorRow]):
         return [(row.layer, row.computes, row.output, row.by, row.why) for row in self.rows]
 
     def _notes(self) -> list[str]:
-        """Return a line for each kernel, for joined filters, and for what PyTorch ran or answered."""
+        """Return a line for each kernel, for joined filters, and for the operators and calls of PyTorch."""
         lines = [f"{each.network}: {each.signature or each.why}  {each.algorithm}".rstrip() for each in self.kernels]
         lines += [f"{network}: joined: {line}" for network, joined in self.joined.items() for line in joined]
         lines += [f"PyTorch runs {path or 'the model'}: {why}" for path, why in self.refused.items()]
@@ -102,7 +102,7 @@ class Report(Sequence[OperatorRow]):
 
 
 def report(model: nn.Module) -> Report:
-    """Return who computes each operator of a model that :func:`tvmconv.torch.optimize` returned.
+    """Return which library computes each operator of a model from :func:`tvmconv.torch.optimize`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Weights that a model's code writes in each call, as re-parameterised networks do: read as what they are computed of.
+"""Weights that a model's code writes in each call, as re-parameterised networks do: replaced by their computed values.
 
 Written are the same numbers in each call, so that what a program gives for them is left out of it.
 """
@@ -39,7 +39,7 @@ _TRAINING = 5  # the place of the argument by which they take the input's statis
 
 @contextmanager
 def show_writes(model: nn.Module, written: list[str]) -> Iterator[None]:
-    """Let torch.export see what a model's code writes, to `Tensor.data` too; put the names of attributes that it changes into a list."""
+    """Let torch.export see a model's writes, to `Tensor.data` too; collect the names of changed attributes in a list."""
     own = {path: _attributes(module) for path, module in model.named_modules()}
     with _Seen():
         yield
@@ -56,7 +56,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 class _Seen(TorchFunctionMode):  # type: ignore[misc]
-    """Does to ``Tensor.data`` what code does by operators, which torch.export traces, and nothing else."""
+    """Mode that replaces writes to ``Tensor.data`` by operators, which torch.export traces."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func == torch.Tensor.data.__get__:
@@ -74,7 +74,7 @@ class _Seen(TorchFunctionMode):  # type: ignore[misc]
 
 
 def may_write(program: ExportedProgram) -> bool:
-    """Return whether a program, as torch.export has it, may write to what it reads; of operators without a schema nothing is known."""
+    """Return whether an exported program may write to tensors it reads; operators without a schema may."""
     modules = (each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule))
     nodes = (node for module in modules for node in module.graph.nodes if node.op == "call_function")
     return any(_may_write(node) for node in nodes)
@@ -91,7 +91,7 @@ def _may_write(node: fx.Node) -> bool:
 
 
 def _is_own(node: Any) -> bool:
-    """Return whether a node's answer lies in memory that it, or for what works in place one before it, took for that."""
+    """Return whether a node's result is in memory allocated by it, or by an operator that it works in place on."""
     schema = getattr(node.target, "_schema", None) if isinstance(node, fx.Node) else None
     if schema is None:
         return False
@@ -106,7 +106,7 @@ def _is_own(node: Any) -> bool:
 
 
 def written_by_arguments(program: ExportedProgram) -> Iterator[tuple[str, fx.Node]]:
-    """Return the names of the weights that a functional program writes by what it is given, and the last operator of each."""
+    """Return the names of the weights that a functional program writes from its arguments, and the last operator of each."""
     signature = program.graph_signature
     given = set(signature.user_inputs)
     for node in program.graph.nodes:
@@ -119,13 +119,13 @@ def written_by_arguments(program: ExportedProgram) -> Iterator[tuple[str, fx.Nod
 
 
 def writes(program: ExportedProgram) -> Mapping[str, str]:
-    """Return the weights that a functional program writes, by the names of the nodes that compute what it writes."""
+    """Return the weights that a functional program writes, by the names of the nodes with their new values."""
     specs = program.graph_signature.output_specs
     return {each.arg.name: str(each.target) for each in specs if each.kind in _WRITES}
 
 
 def without_writes(program: ExportedProgram) -> ExportedProgram:
-    """Return a functional program, which is changed, without what it writes to its weights."""
+    """Return a functional program, which is changed, without its writes to weights."""
     specs, end = program.graph_signature.output_specs, program.graph.output_node()
     kept = [each.kind not in _WRITES for each in specs]
     end.args = (tuple(value for value, is_kept in zip(end.args[0], kept, strict=True) if is_kept),)
@@ -159,7 +159,7 @@ def copied_model(model: nn.Module) -> nn.Module:
 
 
 def is_same_again(flat: Flat) -> bool:
-    """Return whether a model answers an example as before after another call, whatever calls write."""
+    """Return whether a model answers an example as before after another call, despite the writes."""
     model, answers = copied_model(flat), []
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         for tensors in (flat.tensors, perturb(flat.tensors), flat.tensors):

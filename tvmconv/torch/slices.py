@@ -1,4 +1,4 @@
-"""`head_of`: which part of a program, from its beginning, is computed a few images at a time, so that caches keep its tensors.
+"""`head_of`: the first part of a program that is computed a few images at a time, so that caches keep its tensors.
 
 A layer that is computed so reads its filter more often, and what it reads and writes beside may stay in a cache.
 """
@@ -139,12 +139,12 @@ def _gain(node: fx.Node, batch: int) -> float:
 
 @cache
 def l3_bytes() -> int:
-    """Return the bytes of L3; 0: nobody tells."""
+    """Return the bytes of L3; 0 if they are unknown."""
     return (cache_bytes() or (0, 0))[1]
 
 
 def _ends_well(calls: Sequence[fx.Node], stop: int, batch: int) -> bool:
-    """Return whether no convolution is parted from what follows it, and all tensors that are handed on have images."""
+    """Return whether no convolution is separated from its epilogue, and all tensors passed on have images."""
     after, before = set(calls[stop:]), calls[:stop]
     for node in before:
         later = [user for user in node.users if user in after or user.op == "output"]

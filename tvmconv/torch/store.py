@@ -90,7 +90,7 @@ class Store:
         return not self._read()
 
     def find(self, key: str, target: str | None) -> Kept | None:
-        """Return what became of a program for a target; for None, the best that this machine runs. Its call names it, too."""
+        """Return a program's entry for a target; for None, that of the best target that this machine runs. The call names it, too."""
         found = [each for each in self._read() if key in (each.key, each.seen) and target in (None, each.target)]
         if target is not None:
             return found[0] if found else None
@@ -98,12 +98,12 @@ class Store:
         return max(usable, key=lambda each: each[0])[1] if usable else None
 
     def place(self, key: str, target: str, number: int) -> Path:
-        """Return where a piece's library goes."""
+        """Return the path of a piece's library."""
         self.path.mkdir(parents=True, exist_ok=True)
         return self.path / f"{key[:16]}-{target}-{number}.so"
 
     def add(self, kept: Kept) -> None:
-        """Note what became of a program, in the place of what was noted for this target before."""
+        """Write a program's entry, in place of the previous one for this target."""
         self.path.mkdir(parents=True, exist_ok=True)
         with lock(self.path):
             others = [each for each in self._read() if (each.key, each.target) != (kept.key, kept.target)]
@@ -111,7 +111,7 @@ class Store:
             write_whole(self.path / INDEX, json.dumps(content, indent=1).encode())
 
     def recall(self, seen: str) -> None:
-        """Add what the user's cache has for a model's call on this machine, if it has something."""
+        """Copy the entries of a model's call on this machine from the user's cache, if it has any."""
         known = _find_place(seen)
         found = known[0].read_files(known[1]) if known else None
         if found is None:
@@ -123,7 +123,7 @@ class Store:
         self.add(kept)
 
     def remember(self, kept: Kept) -> None:
-        """Let the user's cache have what became of a model's call on this machine, if it is a small part of what that may be."""
+        """Copy the entries of a model's call on this machine to the user's cache, if they are a small part of its limit."""
         known = _find_place(kept.seen)
         if known is not None:
             known[0].write_files(known[1], asdict(kept), [self.path / file for file in kept.files])
@@ -153,7 +153,7 @@ class Store:
 
 
 def _find_place(seen: str) -> tuple[Cache, str] | None:
-    """Return the user's cache, and a call's key in it; None: there is none, or no compiler, whose networks it has."""
+    """Return the user's cache, and a call's key in it; None if there is none, or no compiler for its networks."""
     known = open_cache()
     if known is None:
         return None

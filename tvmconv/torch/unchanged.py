@@ -26,7 +26,7 @@ _Held = tuple[tuple[str, ...], torch.Tensor, int | None, torch.Tensor]
 
 @contextmanager
 def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
-    """Put back what a model's calls write: attributes of its modules, objects, lists and dicts that these refer to, and tensors.
+    """Restore the state that a model's calls write: attributes of modules, objects, lists and dicts within, and tensors.
 
     Yields
     ------
@@ -112,7 +112,7 @@ def _parts(container: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _container(value: Any) -> Any:
-    """Return what has the parts of a value that can be written: itself, or an object's attributes."""
+    """Return a value's container of writable parts: the value itself, or an object's attributes."""
     if type(value) in (dict, list, set, deque):
         return value
     if isinstance(value, (nn.Module, torch.Tensor, Enum)):
@@ -128,7 +128,7 @@ def _is(one: Any, other: Any) -> bool:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Return whether a value is what another is, but for rounding."""
+    """Return whether two values are equal but for rounding."""
     if one is other:
         return True
     if type(one) is not type(other):

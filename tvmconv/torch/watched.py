@@ -1,4 +1,4 @@
-"""`watch`: a key of what a model computes for an example, from the operators that one call runs; torch.export need not read it.
+"""`watch`: a key of a model's computation for an example, from the operators of one call, without torch.export.
 
 To read a model takes torch.export and what it imports, of which a process keeps up to 100 MiB, and seconds. PyTorch runs one operator
 of ATen after the other, whatever a model's code is like: what is equal in these, in what each is given, and in the numbers of all
@@ -56,13 +56,13 @@ class _Log:
                         self._weights[each] = f"{path}.{name}"
 
     def made(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor is there: a new one, unless an operator that works in place gave back what it was given."""
+        """Note a tensor as new, unless an operator that works in place returned its argument."""
         if tensor not in self._names:
             self._names[tensor] = self._count
             self._count += 1
 
     def name(self, tensor: torch.Tensor, is_literal: bool = False) -> str:
-        """Return what a tensor is; a weight's name has its numbers."""
+        """Return a tensor's name; a weight's contains a digest of its numbers."""
         if tensor not in self._names and (is_literal or tensor in self._weights):
             if (
                 type(tensor) not in (torch.Tensor, nn.Parameter)
@@ -89,7 +89,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Dynamo sees no such call, and is not imported to be told so."""
+        """Return False, without importing Dynamo, which sees no such call."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -111,7 +111,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _Looks(TorchFunctionMode):  # type: ignore[misc]
-    """Sees what code asks of tensors by other ways than operators."""
+    """Mode that records questions about tensors other than operators."""
 
     def __init__(self, log: _Log) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class _Looks(TorchFunctionMode):  # type: ignore[misc]
 
 
 def watch(flat: Flat, *options: Any) -> str:
-    """Return a key of what a model computes for an example, and how it is compiled; empty: there is none.
+    """Return a key of a model's computation for an example and the options; empty if there is none.
 
     It leaves in `flat` what its answers are like.
     """
@@ -153,14 +153,14 @@ def watch(flat: Flat, *options: Any) -> str:
 
 
 def let_dynamo_forget() -> None:
-    """Let Dynamo compile again what it met under a mode, as what torch.cond calls: it skips that from then on."""
+    """Let Dynamo compile again code that it met under a mode, such as torch.cond's: it skips such code from then on."""
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset_code_caches()
 
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Let code be told that torch.export reads it."""
+    """Set the flags by which code asks whether torch.export reads it."""
     flags = {
         name: value
         for name, value in vars(torch.compiler).items()

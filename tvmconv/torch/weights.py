@@ -22,7 +22,7 @@ _HOOKS: tuple[tuple[type, str, Callable[[nn.Module, str], Any]], ...] = (
 
 
 def with_fixed_weights(model: nn.Module) -> nn.Module:
-    """Return a copy of a model whose weights are those that its norms and masks give; the model itself, if it has none."""
+    """Return a copy of a model whose weights are the values of its norms and masks; the model itself, if it has none."""
     if not any(_is_parametrized(module) or _hooks(module) for module in model.modules()):
         return model
     plain = copied_model(model)
@@ -50,7 +50,7 @@ def _is_parametrized(module: nn.Module) -> bool:
 
 
 def _hooks(module: nn.Module) -> list[tuple[str, Callable[[nn.Module, str], Any]]]:
-    """Return the names of weights that hooks compute in each call, and what takes each of these hooks away."""
+    """Return the names of weights that hooks compute in each call, and the functions that remove these hooks."""
     if module.training:
         return []
     return [

@@ -1,4 +1,4 @@
-"""`count_products`: an estimate of what an operator of a program costs, by its shapes."""
+"""`count_products`: an estimate of an operator's cost in a program, by its shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Guards`: notice whatever changes of what a trace read, of a model and of what the model refers to.
+"""`Guards`: notice any change to the parts of a model, and of the objects it refers to, that a trace read.
 
 Dynamo has such guards, of its own traces: it takes seconds and 75 MiB to import, and traces a model anew in each process, where a model
 is served from a folder without. These are made of one call of the model, by which code it runs (`reads`), and are compared in C (`snapshot`).
@@ -25,7 +25,7 @@ class Guards:
         self._now: tuple[Snapshot, str] | None = (snapshot, "")
 
     def changed(self) -> str:
-        """Return what is not as it was, or nothing."""
+        """Return the first difference from the state at tracing, or nothing."""
         now = self._now
         if now is not None and now[0].is_same():
             return now[1]

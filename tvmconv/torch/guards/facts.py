@@ -1,4 +1,4 @@
-"""`read_facts`: all that code may read of a model and of what the model refers to, by where it is; and a `Snapshot`: the same to be compared in C.
+"""`read_facts`: everything that code may read of a model and its objects, by path; and a `Snapshot` of the same, to compare in C.
 
 Facts are numbers and texts, code and classes, so facts of a copy of a model are equal to the model's, and those of a model that was
 changed and changed back are as before.
@@ -53,7 +53,7 @@ _INSIDE = ("_modules", "_parameters", "_buffers")
 
 
 class Identity:
-    """An object that is equal to itself alone; one that was read from a file, to what has its name."""
+    """An object that equals itself alone; after reading from a file, any object with its name."""
 
     def __init__(self, of: Any) -> None:
         self.of: Any = of
@@ -78,18 +78,18 @@ class Identity:
 
 
 class Moving:
-    """An iterator, of which nobody knows where it is: never the same again."""
+    """An iterator at an unknown position: never equal to another one."""
 
 
 class Facts(dict[str, Any]):
-    """Facts by where they are; they do not change, so a copy of a model has the same."""
+    """Facts by their paths; they do not change, so that copies of a model share them."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Facts:
         return self
 
 
 def read_facts(module: nn.Module, reads: Reads, own: Callable[[Any], Any]) -> tuple[Facts, Snapshot]:
-    """Return what code may read of a module.
+    """Return the facts of a module that code may read.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def read_facts(module: nn.Module, reads: Reads, own: Callable[[Any], Any]) -> tu
 
 
 class _Walk:
-    """Sees objects, and what these refer to, one after the other."""
+    """Walk over objects, and the objects they refer to."""
 
     def __init__(self, reads: Reads, own: Callable[[Any], Any]) -> None:
         self.found, self.held = Facts(), Snapshot()
@@ -126,7 +126,7 @@ class _Walk:
             self._see(*self._todo.popleft())
 
     def variable(self, name: str, chain: tuple[str, ...]) -> None:
-        """Note a variable of a module, or an attribute of it that is one of another module."""
+        """Note a variable of a Python module, or an attribute of a module that is a variable of another."""
         if chain[0] == "":
             module, chain = sys.modules.get(chain[1]), chain[2:]
         else:
@@ -156,7 +156,7 @@ class _Walk:
     def mapping(
         self, path: str, mapping: dict[Any, Any], names: Any, see: Callable[[str, Any], None], told: str = "{}.{}"
     ) -> None:
-        """Note what a dict has: of `names`, or all."""
+        """Note a dict's entries of `names`, or all."""
         self.held.mapping(mapping, names)
         for name, value in [*mapping.items()]:
             if names is None or name in names:
@@ -364,7 +364,7 @@ def _slots(kind: type) -> list[str]:
 
 @functools.cache
 def _is_standard(kind: Any) -> bool:
-    """Return whether a class is Python's own, whose attributes are read by code of no interest."""
+    """Return whether a class is Python's own; its code's reads do not matter."""
     module = sys.modules.get(kind.__module__)
     return (
         module is not None

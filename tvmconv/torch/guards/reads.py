@@ -1,4 +1,4 @@
-"""`record`: the code that a call runs, and what this may read by name: attributes, and variables of modules."""
+"""`record`: the code that a call runs, and the attributes and variables of Python modules that it may read by name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Reads:
     variables: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
 
     def __or__(self, other: Reads) -> Reads:
-        """Return what either of two reads."""
+        """Return the union of two reads."""
         variables = self.variables | other.variables
         return Reads(self.ran | other.ran, self.names | other.names, self.is_any or other.is_any, variables)
 
@@ -58,7 +58,7 @@ class Reads:
 
 
 def record(call: Callable[[], Any]) -> Reads:
-    """Return what the code that a call runs may read."""
+    """Return the reads of the code that a call runs."""
     ran: dict[CodeType, dict[str, Any]] = {}
 
     def see(frame: FrameType, event: str, _: Any) -> None:
@@ -99,14 +99,14 @@ def record(call: Callable[[], Any]) -> Reads:
 
 
 def _let_dynamo_skip(code: CodeType) -> None:
-    """Keep Dynamo, which torch.cond calls, from compiling code as a part of what it is given; Dynamo itself is not imported for this."""
+    """Keep Dynamo, which torch.cond calls, from compiling code as a part of its function; Dynamo itself is not imported for this."""
     dynamo = torch._C._dynamo.eval_frame
     action = dynamo._FrameAction
     dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(action.SKIP, action.DEFAULT))
 
 
 def is_library(module: str, file: str = "") -> bool:
-    """Return whether code is Python's own, or of PyTorch without its layers and functions: none of it decides what a model computes."""
+    """Return whether code is Python's own, or PyTorch's other than layers and functions: none of it decides a model's result."""
     name, _, rest = f"{module}.".partition(".")
     if name == "torch":
         return not rest.startswith("nn.")
@@ -120,7 +120,7 @@ def name_of(code: CodeType) -> str:
 
 @cache
 def _names(code: CodeType) -> tuple[frozenset[str], frozenset[tuple[str, ...]], bool]:
-    """Return the names that code has, the variables of modules with what is read of each, and whether names are computed."""
+    """Return the names in code, the variables of Python modules with their attributes read, and whether names are computed."""
     texts = {each for each in code.co_consts if isinstance(each, str) and each.isidentifier()}
     names, chains = {*code.co_names, *texts}, {*_chains(code)}
     if "globals" in names:

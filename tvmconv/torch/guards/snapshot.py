@@ -1,4 +1,4 @@
-"""`Snapshot`: objects as they are, to be compared with what they will be, by functions of C."""
+"""`Snapshot`: objects in their present state, for later comparison by C functions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Snapshot:
         self._dicts[id(mapping)] = (mapping, None if names is None or known is None else known | set(names))
 
     def seal(self) -> None:
-        """Hold what is there now."""
+        """Record the present state."""
         self._mappings = [*self._dicts.values()]
         self._kept = [_values(*each) for each in self._mappings]
         self._live = [each for each, _ in self._mappings]

@@ -59,7 +59,7 @@ class Given:
         return self.builder.emit(expr)
 
     def binding(self, expr: Any) -> Any:
-        """Return what a variable is bound to."""
+        """Return a variable's value."""
         return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
 
     def dequantized(self, name: str) -> Quantized | None:
@@ -109,7 +109,7 @@ class Given:
         return self._dims(self.node.meta["val"].shape)
 
     def counted(self, element: Callable[..., Any], shape: Sequence[Any], dtype: str | None = None) -> relax.Expr:
-        """Return a tensor whose elements are computed of their indices."""
+        """Return a tensor with elements computed from their indices."""
         dtype = dtype or self.dtype
 
         def counted() -> te.Tensor:

@@ -1,4 +1,4 @@
-"""Extents of pools that round up, as torch.export computes them where sizes are free."""
+"""Extents of pools that round up, as torch.export computes them with free sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import _meta_registrations as meta
 
 @contextmanager
 def ceil_pools() -> Iterator[None]:
-    """Let PyTorch (2.13) not ask whether a pool's last window begins beyond its data where none can, while it lasts.
+    """Keep PyTorch (2.13), within the context, from asking whether a pool's last window begins beyond its data, where none can.
 
     The answer is the same at all sizes, but PyTorch decides it by whether the size is even: so torch.export takes a model
     with `ceil_mode` for even sizes alone.

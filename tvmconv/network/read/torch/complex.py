@@ -23,7 +23,7 @@ _REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.c
 
 
 def without_complex(program: ExportedProgram) -> ExportedProgram:
-    """Return a decomposed program whose complex tensors are pairs of real ones; it is changed in place."""
+    """Return a decomposed program with pairs of real tensors in place of complex ones; it is changed in place."""
     nodes = [node for node in program.graph.nodes if node.op in ("call_function", "placeholder")]
     if any(map(is_complex, nodes)):
         _Rewriting(program).rewrite()
@@ -112,7 +112,7 @@ class _Rewriting:
         return True
 
     def _each(self, node: fx.Node) -> Parts | None:
-        """Return what an operator makes of the parts, which stay apart."""
+        """Return an operator's result on the separate parts."""
         if not is_complex(node):
             return None
         tensors = [each for each in node.all_input_nodes if isinstance(each.meta.get("val"), torch.Tensor)]
@@ -135,13 +135,13 @@ class _Rewriting:
         return Parts(*halves)
 
     def _filled(self, parts: Parts) -> Parts:
-        """Return parts with zeros where there is no imaginary one."""
+        """Return parts with zeros for a missing imaginary one."""
         if parts.imaginary is not None:
             return parts
         return Parts(parts.real, self._nodes.call(aten.zeros_like.default, parts.real))
 
     def _part_read(self, node: fx.Node) -> Any:
-        """Return the part that a node selects of what was a complex tensor's; None: it is something else."""
+        """Return the part of a complex tensor that a node selects; None if it selects none."""
         pair, axis, index = node.args
         if pair not in self._pairs or axis not in (-1, pair.meta["val"].dim() - 1):
             return None
@@ -179,7 +179,7 @@ class _Rewriting:
         return Parts(value, None)
 
     def _parts_of(self, node: fx.Node) -> Parts:
-        """Return the parts of a complex node: of what stays complex, as it says."""
+        """Return the parts of a complex node; those of a node that stays complex are read from it."""
         if node not in self._parts:
             pair = self._nodes.call(aten.view_as_real.default, node)
             self._parts[node] = Parts(*(self._nodes.call(aten.select.int, pair, -1, part) for part in (0, 1)))

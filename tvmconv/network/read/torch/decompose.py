@@ -39,7 +39,7 @@ WHOLE = {
 
 
 def _pad(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    """Return a padding; a circular one by indices, where PyTorch would write parts over parts of what it has written."""
+    """Return a padding; a circular one by indices, because PyTorch overwrites parts that it has written before."""
     axes = range(data.ndim - 1, data.ndim - 1 - len(pad) // 2, -1)
     if mode != "circular" or not all(isinstance(each, int) for each in pad) or min(pad, default=-1) < 0:
         return default(data, pad, mode, value)
@@ -65,7 +65,7 @@ def _normalize_instances(
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
-    """Return what ``torch.export.export`` gave in fewer kinds of operators, none of which works in place.
+    """Return a program of ``torch.export.export`` in fewer kinds of operators, none of which works in place.
 
     Raises
     ------
@@ -98,14 +98,14 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
 
 
 def decisions(program: ExportedProgram) -> list[Any]:
-    """Return the list to which PyTorch adds what is decided by extents that are free; of none, an empty one."""
+    """Return the list to which PyTorch adds decisions by free extents; without any, an empty one."""
     values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
     sizes = (size for value in values for size in getattr(value, "shape", ()))
     return next((size.node.shape_env.guards for size in sizes if isinstance(size, torch.SymInt)), [])
 
 
 def _holds(condition: Any, ranges: Mapping[Any, Any]) -> bool:
-    """Return whether a condition on extents holds for all, as far as 500 of them tell, or asks whether one is 0 or 1.
+    """Return whether a condition on extents holds for 500 samples of them, or asks whether one is 0 or 1.
 
     PyTorch asks that of strides and of what broadcasts, where an extent of 1 is computed as others are.
     """

@@ -18,7 +18,7 @@ aten, pt2e = torch.ops.aten, torch.ops.quantized_decomposed
 
 
 def _round(self: Any, inverse: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
-    """Return numbers at steps, and where they are within bounds; what is no number is at the lowest step."""
+    """Return rounded numbers, and a mask of those within bounds; NaN is at the lowest step."""
     step = (self * inverse).round() + zero
     inside = (step >= low) & (step <= high)
     step = torch.where(torch.isnan(step), low, step.clamp(low, high))

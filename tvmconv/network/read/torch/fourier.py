@@ -71,7 +71,7 @@ def _scale(extents: Sequence[int], normalization: int) -> float:
 def _along(
     nodes: Nodes, parts: Parts, axis: int, extent: int, count: int, sign: int, scale: float = 1.0, halved: bool = False
 ) -> Parts:
-    """Return the first `count` numbers of a transform of `extent` along an axis; of half of what mirrors itself, the real part."""
+    """Return the first `count` numbers of a transform of `extent` along an axis; for one half of a symmetric spectrum, the real part."""
     shape = nodes.shape(parts.real)
     order = [each for each in range(len(shape)) if each != axis] + [axis]
     rows = [None if part is None else nodes.permuted(part, order) for part in parts]

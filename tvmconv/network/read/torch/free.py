@@ -79,7 +79,7 @@ class ProgramExtents:
                     self.extents.append(_extent(program.range_constraints.get(symbol), int(multiple), name))
 
     def decided(self) -> str:
-        """Return what was decided by extents that are free, as if they were those of the example, since this was made; else nothing."""
+        """Return the decisions by free extents, taken as for the example, since this was made; else nothing."""
         return ", ".join(str(each.expr) for each in self._decided[self._known :])
 
     def of(self, size: Any) -> Any:
@@ -115,7 +115,7 @@ class ProgramExtents:
 
 
 def _split_factor(given: Any) -> tuple[Fraction, Any]:
-    """Return the exact factor, and what it multiplies, that a number of floating point is.
+    """Return a floating-point number's exact factor and the rest.
 
     Raises
     ------

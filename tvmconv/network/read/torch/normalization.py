@@ -11,7 +11,7 @@ from .arguments import Converters, Given
 
 
 def _scale_and_shift(given: Given, shape: Any) -> list[Any]:
-    """Return the weight and the bias, ones and zeros where there are none."""
+    """Return the weight and the bias, ones and zeros if they are absent."""
     filled = (np.ones(shape), np.zeros(shape))
     return [
         relax.const(numbers.astype("float32"), given.dtype) if given[name] is None else given[name]

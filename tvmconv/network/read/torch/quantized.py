@@ -1,4 +1,4 @@
-"""Operators that pt2e writes, as quantizers of graphs, and what is multiplied between them as sums of integers.
+"""Operators of pt2e as quantizers of graphs, with products between them as sums of integers.
 
 Filters are fixed before the graph is read: the integers that they are dequantized of are looked up in the program.
 """
@@ -40,7 +40,7 @@ Sums = Callable[[Quantized, Quantized], relax.Expr | None]
 
 
 def convolve_integers(given: Given) -> relax.Expr | None:
-    """Return a convolution of what is dequantized, with its bias; None: it is of something else."""
+    """Return a convolution of dequantized operands, with its bias; None if they are others."""
 
     def sums(data: Quantized, weights: Quantized) -> relax.Expr | None:
         shape, taps = static_shape(data.values.ty), static_shape(weights.values.ty)
@@ -59,7 +59,7 @@ def convolve_integers(given: Given) -> relax.Expr | None:
 def multiply_integers(
     given: Given, data: str, matrix: str, bias: str = "", transposed: bool = False
 ) -> relax.Expr | None:
-    """Return a product of what is dequantized with a fixed matrix, or its transpose, with a bias; None: it is of something else."""
+    """Return a product of dequantized data with a fixed matrix, or its transpose, and a bias; None if the operands are others."""
 
     def sums(left: Quantized, right: Quantized) -> relax.Expr | None:
         return multiply(given.emit, left, _transpose(right) if transposed else right)

@@ -19,7 +19,7 @@ _ERFC = (
 
 
 def _known_extreme(extreme: Callable[[Any, Any], Any], self: Any, other: Any) -> Any:
-    """Return ``fmax`` or ``fmin``, which leave out what is not a number."""
+    """Return ``fmax`` or ``fmin``, which ignore NaN."""
     found = torch.where(torch.isnan(other), self, extreme(self, other))
     return torch.where(torch.isnan(self), other, found)
 
@@ -67,7 +67,7 @@ def _expm1(self: Any) -> Any:
 
 
 def _log_sigmoid(self: Any) -> Any:
-    """Return the logarithm of a sigmoid: what softplus makes of the negative, negative."""
+    """Return the logarithm of a sigmoid: the negative softplus of the negative."""
     return -torch.nn.functional.softplus(-self)
 
 
@@ -92,7 +92,7 @@ def _leaky(
 
 
 def _written_where(self: Any, mask: Any, source: Any) -> Any:
-    """Return ``masked_scatter``: where a mask is true, the next number of others."""
+    """Return ``masked_scatter``: the next number of another tensor where a mask is true."""
     mask, data = torch.broadcast_tensors(mask, self)
     place = (mask.reshape(-1).cumsum(0) - 1).clamp_min(0)
     return torch.where(mask, source.reshape(-1)[place].reshape(data.shape), data)
@@ -136,7 +136,7 @@ def _median(self: Any) -> Any:
 
 
 def _median_along(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
-    """Return the lower median along an axis: that in the middle of what is sorted, unless one is no number."""
+    """Return the lower median along an axis: the middle of the sorted numbers, or NaN if there is any."""
     value, place = _least_but(self, (self.shape[dim] + 1) // 2 if self.ndim else 1, dim, keepdim)
     if self.is_floating_point() and self.ndim:
         unknown, first = torch.isnan(self).max(dim, keepdim=keepdim)
@@ -145,14 +145,14 @@ def _median_along(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]
 
 
 def _least_but(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Any, Any]:
-    """Return ``kthvalue``: the number that is in a place of what is sorted, from 1."""
+    """Return ``kthvalue``: the number at a place of the sorted ones, from 1."""
     data = self if self.ndim else self.reshape(1)
     value, place = (each.narrow(dim, k - 1, 1) for each in data.sort(dim))
     return (value, place) if keepdim and self.ndim else (value.squeeze(dim), place.squeeze(dim))
 
 
 def _running(combine: Callable[[Any, Any], Any], data: Any, dim: int) -> Any:
-    """Return what all numbers up to each along an axis combine to: rounds add those that lie 1, 2, 4 ... before (Hillis and Steele)."""
+    """Return the running combination along an axis, by rounds that add numbers 1, 2, 4 ... before (Hillis and Steele)."""
     extent, step = data.shape[dim], 1
     while step < extent:
         rest = combine(data.narrow(dim, step, extent - step), data.narrow(dim, 0, extent - step))
@@ -188,12 +188,12 @@ def _distances(x1: Any, x2: Any, p: float, compute_mode: int | None) -> Any:
 
 
 def _overwrite(self: Any, src: Any, non_blocking: bool = False) -> Any:
-    """Return a tensor all of which was written to: nothing of what it was."""
+    """Return the new value of a tensor that is overwritten as a whole."""
     return src.to(self.dtype).expand(self.shape)
 
 
 def _add_products(self: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """Return ``addbmm``, a sum over the batch; a factor of 0 leaves out what it multiplies, NaN too."""
+    """Return ``addbmm``, a sum over the batch; a factor of 0 drops its operand, also NaN."""
     product = (batch1 @ batch2).sum(0) * alpha
     return self * beta + product if beta else product
 

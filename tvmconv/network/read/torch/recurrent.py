@@ -49,7 +49,7 @@ def _convert(given: Given) -> relax.Expr:
 
 
 def _order(array: Any, layer: str) -> Any:
-    """Return what is by PyTorch's gates by those of ONNX."""
+    """Return an array with PyTorch's order of gates in ONNX's."""
     gates = np.split(array, GATES[_KINDS[layer]])
     return np.concatenate([gates[place] for place in _ORDERS.get(layer, (0,))])
 
