@@ -15,9 +15,10 @@ multiplication is the limit, with 14 % to spare, and mma.sync's limit is 62 % of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
@@ -73,9 +74,48 @@ def _fits(tile: Tile, gemm: Gemm, target: CudaTarget) -> bool:
 
 
 def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None:
-    i, dtype = gemm.index, gemm.problem.dtype
-    instruction = mma.depth(dtype)
-    acc = sch.get_sblock(stage_name(ACC, i))
+    dtype, acc = gemm.problem.dtype, sch.get_sblock(stage_name(ACC, gemm.index))
+    loops = _cut_to_fragments(sch, acc, gemm, tile, target)
+    sch.set_scope(acc, 0, mma.C)
+    data, weights = (sch.get_sblock(stage_name(name, gemm.index)) for name in (DATA_TILE, FILTER_TILE))
+    data_fragment = sch.cache_read(acc, 0, mma.A)
+    filter_fragment = sch.cache_read(acc, 1, mma.B)
+    sch.compute_at(data_fragment, loops.step, preserve_unit_loops=True)
+    sch.compute_at(filter_fragment, loops.step, preserve_unit_loops=True)
+    for copy, vector in ((data, gemm.data_vector), (weights, gemm.filter_vector)):
+        sch.set_scope(copy, 0, mma.SHARED)
+        sch.compute_at(copy, loops.depth, preserve_unit_loops=True)
+        sch.storage_align(copy, 0, axis=-2, factor=mma.SIZE, offset=PAD)
+        _share(sch, copy, tile.warps, vector)
+    sch.annotate(loops.depth, STAGES, loops.stages)
+    stored = _store_tile(sch, loops, gemm, tile)
+    zero = sch.decompose_reduction(acc, loops.depth)
+    _tensorize(sch, zero, mma.zero())
+    _tensorize(sch, data_fragment, mma.load(dtype, mma.A, not gemm.data_by_depth))
+    _tensorize(sch, filter_fragment, mma.load(dtype, mma.B, gemm.filter_by_depth))
+    sch.tensorize(loops.fragment, mma.multiply(dtype, not gemm.data_by_depth, gemm.filter_by_depth).name)
+    _tensorize(sch, stored, mma.store(gemm.out_by_rows))
+    sch.storage_align(sch.get_sblock(stage_name(TILE, gemm.index) + "_o"), 0, axis=-2, factor=mma.SIZE, offset=PAD)
+    for loop in loops.unrolled:
+        sch.unroll(loop)
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """Loops of a product's tile: a block's, a warp's, over depth in shared memory, over its steps, and a fragment's rows."""
+
+    block: Any
+    warp: Any
+    depth: Any
+    stages: Any
+    step: Any
+    fragment: Any
+    unrolled: tuple[Any, ...]
+
+
+def _cut_to_fragments(sch: Schedule, acc: SBlockRV, gemm: Gemm, tile: Tile, target: CudaTarget) -> _Loops:
+    """Cut the sums to blocks, warps and fragments of tensor cores."""
+    instruction = mma.depth(gemm.problem.dtype)
     b, m, n, k = sch.get_loops(acc)
     choices = _choices(tile, gemm, target)
     rows = choose(sch, choices["fragments_m"], tile.fragments_m)
@@ -91,31 +131,21 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
     sch.bind(block, "blockIdx.x")
     sch.bind(b, "blockIdx.y")
     sch.bind(warp, "threadIdx.y")
-    sch.set_scope(acc, 0, mma.C)
+    return _Loops(block, warp, k, stages, step, mi, (step, rows, columns))
 
-    data = sch.get_sblock(stage_name(DATA_TILE, i))
-    weights = sch.get_sblock(stage_name(FILTER_TILE, i))
-    data_fragment = sch.cache_read(acc, 0, mma.A)
-    filter_fragment = sch.cache_read(acc, 1, mma.B)
-    sch.compute_at(data_fragment, step, preserve_unit_loops=True)
-    sch.compute_at(filter_fragment, step, preserve_unit_loops=True)
-    for copy, vector in ((data, gemm.data_vector), (weights, gemm.filter_vector)):
-        sch.set_scope(copy, 0, mma.SHARED)
-        sch.compute_at(copy, k, preserve_unit_loops=True)
-        sch.storage_align(copy, 0, axis=-2, factor=mma.SIZE, offset=PAD)
-        _share(sch, copy, tile.warps, vector)
-    sch.annotate(k, STAGES, stages)
 
-    stored = sch.get_sblock(stage_name(TILE, i))
+def _store_tile(sch: Schedule, loops: _Loops, gemm: Gemm, tile: Tile) -> SBlockRV:
+    """Store a warp's sums to shared memory, and from there, or as parts of sums, to the output; return the first store."""
+    stored = sch.get_sblock(stage_name(TILE, gemm.index))
     sch.set_scope(stored, 0, mma.SHARED)
-    sch.reverse_compute_at(stored, warp, preserve_unit_loops=True)
-    out = sch.get_sblock(stage_name(OUT, i))
+    sch.reverse_compute_at(stored, loops.warp, preserve_unit_loops=True)
+    out = sch.get_sblock(stage_name(OUT, gemm.index))
     if tile.splits > 1:
-        part = sch.get_sblock(stage_name(PARTIAL, i))
-        sch.reverse_compute_at(part, block, preserve_unit_loops=True)
+        part = sch.get_sblock(stage_name(PARTIAL, gemm.index))
+        sch.reverse_compute_at(part, loops.block, preserve_unit_loops=True)
         _share(sch, part, tile.warps, PART_VECTOR)
     else:
-        sch.reverse_compute_at(out, block, preserve_unit_loops=True)
+        sch.reverse_compute_at(out, loops.block, preserve_unit_loops=True)
     if gemm.out_by_rows:
         *_, om, on = sch.get_loops(out)
         sch.reorder(on, om)
@@ -123,16 +153,7 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
         cuda_steps.add_parts(sch, out, gemm.out_vector)
     else:
         _share(sch, out, tile.warps, gemm.out_vector)
-
-    zero = sch.decompose_reduction(acc, k)
-    _tensorize(sch, zero, mma.zero())
-    _tensorize(sch, data_fragment, mma.load(dtype, mma.A, not gemm.data_by_depth))
-    _tensorize(sch, filter_fragment, mma.load(dtype, mma.B, gemm.filter_by_depth))
-    sch.tensorize(mi, mma.multiply(dtype, not gemm.data_by_depth, gemm.filter_by_depth).name)
-    _tensorize(sch, stored, mma.store(gemm.out_by_rows))
-    sch.storage_align(sch.get_sblock(stage_name(TILE, i) + "_o"), 0, axis=-2, factor=mma.SIZE, offset=PAD)
-    for loop in (step, rows, columns):
-        sch.unroll(loop)
+    return stored
 
 
 def _share(sch: Schedule, block: SBlockRV, warps: int, vector: int) -> None:

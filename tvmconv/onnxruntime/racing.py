@@ -168,16 +168,22 @@ def race(
             without = partial(open_model, model, plain, **fixed_shapes)
             refused, unchecked = _add_network(sessions, with_network, without, feeds)
         graphs = _graphs(provider)
-        times: dict[str, list[float]] = {each: [] for each in sessions}
-        for _ in range(_TURNS):
-            for name, each in sessions.items():
-                time.sleep(_PAUSE_SECONDS)
-                times[name].append(time_call(partial(each.run, None, feeds), _TURN_SECONDS).median)
+        seconds = _time_in_turns(sessions, feeds)
     except TvmconvError:
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot run it: {last_line(error)}") from error
-    return RaceResult({name: median(found) for name, found in times.items()}, graphs, refused, unchecked)
+    return RaceResult(seconds, graphs, refused, unchecked)
+
+
+def _time_in_turns(sessions: Mapping[str, Any], feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return the median seconds of each session's calls."""
+    times: dict[str, list[float]] = {each: [] for each in sessions}
+    for _ in range(_TURNS):
+        for name, each in sessions.items():
+            time.sleep(_PAUSE_SECONDS)
+            times[name].append(time_call(partial(each.run, None, feeds), _TURN_SECONDS).median)
+    return {name: median(found) for name, found in times.items()}
 
 
 def race_parts(

@@ -69,6 +69,17 @@ def node_problem(
         if mode.startswith("SAME"):
             _check_same(mode, problem, common["strides"])
         return problem
+    return _transposed_problem(attributes, mode, data_shape, filter_shape, common)
+
+
+def _transposed_problem(
+    attributes: Mapping[str, Any],
+    mode: str,
+    data_shape: Sequence[int],
+    filter_shape: Sequence[int],
+    common: dict[str, Any],
+) -> Problem:
+    rank = len(data_shape) - 2
     output_padding = axes("output_padding", attributes.get("output_padding", (0,) * rank), rank, 0)
     if "output_shape" not in attributes and mode in ("NOTSET", "VALID"):
         pads = _pads(attributes, mode, rank)
@@ -79,11 +90,10 @@ def node_problem(
     if "output_shape" in attributes:
         wanted = axes("output_shape", attributes["output_shape"], rank, 1)
     else:
-        wanted = tuple(x * s for x, s in zip(unpadded.in_spatial, common["strides"], strict=True))
+        # A filter shorter than its stride has fewer outputs than SAME asks for.
+        same = (x * s for x, s in zip(unpadded.in_spatial, common["strides"], strict=True))
+        wanted = tuple(map(min, unpadded.out_spatial, same))
     totals = [max(y - w, 0) for y, w in zip(unpadded.out_spatial, wanted, strict=True)]
-    if "output_shape" not in attributes:
-        # A filter shorter than its stride leaves less than asked for.
-        wanted = tuple(y - total for y, total in zip(unpadded.out_spatial, totals, strict=True))
     begin = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
     natural = [y - extra for y, extra in zip(unpadded.out_spatial, output_padding, strict=True)]
     ends = [n - b - w for n, b, w in zip(natural, begin, wanted, strict=True)]

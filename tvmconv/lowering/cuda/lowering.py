@@ -83,7 +83,15 @@ def _function_pass(change: Callable[[tirx.PrimFunc], tirx.PrimFunc], name: str) 
 
 def lower_cuda(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> tvm.IRModule:
     """Return the device functions of a scheduled module, and the host function that launches them."""
-    blocks_away = [
+    func = tvm.transform.Sequential(_passes_on_blocks(target))(mod)["main"]
+    func = bind_arguments(func, definition, CUDA_DTYPES)
+    passes = tvm.transform.Sequential(_passes_on_loops())
+    return passes(tvm.IRModule({FUNCTION: func.with_attr("global_symbol", FUNCTION)}))
+
+
+def _passes_on_blocks(target: CudaTarget) -> list[tvm.transform.Pass]:
+    """Return the passes from a scheduled function to loops without blocks."""
+    return [
         # The host is only read, never compiled.
         tirx.transform.BindTarget(target.tvm().with_host(tvm.target.Target("c"))),
         s_tir.transform.CanonicalizeLoop(),
@@ -104,7 +112,11 @@ def lower_cuda(mod: tvm.IRModule, definition: Definition, target: CudaTarget) ->
         s_tir.transform.TransformMmaBufferLayout(),
         s_tir.transform.LowerOpaqueBlock(),
     ]
-    split = [
+
+
+def _passes_on_loops() -> list[tvm.transform.Pass]:
+    """Return the passes from loops without blocks to functions of the host and the device."""
+    return [
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
@@ -136,9 +148,6 @@ def lower_cuda(mod: tvm.IRModule, definition: Definition, target: CudaTarget) ->
         s_tir.transform.MergeSharedMemoryAllocations(),
         tirx.transform.SplitHostDevice(),
     ]
-    func = tvm.transform.Sequential(blocks_away)(mod)["main"]
-    func = bind_arguments(func, definition, CUDA_DTYPES)
-    return tvm.transform.Sequential(split)(tvm.IRModule({FUNCTION: func.with_attr("global_symbol", FUNCTION)}))
 
 
 class _LaunchTable:

@@ -19,7 +19,7 @@ from tvm_ffi.structural import structural_equal
 
 from ...lowering.common.rewrites import substitute
 from ...lowering.cpu.rewrites.padding import uses
-from ...lowering.cpu.rewrites.transposing import loads_of, runs
+from ...lowering.cpu.rewrites.transposing.copies import loads_of, runs
 from ..ir.ordering import greater, less
 from .loops import loop, with_loops
 from .stages import LEAST_PARALLEL, TASKS, are_last, inline, is_fixed, schedule

@@ -16,7 +16,7 @@ from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import SBlockInfo, normalize_prim_func
 
 from ...lowering.cpu.rewrites.padding import uses
-from ...lowering.cpu.rewrites.transposing import loads_of, runs
+from ...lowering.cpu.rewrites.transposing.copies import loads_of, runs
 from ...targets.target import CpuTarget
 from .concat import Segments
 from .reduce import RowReductions

@@ -16,7 +16,7 @@ from tvm.s_tir import dlight
 
 from ...lowering.common.rewrites import substitute
 from ...lowering.cpu.rewrites.squares import SQUARE, crosses
-from ...lowering.cpu.rewrites.transposing import loads_of
+from ...lowering.cpu.rewrites.transposing.copies import loads_of
 from .concat import bounds_of, store_of
 from .loops import choices, loop, one_stage, only_block, with_loops
 from .stages import LEAST_PARALLEL

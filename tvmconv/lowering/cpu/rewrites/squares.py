@@ -10,7 +10,8 @@ from tvm.ir import TensorLoad
 from tvm_ffi.structural import structural_equal
 
 from ...common.rewrites import map_nodes, rewrite_loops, substitute
-from .transposing import loads_of, runs, transposed_vectors
+from .transposing.copies import loads_of, runs
+from .transposing.registers import transposed_vectors
 
 # Marks a loop around a vectorized one of as many iterations, with nothing but a store in it.
 SQUARE = "tvmconv.square"

@@ -13,7 +13,7 @@ from tvm import sym, tirx
 from ....algorithms.annotations import STRIDED, TRANSPOSED_LANES
 from ...common.rewrites import refuse, rewrite_loops, sequence, settle, substitute
 from .padding import inside, split_guard, uses
-from .transposing import loads_of
+from .transposing.copies import loads_of
 
 
 def deinterleave(body: Any) -> Any:

@@ -17,7 +17,8 @@ from tvm.ir import TensorLoad
 from ....algorithms.annotations import PART, TAP_COLUMNS
 from ...common.rewrites import element_at, map_nodes, refuse, rewrite_loops, settle, substitute
 from .padding import split_guard, uses
-from .transposing import join_quarters, loads_of, shuffle, transposed_vectors
+from .transposing.copies import loads_of
+from .transposing.registers import join_quarters, shuffle, transposed_vectors
 
 # Load of a lane so many taps behind its first; the store of a tap's vector.
 _Element = Callable[[Any, Any], Any]
