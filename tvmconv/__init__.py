@@ -64,7 +64,10 @@ __all__ = [*_HOME, *_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES or name in ("onnxruntime", "torch"):  # not among what * imports: they need what they are called
+    if name in _MODULES or name in (
+        "onnxruntime",
+        "torch",
+    ):  # not imported by *: they need the extras that their names say
         return import_module(f".{name}", __name__)
     if name in _HOME:
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -115,7 +115,7 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, targe
     transformed_back(sch, tiles, vector, own)
 
     if tiles.vnni_factor > 1:
-        # What multiplies pairs reads memory: sums that lie there would be stored for each.
+        # Instructions that multiply pairs read memory: sums there would be stored for each.
         copied, sums = _sum_in_registers(sch, tiles, plan, task)
         part, b, kz = task, sch.get_loops(copied)[2], None
         import_dot(sch, task, tiles, tiles.lanes, target)

@@ -21,8 +21,8 @@ from .types import widen
 
 _TERM_BITS, _HALF, _MAGNITUDE = 0xFFFF0000, 0x8000, 0x7FFF8000
 _TOO_LARGE = 0x7F7F8000  # the first that rounds to an infinity
-# The least normal number. What it is subtracted from stays as it is, but for a NaN, which becomes one that its first bits tell; LLVM
-# would leave out a subtraction of 0.
+# The least normal number. Subtracted from one, it changes nothing but a NaN, whose first bits then mark it; LLVM would remove a
+# subtraction of 0.
 _LEAST = 0x00800000
 
 

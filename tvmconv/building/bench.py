@@ -128,7 +128,7 @@ def time_in_turn(
     calls = _cpu_calls(variants, problem, threads)
     samples: dict[Way, list[float]] = {key: [] for key in calls}
     for turn in range(turns):
-        # There and back: who follows whom, and what drifts, favours nobody.
+        # There and back, so that neither the order nor a drift of the clock favours one.
         for key in calls if turn % 2 == 0 else reversed(calls):
             samples[key] += sample_call(calls[key], seconds / turns)
     timings |= {key: summarize(each) for key, each in samples.items()}

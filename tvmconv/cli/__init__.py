@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return _exit_code(error)
     except (MemoryError, ImportError, AttributeError, RuntimeError) as error:
-        # What other libraries stumble over where a part of them could not be mapped.
+        # Other libraries raise these where a part of them could not be mapped.
         if not isinstance(error, MemoryError) and not _is_limited():
             raise
         why = str(error).partition("\n")[0]

@@ -84,7 +84,7 @@ _RUN = """\
     detail::invoke(how, [&](const tvmconv_name_call* call) { return tvmconv_name_run_with(network_.get(), call, read, written); });
   }
 """
-# The same of a network with extents that calls give, and what tells sizes.
+# The same of a network with free extents, and its type of sizes.
 _FREE_RUN = """\
   void run(const extents& of, const inputs& in, const outputs& out, const options& how = {}) const {
     const auto shapes = output_extents(of);

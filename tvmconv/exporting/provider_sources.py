@@ -24,8 +24,8 @@ _TENSOR_TYPES = {
     **{"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10},
     **{"float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16},
 }
-# Share of a graph that a provider claims: nothing; each convolution, with what follows; or all of it, or its largest parts,
-# by networks that were compiled of the model.
+# Share of a graph that a provider claims: nothing; each convolution with its epilogue; or all of it, or its largest parts, by
+# compiled networks.
 NETWORK = "network"
 CLAIMS = ("nothing", "convolutions", NETWORK)
 _MOST_STEPS = 12

@@ -22,8 +22,8 @@ from ..support.sandbox import TimeoutExceededError
 from ..support.workers import WorkerDiedError
 from ..targets.target import CpuTarget, Target
 
-# Raised whenever what is said, or how a kernel is measured, changes. DESCRIBE keeps its name, and its answer `protocol` and
-# `tvmconv`, in every version.
+# Raised with each change of the messages, or of measuring. DESCRIBE keeps its name, and its answer `protocol` and `tvmconv`, in
+# every version.
 PROTOCOL = 4
 DESCRIBE, MEASURE, WAIT = "tvmconv.describe", "tvmconv.measure", "tvmconv.wait"
 PULSE_SECONDS = 1.0

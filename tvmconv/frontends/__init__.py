@@ -118,7 +118,7 @@ def read_source(source: str, **options: Any) -> list[Problem]:
 def _reader(source: str, suffix: str, how: Reading) -> Reader:
     content = _content(Path(source))
     if suffix == ".onnx":
-        from .onnx import graph as onnx_graph  # noqa: F401 (the first of them: it says what to install where ONNX is missing)
+        from .onnx import graph as onnx_graph  # noqa: F401 (imported first: it names the extra to install where ONNX is missing)
         from .onnx.reader import OnnxReader
 
         return OnnxReader(content, source, how)

@@ -36,7 +36,7 @@ class RegisterSum:
 def sums(instructions: Iterable[Instruction]) -> list[RegisterSum]:
     """Return the sums of one pass through a loop; what an addition alone adds to a register that no pass writes is an address."""
     found: list[RegisterSum] = []
-    # Contents of registers and places on the stack: a sum, what they held before the pass (its place), or else None.
+    # Contents of registers and places on the stack: a sum, their content before the pass (its place), or None.
     held: dict[str, RegisterSum | str | None] = {}
     for effect, multiplies in ((effect, each.multiply_adds > 0) for each in instructions for effect in each.effects):
         value = held.get(effect.source, effect.source) if effect.source else None

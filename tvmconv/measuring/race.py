@@ -157,7 +157,7 @@ def _turns(
         cores.settle()
         start = time.perf_counter()
         order = list(zip(calls, turns, strict=True))
-        # There and back: who follows whom, and what drifts, favours nobody.
+        # There and back, so that neither the order nor a drift of the clock favours one.
         for call, of_call in order if len(turns[0]) % 2 == 0 else reversed(order):
             of_call.append(least(call, TURN_SECONDS, TURN_PATIENCE))
         if not cores.settled():

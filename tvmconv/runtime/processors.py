@@ -134,7 +134,7 @@ def _group(root: Path, version: int) -> str | None:
 def _hierarchy(root: Path, mounted: str, top: str, group: str) -> Iterator[Path]:
     """Yield the folders of a group and of those it is in, up to what is mounted."""
     inside = PurePosixPath(group)
-    # A group that is not below what is mounted cannot be seen; what is mounted can.
+    # A group outside of the mounted one cannot be read; the mounted one can.
     below = inside.relative_to(top) if inside.is_relative_to(top) and ".." not in inside.parts else PurePosixPath()
     for each in (below, *below.parents):
         yield root / mounted.lstrip("/") / each

@@ -284,7 +284,7 @@ class CpuTarget(Target):
 @cache
 def _costs(target: CpuTarget) -> Costs:
     core = (target.vector_bits, target.vector_registers, target.multiply_adds)
-    # Of this machine's CPU alone, whose caches are known: what is built for another does not depend on where.
+    # Only for this machine's CPU, whose caches are known: builds for another do not depend on the machine.
     own = user_rows().get(target.name) if target.caches else None
     return costs_of(target.mcpu, core, target.l2, target.l3, target.features, own)
 

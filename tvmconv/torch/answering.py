@@ -33,7 +33,7 @@ MOST_KINDS = 256
 _PLAIN = (torch.Tensor, nn.Parameter)
 _KIND = attrgetter("__class__", "shape", "dtype", "device", "layout")
 _NEEDS_GRADIENT = attrgetter("requires_grad")
-# Compiles a module anew for a call: returns what may have been read, and what computes it, or why nothing does.
+# Compiles a module anew for a call: returns the reads of its code, and the computation, or why there is none.
 Anew = Callable[["Answering", tuple[Any, ...], dict[str, Any]], tuple[Reads, "Computed | str"]]
 
 

@@ -24,7 +24,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _COARSE = 5e-2
 # Multiple of PyTorch's own error in such a type, where that is large.
 _WORSE = 2
-# Answers by whose errors that one is told: of a number whose own are normal, so many are less than half of another's in one case of 200.
+# Answers whose errors decide: if the errors are normally distributed, so many differ by more than twice in one case of 200.
 _ROUNDINGS = 8
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

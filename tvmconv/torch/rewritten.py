@@ -100,7 +100,7 @@ def _is_own(node: Any) -> bool:
         return written == [0] and bool(node.args) and _is_own(node.args[0])
     if any(each.alias_info is not None for each in schema.returns):
         return False
-    # What is made of other operators, as a dropout, may give what it takes, and does not say so.
+    # Results of composed operators, such as a dropout, may be their arguments, without a note of it.
     made_of_others = node.target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     return not made_of_others or node.target in _FRESH
 

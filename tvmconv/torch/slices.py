@@ -29,7 +29,7 @@ L3_PART = 6
 # layers of 14x14 pixels gain, those of 7x7 do not. Where that cache keeps tensors, too, theirs cost the same.
 MEMORY_BYTE = 4
 
-# Operators of ATen whose results, image by image, depend on the same image of what they read.
+# ATen's operators whose results, image by image, depend on the same image of their operands.
 _ALIKE = {
     "_native_batch_norm_legit_no_training", "relu", "leaky_relu", "hardtanh", "clamp", "clamp_min", "clamp_max", "sigmoid",
     "tanh", "silu", "hardswish", "hardsigmoid", "gelu", "elu", "clone", "add", "sub", "mul", "div", "max_pool2d_with_indices",
@@ -100,7 +100,7 @@ def _keeps_images(node: fx.Node, known: set[fx.Node], batch: int) -> bool:
     if not images or any(each.op != "get_attr" for each in others):
         return False
     rank = first.dim()
-    if name in ("add", "sub", "mul", "div"):  # what is added to all images has one, or no axis of them
+    if name in ("add", "sub", "mul", "div"):  # a summand for all images has one, or no axis of them
         fixed = [each.meta["val"] for each in others]
         return all(each.dim() < rank or each.shape[0] == 1 for each in fixed) and all(
             each.meta["val"].dim() == rank for each in images

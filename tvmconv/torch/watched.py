@@ -28,7 +28,7 @@ from ..version import __version__
 from .flat import Flat
 from .unchanged import put_back
 
-# Names of what code may ask of a tensor: none of it is one of the tensor's numbers, or its memory.
+# Attributes of a tensor that code may read without its numbers or its memory.
 _ASKED = {
     "dim", "ndim", "ndimension", "shape", "size", "__len__", "stride", "storage_offset", "numel", "nelement", "element_size", "itemsize",
     "nbytes", "dtype", "type", "is_floating_point", "is_complex", "is_signed", "device", "get_device", "is_cpu", "is_cuda", "is_mps",

@@ -212,7 +212,7 @@ def _by_rows(source: Problem) -> Packing | None:
         changes |= dict.fromkeys(("strides", "dilations"), (1, 1, 1))
         changes |= dict.fromkeys(("pads_begin", "pads_end"), (0, 0, 0))
         distances = (stride * channels, dilation_h * row, stride_h * row, image)
-    # Of what is copied, and, each as often as it is read, of what is multiplied.
+    # Of the copies, and, each time it is read, of the multiplied data.
     elements = max(depth * height * width, taps * prod(changes["in_spatial"])) * source.batch * channels
     if elements > LARGEST:
         return None

@@ -12,7 +12,7 @@ from ...targets.cpus import LINE_BYTES
 from ...targets.target import CpuTarget, Target
 from .decide import Decision
 
-# Smaller filters are not prefetched: what that spares is no more than what it takes.
+# Smaller filters are not prefetched: that costs about as much as it saves.
 LEAST_BYTES = 100_000
 # Part of L3 that a prefetched filter may have: the best of an eighth, a quarter and all for wide_resnet50_2 (`python -m benchmarks.zoo`).
 SHARE_OF_L3 = 4

@@ -15,7 +15,7 @@ from ..onnx.fake_quantize import find_quantizer
 
 Array = npt.NDArray[Any]
 
-# Operations that give something else in each call, or read what is not among their inputs.
+# Operations with another result in each call, or that read state besides their inputs.
 _CHANGING = ("Parameter", "ReadValue", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator")
 _INTEGERS = ("i4", "u4", "i8", "u8")
 _FLOATS = ("f16", "bf16", "f32")

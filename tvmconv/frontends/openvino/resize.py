@@ -74,7 +74,7 @@ def _find_factors(layer: IrLayer, given: Mapping[str, Any], axes: Sequence[int])
     factors[axes] = scales
     for axis, (size, made) in enumerate(zip(layer.shape(), layer.out_shape(), strict=True)):
         if size is not None and made is not None and np.floor(np.float32(size) * factors[axis]) < made:
-            factors[axis] *= 1 + 2.0**-20  # OpenVINO rounds what lies just below a whole size up
+            factors[axis] *= 1 + 2.0**-20  # OpenVINO rounds up numbers just below a whole size
     return factors
 
 

@@ -32,8 +32,8 @@ _TAIL = (
 )  # fmt: skip
 # Powers of two that scale GELU's last factor on the way, so that it is normal.
 UP, DOWN = 64, 2.0**-64
-# A sigmoid of less is no normal number, of more is 1; e**-104 is less than half of the least f32 number. What is divided by
-# 1 + e**-x is divided by 2**-24 of it, which is finite.
+# Below this bound a sigmoid is subnormal, above the other it is 1; e**-104 is less than half of the least f32 number. Quotients by
+# 1 + e**-x are quotients by 2**-24 times that, which is finite.
 _LEAST_SIGMOID, _MOST_SIGMOID, LEAST_SILU, LESS = -88.0, 20.0, -104.0, 24
 # Added to a number, and taken off again, it rounds it to a whole one.
 ROUND = 1.5 * 2**23
@@ -86,7 +86,7 @@ class Vector:
             return self._tanh()
         if name == "sigmoid":
             one, clipped = self._const(1), self._clip(x, _LEAST_SIGMOID, _MOST_SIGMOID)
-            # The power of what is not a number is whatever its bits make: it is added by itself.
+            # The power of NaN has arbitrary bits: NaN is added separately.
             return one / (self._fma(clipped, zero, one) + self._exp(-clipped, 0))
         if name == "silu":
             clipped = self._clip(x, LEAST_SILU, _MOST_SIGMOID)

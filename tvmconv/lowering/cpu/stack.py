@@ -10,8 +10,8 @@ from .packing import nbytes
 
 # A task's rows of one channel, say: allocating them takes 70 ns.
 SCALARS_BYTES = 16 * 1024
-# Arrays whose elements are vectors: LLVM knows that nothing else points to what is on the stack, and aligns them.
-# Arrays of floats, which TVM aligns to 16 bytes, are slower there.
+# Arrays of vectors: LLVM aligns them, and knows that nothing else points to the stack. Arrays of floats, which TVM aligns to 16
+# bytes, are slower there.
 VECTORS_BYTES = 256 * 1024
 # All of a function, whose phases have arrays of their own: threads of a library for C have 2 MiB.
 STACK_BYTES = 512 * 1024

@@ -106,7 +106,7 @@ def _find_filters(graph: Graph) -> Iterator[tuple[Any, Level]]:
             continue
         reached = levels(variable, graph, rows=False, most=1)
         others = [each.passes for each in reached[-1].maps if not each.is_diagonal]
-        if others in ([], [False]):  # what lies between is no other's
+        if others in ([], [False]):  # the variables between have no other readers
             inside.update(level.source for level in reached[1:-1])
         if others == [False]:
             yield variable, reached[-1]

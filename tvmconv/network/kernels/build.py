@@ -66,7 +66,7 @@ class NetworkKernel:
         if self._pack is None:
             return plain
         shape, dtype = self._packed
-        packed = tvm.runtime.tensor(np.zeros(shape, dtype))  # packing leaves out what lies beyond its filter
+        packed = tvm.runtime.tensor(np.zeros(shape, dtype))  # packing does not write the gaps beyond its filter
         (self._built_pack or self._packer[PACK_SYMBOL])(tvm.runtime.tensor(plain), packed)
         return np.asarray(packed.numpy())
 

@@ -31,7 +31,7 @@ ADDED, KEPT_WHERE, KEPT_WHERE_NOT = 1, 2, 3
 MASKS = 2
 MATMUL = "relax.matmul"
 MOVES = {*RESHAPES, "relax.permute_dims", "relax.astype"}
-# Names of what has strides in rows: the scores, as the first product has them, and what is beside them.
+# Names of arrays with strides in rows: the scores, as the first product has them, and the array beside them.
 SCORES, BESIDE = "scores", "beside"
 
 

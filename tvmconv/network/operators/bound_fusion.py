@@ -90,8 +90,8 @@ def _ends(function: relax.Function, sizes: dict[Any, Size]) -> set[Any]:
                 continue
             size, given = sizes[value.args[0]], list(value.args[1].fields)
             reads = {each: 0 for each in given if isinstance(each, relax.Var)}
-            # What is rounded ends a function where it is read as numbers: a text detector, some of whose functions had three quantizers,
-            # took one core of a Zen 3 46.7 ms, and takes 42.9.
+            # A rounded value that is read as numbers ends a function: a text detector, some of whose functions had three
+            # quantizers, took one core of a Zen 3 46.7 ms, and takes 42.9.
             if str(getattr(binding.var.ty, "dtype", "")).startswith("float"):
                 rounded = [each for each in reads if str(each.ty.dtype) in EIGHT_BITS and each in costs]
                 ends.update(rounded)

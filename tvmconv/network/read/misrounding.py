@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# Distance of an integer from what it rounds, in steps, at most: half of one, and what sums of f32 err, by themselves and for each step of
-# the largest sum. One number of a filter that is one step off shows in sums of hundreds of products.
+# Greatest distance of an integer from the number that it rounds, in steps: half of one, and the error of f32 sums, absolute and for
+# each step of the largest sum. A filter's number that is one step off shows in sums of hundreds of products.
 _HALF, _SUM_ERROR = 0.5 + 2.0**-6, 2.0**-16
 
 

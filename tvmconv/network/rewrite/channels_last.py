@@ -35,7 +35,7 @@ for _name in ("relax.nn.softplus", *QUANTIZERS, "relax.dequantize"):
         _operator.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
 
 
-# Operators whose layout is that of their first argument, and whose arguments may change places.
+# Operators with the layout of their first argument, whose arguments may be exchanged.
 _COMMUTATIVE = {f"relax.{name}" for name in ("add", "multiply", "maximum", "minimum")}
 
 _SPATIAL = "DHW"

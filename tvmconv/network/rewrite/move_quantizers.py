@@ -25,7 +25,7 @@ from .channel_quantizers import expand_by_channels
 
 _DEQUANTIZE = "relax.dequantize"
 _EIGHT_BITS = ("uint8", "int8")
-# Operators whose first argument, or all tensors of it, they move.
+# Operators that move their first argument, or all tensors of it.
 _MOVES = (
     *RESHAPES,
     *(

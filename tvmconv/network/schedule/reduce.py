@@ -24,7 +24,7 @@ from ..ir.ordering import greater, less
 from .loops import loop, with_loops
 from .stages import LEAST_PARALLEL, TASKS, are_last, inline, is_fixed, schedule
 
-# Parts of a result, and the vectors by which what is left of a row comes to them.
+# Parts of a result, and the vectors that combine the rest of a row with them.
 _LANES, _REST = 16, (8, 4, 1)
 # Parts that are still combined as a vector, of 128 bits; LLVM combines numbers of a longer one by many shuffles.
 LEAST_HALF = 4

@@ -26,7 +26,7 @@ PLATFORM = Platform(
     name="macOS",
     library_suffix=".dylib",
     compile_flags=(*_C_FLAGS, "-fvisibility=hidden"),
-    # What is wanted of tvm-ffi is found in the process.
+    # tvm-ffi's symbols are resolved in the process.
     link_flags=("-dynamiclib", "-Wl,-undefined,dynamic_lookup"),
     kept=_KEPT,
     services=("launcher", "shared", "pool", "no_openmp", "processors"),

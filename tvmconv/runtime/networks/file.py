@@ -107,7 +107,7 @@ def library_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a network's library; raise BundleError if there is something else, or nothing."""
     path = as_path("the network's path", path)
     if path.is_dir():
-        from ..bundle import MANIFEST  # a process that loads a network needs nothing else of it
+        from ..bundle import MANIFEST  # a process that loads a network needs nothing else from it
 
         if (path / MANIFEST).exists():
             raise BundleError(

@@ -36,7 +36,7 @@ _PLAIN = (
 )  # fmt: skip
 _DICTS = (dict, OrderedDict, defaultdict)
 _SEQUENCES = (list, tuple, set, frozenset, deque, bytearray)
-# Objects that are what they are, whatever they hold: functions of C, modules of operators, what only tells or guards.
+# Objects compared by identity alone, whatever they hold: functions of C, loggers, random generators, streams.
 _OPAQUE = (types.BuiltinFunctionType, logging.Logger, torch.Generator, torch.Stream)
 _VIEWS: tuple[type, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
 # Objects that are no more than the attributes named.

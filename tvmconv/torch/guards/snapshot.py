@@ -62,7 +62,9 @@ class Snapshot:
         self._kept = [_values(*each) for each in self._mappings]
         self._live = [each for each, _ in self._mappings]
         self._versions = [*map(_dict_version, self._live)]
-        self._memory = [each.detach() for each in self.tensors]  # so that nothing else comes to lie there
+        self._memory = [
+            each.detach() for each in self.tensors
+        ]  # so that no other object is allocated at their addresses
         self._counted = [each for each in self.tensors if not each.is_inference()]
         self._counts, self._addresses = [*map(_VERSION, self._counted)], [*map(address, self.tensors)]
         pairs = [each for each in zip(self.tensors, self._memory, strict=True) if each[0].layout == torch.strided]

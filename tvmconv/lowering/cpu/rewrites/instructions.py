@@ -32,7 +32,7 @@ _ROUND_ONE = f"{ROUND}_1"
 _MOST_TOGETHER = {16: 8}
 _MOST_OF_SHORT = 7
 _PAIR_BYTES = 4
-# ARM's instruction, whose vector is the filter's and whose element data's.
+# ARM's instruction by element: a vector of the filter and an element of data.
 _BY_ELEMENT = {
     DOT_QUADS["s8", "s8"]: "sdot",
     DOT_QUADS["u8", "u8"]: "udot",

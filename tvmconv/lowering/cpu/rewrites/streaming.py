@@ -91,7 +91,7 @@ def _share(source: Any, at: list[Any], extents: list[int], number: Any, count: i
         row, rest = (place, 0) if of_row == 1 else (place // of_row, place % of_row * piece)
         indices = list(at)
         for outer in reversed(range(axis)):
-            first = prod(extents[:outer]) == 1  # beyond the last row lies what the part after that reads
+            first = prod(extents[:outer]) == 1  # rows beyond the last belong to the part after the next
             indices[outer] = indices[outer] + (row if first else row % extents[outer])
             row = tirx.const(0, "int32") if first else row // extents[outer]
         for line in range(piece):

@@ -40,8 +40,7 @@ _PLACES: Mapping[str, tuple[_Place, ...]] = {
     "QLinearWhere": ((1, 2, 3), (4, 5, 6), (None, 7, 8)),
     "QuantizeLinear": ((None, 1, 2),),
 }
-# The operators whose filters have one scale and zero point for each of the channels along an axis of theirs, and whose other
-# tensors have one.
+# The operators whose filters have a scale and zero point for each channel along an axis, and whose other tensors have one of each.
 _CHANNELS = {"ConvInteger": 0, "MatMulInteger": -1, "QGemm": -1, "QLinearConv": 0, "QLinearMatMul": -1}
 _BIASES = {"QGemm": 6, "QLinearConv": 8}
 _MOST = 2**31 - 1

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .reader import IrModel
 
 
-# OpenVINO's fused loops (snippets, 2026.4) err by 0.1 on a text recogniser of rapidocr, without them by 4e-6. What is multiplied by
-# weights of integers it rounds to 8 bits, unless told otherwise: a small ViT errs by 9e-4, else by 7e-8.
+# OpenVINO's fused loops (snippets, 2026.4) err by 0.1 on a text recogniser of rapidocr, without them by 4e-6. It rounds operands of
+# integer weights to 8 bits, unless configured otherwise: a small ViT errs by 9e-4, else by 7e-8.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
 

@@ -94,7 +94,7 @@ def _in_two(
     extent, outer = first * second, nodes.shape(rows[0])[:-1]
     last = len(outer)
     swapped = [*range(last), last + 1, last]
-    # Of half of what mirrors itself, whole rows: what is beyond the half counts for nothing.
+    # Of half of a symmetric spectrum, whole rows: numbers beyond the half do not count.
     height = (extent // 2) // second + 1 if halved else first
     if halved:
         rows = [_pad(nodes, each, height * second) for each in rows]
@@ -164,7 +164,7 @@ def _product(nodes: Nodes, rows: Any, roots: tuple[Any, Any], both: bool = True)
         lower = np.concatenate([-sines, cosines], 1) if both else -sines
         matrix = np.concatenate([upper, lower], 0)
         data = nodes.call(aten.cat.default, list(rows), -1)
-    # Told apart by what they are, for the same transform is in many layers.
+    # Keyed by their content, because many layers have the same transform.
     numbers = torch.from_numpy(np.ascontiguousarray(matrix, np.float32)).to(rows[0].meta["val"].dtype)
     weight = nodes.constant(numbers, (numbers.shape, numbers.dtype, numbers.numpy().tobytes()))
     made = nodes.call(aten.matmul.default, data, weight)

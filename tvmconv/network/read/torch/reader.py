@@ -177,7 +177,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
             if self._node not in self._fixed and (why := self.lacking(self._node)):
                 raise self.error(why)
         self._node = None
-        # Whatever computes what is fixed, or extents, is not converted.
+        # Nodes that compute fixed tensors or extents are not converted.
         self.convert_map |= {
             node.target.__name__: self._watched(None)
             for node in program.graph.nodes
