@@ -31,7 +31,7 @@ from .any_size import PEERS, time_in_turns, time_once
 
 @dataclass(frozen=True)
 class Case:
-    """A network, what its input may be, the size of its first call, and those to try; `source` writes its file, or is what a package ships."""
+    """A network, its input's limits, the size of its first call, and the sizes to time; `source` writes its file, or is a package's file."""
 
     source: tuple[str, str] | Callable[[], Any]
     shape: str

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def simulate(tracker: str, count: int, problems: int, delay: float, building: float) -> dict[str, float]:
-    """Tune so many problems on so many servers; return what came of it."""
+    """Tune so many problems on so many servers; return the result."""
     turn = max(BATCH, count)
     times: list[tuple[float, float]] = []
 

@@ -1,4 +1,4 @@
-"""Candidates built where the compiler is, to be measured where there is none.
+"""Candidates built on a machine with a compiler, for measuring on one without.
 
 A folder holds their libraries, and `candidates.json` with the search spaces of each problem, which of its schedules each
 library is, and why others did not compile. The tuner takes them for those that it would have built itself.

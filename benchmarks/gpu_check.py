@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def check(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield what came of each kernel: ``"right"``, ``"wrong"``, ``"crashed"`` or ``"timeout"``, in what it differs, its time."""
+    """Yield each kernel's result: ``"right"``, ``"wrong"``, ``"crashed"`` or ``"timeout"``, its error, its time."""
     sandbox: Sandbox[Check, Measured] = Sandbox(measure, len(os.sched_getaffinity(0)))  # type: ignore[arg-type]
     kernels = json.loads((folder / "kernels.json").read_text())
     for made in sorted(kernels, key=lambda made: made["algorithm"] in LAST):

@@ -52,7 +52,7 @@ def prepare(problem: Problem, arrays: tuple[Any, Any, Any], memory_format: str) 
 
 
 def _split_pads(problem: Problem) -> tuple[list[int], tuple[int, ...]]:
-    """Return what `F.pad` adds before, as causal networks have it done, and what cuDNN pads on both sides alike."""
+    """Return the pads that `F.pad` adds before, as in causal networks, and cuDNN's symmetric pads."""
     p = problem
     try:
         return [0, 0] * p.rank, symmetric_pads(p)

@@ -99,7 +99,7 @@ def _one_by_one(seconds: float, problems: Sequence[Turns], budget: Budget) -> No
 
 
 def _report(state: TuneProgress) -> None:
-    """Say which problem is at work, at its first candidate: the log tells what had come of a run that was ended."""
+    """Log a problem at its first candidate, so that the log of an ended run shows how far it came."""
     if state.trials == 1:
         print(f"{state.number} of {state.count}: {format_signature(state.problem)}", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""What a number was measured on: the machine, and the versions of what was measured."""
+"""The machine of a measurement, and the versions of the measured libraries."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class _Algorithm:
         self._told: list[tuple[MeasureCandidate, RunnerResult]] = []
 
     def generate(self) -> list[Candidate]:
-        """Return what the strategy proposes, now that it knows what became of the last; none if it has ended."""
+        """Return the strategy's next candidates, after the results of the last; none at its end."""
         if not self._started:
             self._context.pre_tuning(NO_LIMIT, BATCH, database=self._database, cost_model=self._model)
             self._started = True

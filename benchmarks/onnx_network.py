@@ -78,7 +78,7 @@ def measure(task: Task) -> Answer:
 
 @lru_cache(maxsize=1)
 def ready(contender: str, folder: str, threads: int) -> tuple[Callable[[], Any], Callable[[float], Any]]:
-    """Return the call, whose answer is right, and what times the operators of ours."""
+    """Return the call, after checking its answer, and a function that times our operators."""
     path, data = Path(folder), np.load(Path(folder) / "input.npy")
     expected = path / "expected.npy"
     operators: Callable[[float], Any] = lambda seconds: []  # noqa: E731

@@ -1,4 +1,4 @@
-"""What a process of `benchmarks.optimized` does: call a model, optimize it, and say what memory that took."""
+"""The process of `benchmarks.optimized`: call a model, optimize it, and report the memory of both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Task:
 
 
 def added(task: Task) -> tuple[float, float, float]:
-    """Return MiB: the weights, what is resident before, and what is added to that."""
+    """Return MiB: the weights, the resident memory before, and the memory added."""
     model, inputs = load(task.network)
     model.eval()
     with torch.no_grad():

@@ -28,7 +28,7 @@ def pad1d(x: Any, pads: Pads, mode: str) -> Any:
 
 
 class Padded(nn.Module):  # type: ignore[misc]
-    """A convolution whose pads follow from its input's size, so that the last stride is whole."""
+    """A convolution with pads computed from its input's size, so that the last stride is whole."""
 
     def __init__(
         self, inputs: int, outputs: int, taps: int, stride: int, dilation: int, causal: bool, mode: str

@@ -152,7 +152,7 @@ def roofline(result: Result) -> Iterator[tuple[Row, float, float]]:
 
 
 def short_name(problem: Problem) -> str:
-    """Return what tells a problem from others of its suite: channels, extents, taps, and what is not usual."""
+    """Return a problem's label within its suite: channels, extents, taps, and unusual attributes."""
     p = problem
     words = [f"{p.in_channels}>{p.out_channels}", "x".join(map(str, p.in_spatial)), "k" + "x".join(map(str, p.kernel))]
     if max(p.strides) > 1:

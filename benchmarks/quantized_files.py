@@ -42,7 +42,7 @@ _KINDS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 @dataclass(frozen=True)
 class QuantizedModel:
-    """Write what `ours` and the other libraries need of a network into a folder; what is there stays."""
+    """Write a network's files for `ours` and the other libraries into a folder; existing files stay."""
 
     network: str
     folder: str

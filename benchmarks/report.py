@@ -49,7 +49,7 @@ HEADER = (
 
 @print_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    """Report what the command line asks for."""
+    """Run the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT", help="files that benchmarks.compare wrote")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between the markers of this file")

@@ -39,7 +39,7 @@ MARKERS = markers("benchmarks.side_by_side")
 
 
 def needs_of(plan: Any) -> list[frozenset[int]]:
-    """Return of each step of a plan those that write what it reads; what is prepared is there."""
+    """Return, for each step of a plan, the steps whose results it reads; prepared arrays are ready."""
     written: dict[Any, int] = {}
     found = []
     for number, step in enumerate(plan.steps):

@@ -1,4 +1,4 @@
-"""What a process of `benchmarks.start` does: answer once, as soon as it can, say when and what memory it has, wait to be ended.
+"""The process of `benchmarks.start`: answer once, as soon as possible, report the time and memory, wait for its end.
 
 Arguments: a contender, its file, the input's file, where the answer goes, threads. It prints the system's monotonic clock after the
 first answer, then for each line that it is sent a line of JSON.

@@ -42,7 +42,7 @@ def in_turn(steps: Sequence[Step], threads: int, wake: float | None = None) -> f
 
 
 def cut_evenly(does: Simulated, threads: int) -> Simulated:
-    """Return what has as many tasks in each loop as pay, all alike, where it has fewer."""
+    """Return a call with as many equal tasks in each loop as pay, where it has fewer."""
     loops: list[Part] = []
     for asked, times in does.loops:
         work = sum(times)

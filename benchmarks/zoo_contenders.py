@@ -1,4 +1,4 @@
-"""What one contender's process does with a network of the zoo: read what is kept of it, check its answer, time it."""
+"""One contender's process for a network of the zoo: load its files, check its answer, time it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def measure(task: Task) -> Answer:
 def _ready(
     network: str, contender: str, dtype: str, folder: str, threads: int
 ) -> tuple[Callable[[], Any], Callable[[float], tuple[Operator, ...]], float]:
-    """Return the call, whose answer is right, what times its operators, and its error."""
+    """Return the call, after checking its answer, a function that times its operators, and its error."""
     path = Path(folder)
     inputs = read_arrays(path / INPUTS)
     operators: Callable[[float], tuple[Operator, ...]] = lambda seconds: ()  # noqa: E731

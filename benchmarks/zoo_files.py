@@ -1,4 +1,4 @@
-"""What is kept of a network of the zoo: its weights, inputs and answer, and what each contender compiles or reads."""
+"""Files of a network of the zoo: its weights, inputs and answer, and each contender's compiled or converted model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OPSET = 20
 
 @dataclass(frozen=True)
 class Preparation:
-    """Write what `contenders` need to compute a network in a type into a folder; what is there stays."""
+    """Write the files that `contenders` need to compute a network in a type into a folder; existing files stay."""
 
     network: str
     dtype: str
@@ -53,7 +53,7 @@ class Preparation:
 
 
 def prepare(task: Preparation) -> None:
-    """Do what `task` says. In the place of what cannot be written is a file that says why."""
+    """Run `task`. In place of a file that cannot be written is one with the reason."""
     folder = Path(task.folder)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

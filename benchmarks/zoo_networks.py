@@ -50,7 +50,7 @@ class _Called(nn.Module):  # type: ignore[misc]
 
 
 def _package(name: str) -> ModuleType:
-    """Return a package whose wheel may be for CUDA: without a library of it, which this PyTorch cannot load, and no network calls."""
+    """Return a package whose wheel may be for CUDA, without loading its library, which this PyTorch cannot, and which no network calls."""
     if torch.version.cuda is None:
         if name != "torchaudio" and _is_for_cuda("torchvision"):
             missing = "torchvision._meta_registrations"

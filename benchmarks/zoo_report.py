@@ -41,7 +41,7 @@ MAPS = "maps"
 
 @print_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    """Report what the command line asks for."""
+    """Run the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo_report", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT", help="files that benchmarks.zoo wrote")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the tables between the markers of this file")

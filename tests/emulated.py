@@ -1,4 +1,4 @@
-"""What tests of emulated kernels share: QEMU, for 64-bit ARM and the cross compiler whose C library it takes, and for x86-64."""
+"""Helpers for tests of emulated kernels: QEMU, for 64-bit ARM with the cross compiler's C library, and for x86-64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of a convolution and what follows it, and what onnxruntime computes of them."""
+"""Models of a convolution and operators after it, and onnxruntime's answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fixed(rank: int = 2) -> dict[str, np.ndarray]:
 def built(
     nodes: Sequence[NodeProto], rank: int = 2, opset: int = 22, outputs: Sequence[str] = ("y",), **more: Any
 ) -> Any:
-    """Return a model whose convolution ``conv`` computes c, and the others what follows."""
+    """Return a model whose convolution ``conv`` computes c, and whose other nodes follow it."""
     conv = helper.make_node("Conv", ["x", "w"], ["c"], name="conv")
     read = {name for node in nodes for name in node.input} | {"w"}
     weights = [numpy_helper.from_array(array, name) for name, array in fixed(rank).items() if name in read]

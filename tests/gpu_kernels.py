@@ -209,7 +209,7 @@ def compile_kernels(folder: Path, target: Target, shapes: Sequence[str] = SHAPES
 
 
 def write_kernels(folder: Path, target: Target, shapes: Sequence[str] = SHAPES, cpu: str = "x86-64-v3") -> None:
-    """Fill a folder with what the tests need where there is no compiler: the kernels, and a bundle for CPUs and GPUs."""
+    """Fill a folder for tests without a compiler: the kernels, and a bundle for CPUs and GPUs."""
     compile_kernels(folder, target, shapes)
     build_both(folder, target, cpu)
 

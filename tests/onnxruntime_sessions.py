@@ -1,4 +1,4 @@
-"""What tests ask of onnxruntime's sessions: what to run them on, and by whom their nodes ran."""
+"""Helpers for onnxruntime's sessions: their inputs, and the providers of their nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small networks whose graphs try what a plan may do with memory."""
+"""Small networks whose graphs exercise memory plans."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tvmconv.runtime.networks.network import load_network
 def relax_module(
     make: Callable[..., relax.Expr], shapes: Sequence[Any], dtypes: str | Sequence[str] = "float32"
 ) -> tvm.IRModule:
-    """Return a module whose `main` gives what `make` does with a builder and inputs `x0`, `x1` and so on."""
+    """Return a module whose `main` applies `make` to a builder and inputs `x0`, `x1` and so on."""
     dtypes = [dtypes] * len(shapes) if isinstance(dtypes, str) else dtypes
     types = [relax.TensorType(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     given = [relax.Var(f"x{number}", each) for number, each in enumerate(types)]

@@ -60,7 +60,7 @@ def put(path: str, value: Any) -> Case:
 
 
 def put_new(part: str, name: str, value: Any) -> Case:
-    """Return what sets an attribute that a model or a part of it has not."""
+    """Return a function that sets an attribute which a model or a part of it lacks."""
 
     def change(model: Any, _: Any) -> Any:
         of = getattr(model, part) if part else model

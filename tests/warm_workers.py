@@ -138,7 +138,7 @@ def serve_forks(connection: int) -> None:
 
 
 def _compile_once() -> None:
-    """Compile a kernel, so that no worker has to find what all of them need: modules, LLVM's tables, run-time services in C.
+    """Compile a kernel, so that workers inherit modules, LLVM's tables and run-time services in C.
 
     It is for a CPU of a name, of which nothing is asked that a worker's environment decides.
     """

@@ -48,7 +48,7 @@ class SqueezeExcitation(nn.Module):  # type: ignore[misc]
 
 
 class EncoderDecoder(nn.Module):  # type: ignore[misc]
-    """A path down, whose maps the path up concatenates with its own: what U-Nets of any rank compute.
+    """A path down and a path up, which concatenates its maps with those of the path down: a U-Net of any rank.
 
     They set `down` and `up`, the stages of both paths; `pool` and `enlarge`, which stand between stages; and `last`.
     """

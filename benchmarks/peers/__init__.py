@@ -70,7 +70,7 @@ class Prepared:
 
 
 def check_supported(problem: Problem) -> None:
-    """Raise UnsupportedError for what no peer is asked to compute: problems without multiplications, and epilogues but rounding."""
+    """Raise UnsupportedError for problems that no peer computes: without multiplications, or with epilogues other than rounding."""
     if problem.is_empty or problem.is_constant:
         raise UnsupportedError("no multiplications")
     if problem.epilogue and not problem.is_quantized:

@@ -101,7 +101,7 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
 
 
 @dataclass(frozen=True)
-class _Loops:
+class _TileLoops:
     """Loops of a product's tile: a block's, a warp's, over depth in shared memory, over its steps, and a fragment's rows."""
 
     block: Any
@@ -113,7 +113,7 @@ class _Loops:
     unrolled: tuple[Any, ...]
 
 
-def _cut_to_fragments(sch: Schedule, acc: SBlockRV, gemm: Gemm, tile: Tile, target: CudaTarget) -> _Loops:
+def _cut_to_fragments(sch: Schedule, acc: SBlockRV, gemm: Gemm, tile: Tile, target: CudaTarget) -> _TileLoops:
     """Cut the sums to blocks, warps and fragments of tensor cores."""
     instruction = mma.depth(gemm.problem.dtype)
     b, m, n, k = sch.get_loops(acc)
@@ -131,10 +131,10 @@ def _cut_to_fragments(sch: Schedule, acc: SBlockRV, gemm: Gemm, tile: Tile, targ
     sch.bind(block, "blockIdx.x")
     sch.bind(b, "blockIdx.y")
     sch.bind(warp, "threadIdx.y")
-    return _Loops(block, warp, k, stages, step, mi, (step, rows, columns))
+    return _TileLoops(block, warp, k, stages, step, mi, (step, rows, columns))
 
 
-def _store_tile(sch: Schedule, loops: _Loops, gemm: Gemm, tile: Tile) -> SBlockRV:
+def _store_tile(sch: Schedule, loops: _TileLoops, gemm: Gemm, tile: Tile) -> SBlockRV:
     """Store a warp's sums to shared memory, and from there, or as parts of sums, to the output; return the first store."""
     stored = sch.get_sblock(stage_name(TILE, gemm.index))
     sch.set_scope(stored, 0, mma.SHARED)

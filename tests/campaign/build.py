@@ -44,7 +44,7 @@ class Kernel:
 
 
 def lowered(problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints) -> Lowered:
-    """Return what a library would have of a kernel for filters as they are, or prepacked where that is another."""
+    """Return the functions of a kernel's library, for plain filters, or for prepacked ones if these differ."""
     definition, scheduled = schedule(problem, target, choice, entry_points)
     as_shipped, cuts.LEAST_STORES = cuts.LEAST_STORES, LEAST_STORES
     try:

@@ -256,7 +256,7 @@ class Campaign:
         print(f"\r{line}, {max(left, 0):.0f} s left ", end="", file=sys.stderr, flush=True)
 
     def summary(self) -> dict[str, Any]:
-        """Return what was tried and what failed."""
+        """Return the numbers of attempts and failures."""
         return {
             "seed": self.settings.seed,
             "seconds": round(time.monotonic() - self._start, 1),

@@ -16,7 +16,7 @@ _M_PERTURB = -6  # of mallopt, malloc.h
 
 
 def guarded(array: npt.NDArray[Any], *, at_end: bool, writable: bool = False) -> npt.NDArray[Any]:
-    """Return a copy that ends where a page that may not be touched begins, or begins where one ends.
+    """Return a copy directly before a page that may not be accessed, or directly after one.
 
     bfloat16 becomes uint16, as kernels take it. Writing to the copy ends the process, unless it is `writable`.
     """

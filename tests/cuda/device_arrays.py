@@ -13,7 +13,7 @@ HOST, CUDA = 1, 2
 
 @dataclass
 class DeviceArray:
-    """An array for DLPack. Keep it as long as what was made of it."""
+    """An array for DLPack. Keep it as long as its imports."""
 
     address: int
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Inline PTX in CUDA C++ as calls of what `emulator_hopper.h` has for each instruction, so that the text itself is emulated."""
+"""Translate inline PTX in CUDA C++ to calls of `emulator_hopper.h`'s functions, so that the text itself is emulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles for GPUs, built where there is none: what is in them, read back."""
+"""Bundles for GPUs, built without one and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher that is linked into CUDA libraries, on a driver that writes down what it is asked to do."""
+"""The launcher of CUDA libraries, on a driver that records its calls."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def values() -> npt.NDArray[np.float32]:
-    """Return numbers of all magnitudes, many where steps bend, and what is no number."""
+    """Return numbers of all magnitudes, many near the bends of steps, and NaN."""
     rng = np.random.default_rng(3)
     special = np.float32(
         [0, -0.0, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-40, -1e-40, -87, -88.5, -103, 88.8, 104]

@@ -27,7 +27,7 @@ STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-std=c99", "-D_POSIX_C_SO
 
 @pytest.fixture(autouse=True, scope="session")
 def short_races() -> Iterator[None]:
-    """Let races of providers take no time: what they find is tested, not what is faster."""
+    """Replace the clock of providers' races: their findings are tested, not their speed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(racing, "_TURN_SECONDS", 0.001)
         patch.setattr(racing, "_PAUSE_SECONDS", 0.0)
@@ -62,7 +62,7 @@ needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is
 
 
 def run(*command: object, cwd: Path | None = None, **environment: str) -> str:
-    """Run a program and return what it prints; fail with what it says otherwise."""
+    """Run a program and return its output; fail with its message otherwise."""
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=600, env={**os.environ, **environment}
     )
@@ -91,7 +91,7 @@ def warnings_are_said() -> None:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a provider that computes nothing, and tells what graphs are."""
+    """Return a provider that computes nothing, and describes graphs."""
     return export_provider(None, tmp_path_factory.mktemp("asked") / "graphs.so")
 
 

@@ -34,7 +34,7 @@ machines = pytest.mark.parametrize("name", MACHINES)
 
 
 def check(library: Path, name: str) -> None:
-    """Check what Android's loader looks at: kind, pages, tables of names, relocations, and what is wanted of others."""
+    """Check the facts that Android's loader checks: kind, pages, tables of names, relocations, and imports."""
     machine, short = MACHINES[name]
     header = run("llvm-readelf", "--file-header", library)
     assert machine in header and "DYN (Shared object file)" in header
@@ -56,7 +56,7 @@ def check(library: Path, name: str) -> None:
 
 
 def strong(file: Path, *options: str) -> set[str]:
-    """Return what a file wants of others, without what it also does without."""
+    """Return a file's imports, except weak ones."""
     lines = run("llvm-nm", "--undefined-only", *options, file).splitlines()
     return {line.split()[1] for line in lines if line.split()[:1] == ["U"]}
 

@@ -1,4 +1,4 @@
-"""What an export writes: names, the test that goes with it, CMake and pkg-config; and what it refuses."""
+"""Files of an export: names, its test, CMake and pkg-config; and refusals."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_for_another_machine(target: str, compiler: str, link: list[str], file: 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["android", "macos", "windows-msvc"])
 def test_for_a_machine_that_is_not_here(target: str, file: str, tmp_path: Path) -> None:
-    """By the compilers of these systems, whose linkers refuse what is not known of them."""
+    """Compile with these systems' compilers, whose linkers refuse unknown symbols."""
     if find_spec(ZIG) is None or shutil.which("llvm-ar") is None or shutil.which(WINDOWS_COMPILER) is None:
         pytest.skip(f"no Python package {ZIG}, no llvm-ar or no {WINDOWS_COMPILER}")
     command = ["compile", file, "--shape", SHAPE, "--target", target, "--format", "c", "-o", str(tmp_path / "net")]

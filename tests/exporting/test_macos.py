@@ -76,7 +76,7 @@ SYSTEM = {
 
 
 def check(library: Path) -> None:
-    """Check a library's kind, and what it wants of others."""
+    """Check a library's kind, and its imports."""
     header = run("llvm-readobj", "--file-headers", library)
     assert "Arm64" in header and "DynamicLibrary" in header
     names = [line.split()[-1] for line in run("llvm-nm", "-u", library).splitlines()]
@@ -93,7 +93,7 @@ def names(file: Path, *options: str) -> set[str]:
 
 
 def check_library(folder: Path, name: str) -> None:
-    """Check a library for C: what is visible, what is wanted, what programs find it by."""
+    """Check a library for C: its visible symbols, its imports, its install name."""
     archive, shared = folder / f"lib{name}.a", folder / f"lib{name}.dylib"
     # Apple's linker reads archives of BSD's kind alone.
     assert b"#1/" in archive.read_bytes()[:16] and b"__.SYMDEF" in archive.read_bytes()[:100]
@@ -155,7 +155,7 @@ int other(int at) { return helper(at) - shared_table[1] - counted; }
 
 @needs_macos
 def test_objects_made_one_are_the_same_code(tmp_path: Path) -> None:
-    """Nobody runs them here: what the linker makes of one object of several, of other names, is what it makes of these."""
+    """Compare code, because it cannot be run here: one object linked from several, with new names, links to the same code."""
     target = Target.parse("macos")
     assert isinstance(target, CpuTarget)
     for number, text in enumerate(PARTS):

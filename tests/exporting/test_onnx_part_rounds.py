@@ -1,4 +1,4 @@
-"""Parts of an ONNX model between operators that cannot be read: in few rounds, whatever refuses what."""
+"""Parts of an ONNX model between operators that cannot be read, found in few rounds."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Models in onnxruntime with a provider: its answers, what it takes of a graph, what it refuses, and that nothing is left behind."""
+"""Models in onnxruntime with a provider: answers, claims, refusals, and no leaks."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def provider(file: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what the command writes where the network is the fastest."""
+    """Return the command's provider, with a clock by which the network is the fastest."""
     library = tmp_path_factory.mktemp("provider") / "p.so"
     times = iter([2.0, 0.5] * 5)
     with pytest.MonkeyPatch.context() as patch:

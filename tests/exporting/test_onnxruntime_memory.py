@@ -1,4 +1,4 @@
-"""What a session of a provider keeps in memory, and where there is none."""
+"""Memory of a provider's session, and sessions without enough of it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def expected_of(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 @pytest.fixture
 def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
-    """Return the command, by whose clock networks are the fastest; it returns its exit code and what it says."""
+    """Return the command, with a clock by which networks are the fastest; it returns its exit code and its output."""
 
     def call(*arguments: object, sides: int = 3) -> tuple[int, str]:
         times = iter(([2.0] * (sides - 1) + [1.0]) * 100)
@@ -219,7 +219,7 @@ def test_what_comes_before_an_operator_that_no_network_has(command: Callable[...
 
 
 def test_a_part_that_is_asked_for(asked: Path, tmp_path: Path):
-    """That onnxruntime asks again, for what is left and for graphs within it, is no refusal."""
+    """Take no later question of onnxruntime's, for the rest and for subgraphs, as a refusal."""
     branches = {
         f"{kind}_branch": helper.make_graph([helper.make_node(op, ["y"], [op])], op, [], [value(op, (2, 4))])
         for kind, op in (("then", "Relu"), ("else", "Neg"))

@@ -160,7 +160,7 @@ def functions() -> onnx.ModelProto:
 
 
 def detector() -> onnx.ModelProto:
-    """What selects boxes at the end, and reads what it selects."""
+    """Return a network that selects boxes at the end, and reads the selected ones."""
     nodes = [
         node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1]),
         node("Reshape", ["c", "flat"], ["q"]),

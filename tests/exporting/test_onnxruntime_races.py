@@ -1,4 +1,4 @@
-"""What races tell of a provider's networks: whose answers are wrong or cannot be compared, and which parts stay."""
+"""Races of a provider's networks: wrong answers, answers that cannot be compared, and the parts that stay."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tvmconv.signature import parse_signature
 
 @pytest.fixture(scope="module")
 def libraries(few_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return what exports the bundle as `tested`, once for all tests that want the same."""
+    """Return the export of the bundle as `tested`, once for all tests with the same arguments."""
     made: dict[tuple[object, ...], Path] = {}
 
     def library(threads: str = "none", *flags: str, shared: bool = False) -> Path:

@@ -140,7 +140,7 @@ def test_files_that_were_cut_or_changed(written: Path, tmp_path: Path) -> None:
 
 
 def twice(each: Any) -> list[Any]:
-    """Return it, and what a pickle makes of it."""
+    """Return an object, and its copy by a pickle."""
     return [each, pickle.loads(pickle.dumps(each))]
 
 

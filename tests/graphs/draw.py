@@ -138,7 +138,7 @@ def answers(model: onnx.ModelProto, data: dict[str, np.ndarray]) -> list[np.ndar
 
 
 def _computed(state: Draw, since: int) -> dict[str, np.ndarray]:
-    """Return what the nodes since one give; nothing: they fail, or give what is large, empty, or not finite."""
+    """Return the results of the nodes since one; nothing if they fail, or are large, empty, or not finite."""
     nodes = state.nodes[since:]
     outputs = [name for each in nodes for name in each.output]
     inputs = list(dict.fromkeys(name for name in _read(nodes) if name in state.values))

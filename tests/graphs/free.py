@@ -244,7 +244,7 @@ class FreeDraw:
         self.values[self._node("Softsign", made)] = self.values[name]
 
     def _sampled(self, name: str) -> None:
-        """Add what lies between pixels, at places that numbers of other pixels say."""
+        """Add samples between pixels, at places computed from other pixels."""
         if self.rank != 2:
             return self._chosen(name)
         channels, _ = self.values[name]
@@ -332,7 +332,7 @@ def check(model: onnx.ModelProto, chance: random.Random, fixed: bool) -> Outcome
 
 
 def _beside_fixed(source: str, network: tvmconv.Network, data: np.ndarray, library: Path) -> list[str]:
-    """Return what differs from the answers of a network of one size: no bit of the same algorithms, where nothing adds along extents."""
+    """Return differences from the answers of a network of one size: no bit with the same algorithms, unless sums run along free extents."""
     rows = build(read_onnx(source, Bucket({"x": data.shape})), library)
     same = [row.algorithm for row in rows] == [row["algorithm"] for row in network.description["report"]]
     exact = same and not _SUMS & {node.op_type for node in onnx.load(source).graph.node}

@@ -27,7 +27,7 @@ _OPTIMIZED = {"attention", "elementary", "halves", "kernels", "normalizations", 
 
 @pytest.fixture(scope="module", autouse=True)
 def graphs_are_not_optimized_by_llvm(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile faster where a test is of what a graph becomes: LLVM takes a third of its time, and two thirds of a kernel's.
+    """Compile graphs' operators without LLVM's optimizations: these take a third of a graph test's time, and two thirds of a kernel's.
 
     It leaves out nothing that this project does. Networks of `tests/conformance` and `test_networks.py` are compiled as they ship.
     """

@@ -110,7 +110,7 @@ def test_a_bundle_of_two_instruction_sets(tmp_path: Path) -> None:
 
 
 def test_what_a_cpu_lacks_is_found(tmp_path: Path) -> None:
-    """A kernel for a V1, said to be for an N1, whose emulated CPU has no dot product."""
+    """Verify a V1's kernel, declared for an N1, whose emulated CPU has no dot product."""
     problem = small_problem("bf16", in_channels=64, out_channels=64)
     path = build([problem], tmp_path / "b", V1, math="strict")
     manifest = json.loads((path / "manifest.json").read_text())

@@ -40,7 +40,7 @@ _KINDS = (
 
 
 def joined(module: tvm.IRModule, monkeypatch: pytest.MonkeyPatch | None = None) -> tuple[tvm.IRModule, list[str]]:
-    """Return a module by all rules, and what they did; with `monkeypatch`, whatever it costs."""
+    """Return a module after all rules, and their descriptions; with `monkeypatch`, whatever they cost."""
     if monkeypatch is not None:
         cycles = _shrinking()
         for rule, names in _COSTS.items():

@@ -1,4 +1,4 @@
-"""Filters of 16 bits are joined where that rounds no more than the branches did: what the rule says, and what is measured."""
+"""Joins of 16-bit filters only where they round no more than the branches: the rule's bound beside measured errors."""
 
 from __future__ import annotations
 

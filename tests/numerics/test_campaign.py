@@ -1,4 +1,4 @@
-"""What the campaign once found stays right, and the campaign finds what is wrong."""
+"""Former failures of the campaign, and the campaign's detection of wrong kernels."""
 
 from __future__ import annotations
 

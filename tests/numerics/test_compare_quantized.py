@@ -49,7 +49,7 @@ def written(folder: Path, operators: bool = False, seed: int = 0) -> str:
 
 
 def found(source: str, folder: Path) -> list[str]:
-    """Return what is said of a network of a file."""
+    """Return the findings on a network of a file."""
     model = fix_shapes(source)
     build(as_relax(with_quantized(model, {}), source), folder / "probe.so")
     network = load_network(folder / "probe.so")
@@ -87,7 +87,7 @@ def zero_point(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Round what lies above 0.7 up, not above 0.5."""
+    """Round up above 0.7, not above 0.5."""
     nearest = quantize.round_to_integer
 
     def changed(step: Any, value: Any, dtype: str) -> Any:

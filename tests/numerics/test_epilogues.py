@@ -71,7 +71,7 @@ def _alone(name: str) -> tvmconv.Problem:
 
 
 def _values() -> npt.NDArray[np.float32]:
-    """Return numbers of all magnitudes, many where steps bend, and what is no number, whatever its bits."""
+    """Return numbers of all magnitudes, many near the bends of steps, and NaN with several bit patterns."""
     rng = np.random.default_rng(3)
     bits = rng.integers(0, 2**32, 2000, np.uint64).astype(np.uint32).view(np.float32)
     nan = (rng.integers(0x7F800001, 0x80000000, 400) | rng.integers(0, 2, 400) << 31).astype(np.uint32).view(np.float32)

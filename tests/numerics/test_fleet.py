@@ -301,9 +301,9 @@ def test_without_servers_tuning_ends_and_keeps_what_was_measured(
 
 @pytest.fixture(scope="module")
 def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """`tvmconv rpc-server`, under the key `command`, on a machine with a fake GPU. It says what it is, and ends when told.
+    """Start `tvmconv rpc-server`, under the key `command`, on a machine with a fake GPU; check its description, and its end.
 
-    That is checked here, as tests come in any order where workers share them. Like a board, the machine has the run-time half and TVM,
+    Both are checked here, because parallel workers run tests in any order. Like a board, the machine has the run-time half and TVM,
     but nothing else of the extras, and no C compiler.
     """
     absent = tmp_path_factory.mktemp("absent")

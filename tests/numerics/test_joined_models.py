@@ -1,4 +1,4 @@
-"""A model with parallel branches, as its owner exported it: what compilations of it compute, and say of its filters."""
+"""A model with parallel branches, as exported: answers of its compilations, and their notes on its filters."""
 
 from __future__ import annotations
 

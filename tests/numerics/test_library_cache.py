@@ -31,7 +31,7 @@ def a_model(seed: int = 0) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """Return a model, beside which lie its library and what was said, and the cache that its compilation filled."""
+    """Return a model with its library and the command's output beside it, and the cache that its compilation filled."""
     folder = tmp_path_factory.mktemp("compiled")
     save(a_model(), folder)
     return folder / "model.onnx", folder / "cache"

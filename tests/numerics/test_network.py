@@ -30,7 +30,7 @@ Make = Callable[..., Any]
 
 
 def module(make: Make, shapes: Sequence[Any] = (SHAPE,), dtype: str = "float32") -> tvm.IRModule:
-    """Return a module whose `main` gives what `make` does with inputs `x0`, `x1` and so on."""
+    """Return a module whose `main` applies `make` to inputs `x0`, `x1` and so on."""
     return relax_module(make, shapes, dtype)
 
 

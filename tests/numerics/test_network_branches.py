@@ -43,7 +43,7 @@ class Drawn:
         self.weights = [numpy_helper.from_array(rng.integers(-1, 2, (4, 4, 1, 1)).astype(np.float32), "w")]
 
     def nodes(self, known: dict[str, int], depth: int) -> tuple[list[onnx.NodeProto], dict[str, int]]:
-        """Return nodes that read what is known, and what is known after them; the last are of this graph."""
+        """Return nodes that read known tensors, and the known tensors after them; the last are of this graph."""
         made, known = [], dict(known)
         for _ in range(int(self._rng.integers(2, 5))):
             kind = self._rng.choice(["Conv", "Relu", "Neg", "Add", "Abs", "If"])
@@ -62,7 +62,7 @@ class Drawn:
         return [*made, node("Identity", [last], [name])], known
 
     def _choice(self, known: dict[str, int], depth: int) -> list[onnx.NodeProto]:
-        """Return an If by an input, or by a sum, and what it asks."""
+        """Return an If by an input, or by a sum, and its condition."""
         condition = self._name()
         if self._rng.random() < 0.5:
             asked = [node("Identity", [str(self._rng.choice(["c0", "c1"]))], [condition])]

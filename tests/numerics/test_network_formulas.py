@@ -1,4 +1,4 @@
-"""Normalizations that exporters write as many operators, in one network: recognised where they are one, and right where not."""
+"""Normalizations that exporters write as many operators, in one network: recognised as one, or computed as written."""
 
 from __future__ import annotations
 

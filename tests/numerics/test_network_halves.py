@@ -1,4 +1,4 @@
-"""What lies between the kernels of a network in bf16: computed in f32, by what f32 is computed with, and rounded once."""
+"""Operators between the kernels of a bf16 network: computed in f32, with f32's operators, and rounded once."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ AMONG = [(each,) for each in NUMBERS[:7]] + [
 
 
 def drawn(shape: tuple[int, ...], seed: int) -> Any:
-    """Return a tensor whose first axis has a row for each of AMONG, in which whatever one reduces is that."""
+    """Return a tensor whose first axis has a row for each of AMONG, with that number where all others are neutral."""
     rng = np.random.default_rng(seed)
     rows = [rng.choice(np.array(each, np.float32), shape) for each in AMONG]
     return torch.from_numpy(np.stack(rows))

@@ -1,4 +1,5 @@
-"""Reproducible networks: attention is products and a softmax, what lies between kernels asks for FIXED, and the C library is refused."""
+"""Reproducible networks: attention is products and a softmax, operators between kernels are annotated with FIXED, and the C library
+is refused."""
 
 from __future__ import annotations
 

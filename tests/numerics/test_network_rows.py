@@ -1,4 +1,4 @@
-"""Rows whose elements no vector divides are computed with those beside them, where all lie side by side."""
+"""Rows whose elements no vector divides: computed together with their contiguous neighbours."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SPECIAL = np.array([NAN, INF, -INF, 0, -0.0, 1, -1, 0.3, -0.3, 2.7, -2.7, 5.5, -
 
 
 class Operator(NamedTuple):
-    """A node of some tensors, with what it must give; absent: what ONNX's evaluator does."""
+    """A node of some tensors, with its expected result; absent: that of ONNX's evaluator."""
 
     name: str
     attributes: dict[str, Any]

@@ -41,7 +41,7 @@ def list_of(answer: Any) -> list[Any]:
 
 
 def wrong(functions: Any, dtype: Any, folder: Path) -> list[str]:
-    """Return what is wrong of what is read and compiled of a table."""
+    """Return the wrong results of reading and compiling a table."""
     given = {name: [each.to(dtype if each.is_floating_point() else each.dtype, copy=True) for each in tensors] for name, (_, tensors) in functions.items()}  # fmt: skip
     network = Every(functions)
     with torch.no_grad():
@@ -74,7 +74,7 @@ def difference(answer: Any, right: Any, allowed: float) -> str | None:
 
 
 def put(data: Any, at: Any, values: Any) -> Any:
-    """Return a tensor with what is written at positions, or where truth values say so."""
+    """Return a tensor with values written at positions, or by a mask."""
     data[at] = values
     return data
 

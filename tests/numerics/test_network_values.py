@@ -22,7 +22,7 @@ def number(name: str, *numbers: int) -> onnx.TensorProto:
 
 
 def choose(condition: str, result: str, then: list[onnx.NodeProto], other: list[onnx.NodeProto]) -> onnx.NodeProto:
-    """Return an If whose branches give what their last nodes give."""
+    """Return an If whose branches return their last nodes' results."""
     branches = [helper.make_graph(nodes, "branch", [], [value(nodes[-1].output[0], None)]) for nodes in (then, other)]
     return node("If", [condition], [result], then_branch=branches[0], else_branch=branches[1])
 

@@ -1,4 +1,4 @@
-"""The networks of benchmarks/models, narrow and small: what `tvmconv.torch` makes of each computes what PyTorch does."""
+"""The networks of benchmarks/models, narrow and small, by `tvmconv.torch` beside PyTorch."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def of(dtype: str) -> int:
 
 
 def one_hot(indices: np.ndarray, depth: int, off: Any, on: Any, axis: int) -> np.ndarray:
-    """Return what ONNX's text says of it."""
+    """Return the result by ONNX's text."""
     whole = indices.astype(np.int64)
     axis %= indices.ndim + 1
     rows = np.arange(depth).reshape(-1, *[1] * (indices.ndim - axis))

@@ -1,4 +1,4 @@
-"""ONNX models whose weights lie in other files, too many for protobuf: no session is given a byte of them."""
+"""ONNX models with external weights, too large for protobuf: no session is given their bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPES = {"w": (8, 4, 3, 3), "m": (8 * 36, 16), "h": (16, 16)}
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the path of a model whose weights do not fit, and the sizes of what onnxruntime is given as bytes."""
+    """Return the path of a model with external weights, and the sizes of the models that onnxruntime is given as bytes."""
     arrays = [fixed(name, *shape, seed=len(name)) for name, shape in SHAPES.items()]
     arrays[2] = numpy_helper.from_array(numpy_helper.to_array(arrays[2]).astype(np.float16), "h")
     arrays.append(numpy_helper.from_array(np.array([0, -1]), "shape"))

@@ -72,7 +72,7 @@ def answer_of(write: Callable[..., Any], *arrays: np.ndarray) -> Any:
 
 
 def read(operator: str, *arrays: np.ndarray, fixed: int = 0, outputs: int = 1, opset: int = 17, **given: Any) -> Any:
-    """Return what TVM reads of an ONNX node, whose last `fixed` inputs are constants."""
+    """Return TVM's reading of an ONNX node, whose last `fixed` inputs are constants."""
     names, results = [f"x{n}" for n in range(len(arrays))], [f"y{n}" for n in range(outputs)]
     cut = len(names) - fixed
     inputs = [
@@ -175,7 +175,7 @@ def test_operators_that_onnx_defines_by_none(operator: str) -> None:
 
 
 def read_free(*nodes: onnx.NodeProto, **weights: np.ndarray) -> Any:
-    """Return what TVM reads of ONNX nodes from x, whose last two extents are free, to y."""
+    """Return TVM's reading of ONNX nodes from x, whose last two extents are free, to y."""
     inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, "h", "w"])]
     fixed = [numpy_helper.from_array(each, name) for name, each in weights.items()]
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")], fixed)

@@ -1,4 +1,4 @@
-"""Functions of one number of 8 bits between quantizers: tables, whose every value is what onnxruntime rounds to."""
+"""Functions of one 8-bit number between quantizers: tables, each of whose entries is onnxruntime's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch models of any size whose code computes numbers from extents, or asks for some of tensors."""
+"""PyTorch models of any size whose code computes numbers from extents, or reads some from tensors."""
 
 from __future__ import annotations
 

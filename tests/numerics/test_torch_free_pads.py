@@ -1,4 +1,4 @@
-"""Networks of any size whose code pads by extents: to what skips have, to multiples, around the edges; and norms of images."""
+"""Networks of any size that pad by extents: to the size of skips, to multiples, around the edges; and norms of images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tvmconv.errors import TvmconvWarning  # noqa: E402
 
 
 class Skips(nn.Module):
-    """A U-Net, which pads what it has enlarged to what it halved, or cuts it off."""
+    """A U-Net that pads or crops enlarged maps to the size before halving."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def style() -> nn.Module:
 
 
 class Ceilings(nn.Module):
-    """A saliency network (as U2-Net), whose pools round up, and which enlarges to what it pooled."""
+    """A saliency network (as U2-Net) with pools that round up, and resizes to the sizes before them."""
 
     def __init__(self) -> None:
         super().__init__()

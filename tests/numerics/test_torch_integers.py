@@ -162,7 +162,7 @@ def test_products_of_whole_numbers_are_exact_sums(tmp_path: Path) -> None:
 def test_models_and_files_have_kernels_of_integers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By `optimize` and by `tvmconv compile`, whose exit code is 0, and 1 where a zero point is left out."""
+    """Optimize and compile models; the exit code is 0, and 1 where a zero point is left out."""
     torch.manual_seed(0)
     x = torch.randn(1, 3, 8, 8)
     model = quantize(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()), (x,), random.Random(1), torch.uint8)

@@ -1,4 +1,4 @@
-"""What of a model is left to PyTorch: said where it is the most, and found in few rounds."""
+"""Parts of a model left to PyTorch: reported if they are most of it, and found in few rounds."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_numbers_that_only_a_call_tells() -> None:
 
 
 class Nested(nn.Module):
-    """Masks of what other masks chose: how much that is, only a call tells."""
+    """Masks on the results of other masks, whose sizes are known only in a call."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Weights that an optimized model shares with its model, or lets go of: what still works, and what says so where it does not."""
+"""Weights that an optimized model shares with its model, or releases: calls that still work, and errors of others."""
 
 from __future__ import annotations
 

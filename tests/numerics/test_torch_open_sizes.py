@@ -1,4 +1,4 @@
-"""Models whose tensors are as large as numbers in others say: networks compute what is before that, PyTorch the rest."""
+"""Models with tensors whose sizes depend on other tensors' numbers: networks compute the part before, PyTorch the rest."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Layers(nn.Module):
         self.rows, self.again = nn.GRU(8, 9, batch_first=True), nn.LSTM(8, 9)
 
     def forward(self, data: Any) -> Any:
-        """Return what all layers do, and what one does that goes on from where it ended."""
+        """Return all layers' results, and those of one that continues from its last state."""
         made = [part for layer in self.all for part in (lambda steps, last: (steps, *last))(*layer(data))]
         steps, last = self.again(data)
         return *made, *self.rows(data.transpose(0, 1)), steps, *self.again(data, last)[1]

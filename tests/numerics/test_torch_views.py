@@ -1,4 +1,4 @@
-"""Answers that lie within other answers, as transformers return the first token beside all: views of what networks give."""
+"""Answers that are views of other answers, as the first token that transformers return beside all: views of networks' outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUMMED = 28
 
 
 class Pooled(nn.Module):
-    """A layer, and what is returned of it."""
+    """A layer, and views of its result."""
 
     def __init__(self, answers: Callable[[Any], Any]) -> None:
         super().__init__()

@@ -119,7 +119,7 @@ def test_code_that_asks_is_read_as_torch_export_reads_it() -> None:
 
 
 class Several(nn.Module):
-    """Answers in a dict: one that lies otherwise than it is numbered, an argument, a number and what a second network would give."""
+    """Answers in a dict: one in another memory order, an argument, a number, and one of a second network."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -40,7 +40,7 @@ def candidates_of(problem: Any, math: str = "default") -> list[Candidate]:
 
 
 def machine_code(path: Path) -> set[str]:
-    """Return the code of an object's kernels, without the addresses of what it refers to, and what fills up its lines."""
+    """Return the code of an object's kernels, without addresses and padding."""
     listing = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
     functions = re.split(r"\n\n[0-9a-f]+ <(.*)>:\n", listing.stdout)
     kernels = (code for name, code in zip(functions[1::2], functions[2::2], strict=True) if "__tvm_ffi" not in name)

@@ -23,7 +23,7 @@ _ALLOWED = 1e-4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a program: right, refused (PyTorch computes a part of it, for a reason), wrong, or failed."""
+    """Result of a program: right, refused (PyTorch computes a part of it, with a reason), wrong, or failed."""
 
     kind: str
     detail: str

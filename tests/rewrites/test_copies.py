@@ -243,7 +243,7 @@ def test_phases_of_a_row_interleaved() -> None:
 
 
 def test_phases_of_a_row_interleaved_under_a_condition() -> None:
-    """Of a row, which may lie outside of the output, and of no column: all of what is made of the row stands under it."""
+    """Interleave a row that may lie outside of the output: the condition covers all of it."""
 
     @T.prim_func(private=True, s_tir=True)
     def before(output: T.Buffer((16,), "float32")) -> None:

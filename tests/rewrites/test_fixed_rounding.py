@@ -1,4 +1,4 @@
-"""Products and sums that every CPU rounds alike: what becomes a multiply-add, and what stands apart."""
+"""Products and sums that every CPU rounds alike: explicit multiply-adds, and separate operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of passes (tvmconv/lowering/cpu/passes.py): who asks for each, and in which order they stand."""
+"""The list of passes (tvmconv/lowering/cpu/passes.py): the annotations that request each, and their order."""
 
 from __future__ import annotations
 

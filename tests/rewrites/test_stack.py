@@ -1,4 +1,4 @@
-"""Which arrays lie on the stack (tvmconv/lowering/cpu/stack.py): by their bytes, whatever their type."""
+"""Arrays on the stack (tvmconv/lowering/cpu/stack.py): chosen by their bytes, whatever their type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of other types than public functions take: each is refused, with what was given and what is allowed."""
+"""Arguments of wrong types: public functions refuse each by its value and the allowed types."""
 
 from __future__ import annotations
 

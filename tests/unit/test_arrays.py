@@ -1,4 +1,4 @@
-"""Callers' arrays: viewed in place where kernels can read them, copied or refused where not."""
+"""Callers' arrays: viewed in place if kernels can read them, else copied or refused."""
 
 from __future__ import annotations
 

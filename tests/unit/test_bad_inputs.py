@@ -1,4 +1,4 @@
-"""Bad attributes, files and models: each is refused, with what was given and what is allowed.
+"""Bad attributes, files and models: refused by their values and the allowed ones.
 
 (Bad signatures are in test_signature.py, bad fields of a Problem in test_problem.py.)
 """

@@ -1,4 +1,4 @@
-"""Calls whose filters are cold: what they go through in turn, and what records say of it."""
+"""Calls with cold filters: their order, and their records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of the cost model: complete, found by what a CPU is, and refused where they are none."""
+"""The rows of the cost model: complete, found by facts of a CPU, and refused if malformed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_slowest_bounds_a_step() -> None:
 
 
 def test_each_habit_is_asked_for_and_was_measured() -> None:
-    """What rows say that pays is what plans ask for, and each name has its measurement."""
+    """Compare the behaviours in rows with those that plans read; each has its measurement."""
     files = [path for name in ("tvmconv/algorithms", "schedules") for path in (ROOT / name).rglob("*.py")]
     asked = {
         name for path in files for name in re.findall(r'"(\w+)" (?:not )?in target\.costs\.pays', path.read_text())

@@ -1,4 +1,4 @@
-"""The blocks that cover outputs: what Python estimates when it chooses blocks is what C chooses at calls."""
+"""Covers of outputs by blocks: Python's estimates at compilation equal C's at calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families of problems: their text, which problems they serve, and what is said of those that they do not."""
+"""Families of problems: their text, their members, and the messages on others."""
 
 from __future__ import annotations
 

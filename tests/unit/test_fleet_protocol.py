@@ -1,4 +1,4 @@
-"""What a tuner and its servers say to each other comes back as it was, and what is no answer is an error."""
+"""Messages between a tuner and its servers: read back unchanged, and refused if malformed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows a convolution in OpenVINO IR and in exported programs: what becomes part of its kernel, and what must not."""
+"""Operators after a convolution in OpenVINO IR and in exported programs: which its kernel fuses, and which not."""
 
 from __future__ import annotations
 

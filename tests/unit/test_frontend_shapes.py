@@ -109,7 +109,7 @@ def weights(name: str, shape: tuple[int, ...]) -> onnx.TensorProto:
 
 
 def computed(opset: int = 22) -> onnx.ModelProto:
-    """Return a model whose convolution reads what inference cannot follow: a crop as long as the sum of a tensor."""
+    """Return a model whose convolution reads a tensor that inference cannot follow: a crop as long as the sum of a tensor."""
     zero, one, axis = (
         helper.make_tensor(n, TensorProto.INT64, [1], [v]) for n, v in (("zero", 0), ("one", 1), ("axis", 2))
     )

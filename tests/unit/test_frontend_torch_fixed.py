@@ -30,7 +30,7 @@ class Computed(nn.Module):
 
 
 class Moving(nn.Module):
-    """A filter that each call changes is not fixed, nor what is computed of it."""
+    """A module that changes its filter in each call, so that neither it nor values computed from it are fixed."""
 
     def __init__(self) -> None:
         super().__init__()

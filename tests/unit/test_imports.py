@@ -14,7 +14,7 @@ MOST_LEVELS = 13
 
 @pytest.fixture(scope="module")
 def imports() -> dict[str, set[str]]:
-    """What each module imports; what it imports when it is called, or for types alone, too."""
+    """Return the imports of each module, also those in functions and for types alone."""
     graph = build_graph("tvmconv", exclude_type_checking_imports=False, cache_dir=None)
     return {each: graph.find_modules_directly_imported_by(each) for each in graph.modules}
 

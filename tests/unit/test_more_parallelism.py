@@ -1,4 +1,4 @@
-"""What two ways of sharing work would bring at most, of plans and kernels whose times are known by hand."""
+"""Bounds of two ways of sharing work, for plans and kernels with known times."""
 
 from __future__ import annotations
 

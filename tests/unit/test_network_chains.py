@@ -1,4 +1,4 @@
-"""Relax modules before anything is compiled: what follows a convolution, what is refused, what commands say."""
+"""Relax modules before compilation: fused operators, refusals, and messages of commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def const(numbers: Any) -> relax.Expr:
 def chains_of(
     after: Callable[[relax.Expr], relax.Expr], dtype: str = "float32", **attributes: Any
 ) -> list[EpilogueChain]:
-    """Return the chains of a function that computes a convolution and what `after` makes of it."""
+    """Return the chains of a function with a convolution and the operators of `after`."""
     builder = relax.BlockBuilder()
     data = relax.Var("x", relax.TensorType((1, 5, 5, 4), dtype))
     with builder.function("main", [data]):

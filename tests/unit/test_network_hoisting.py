@@ -1,4 +1,4 @@
-"""Scales and shifts by channel move to what computes the channels, exactly; where they cannot, nothing changes."""
+"""Scales and shifts by channel: moved exactly to the operators that compute the channels, or left unchanged."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_sum_of_two_convolutions_belongs_to_the_later_one(tmp_path: Path) -> N
 
 
 def test_a_skip_connection_around_the_convolution(tmp_path: Path) -> None:
-    """What it reads is added to what it computes; the one before it keeps what two read."""
+    """Fuse the sum with the convolution's own input; a convolution before it, read twice, keeps its result."""
     second = helper.make_node("Conv", ["d", "w2"], ["e"], name="second")
     made = built([make("Relu", "c", "d"), second, make("Add", "e d", "y")])
     assert epilogue(check(made, tmp_path)) == "relu"

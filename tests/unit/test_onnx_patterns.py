@@ -129,7 +129,7 @@ def drawn(rng: np.random.Generator) -> list[onnx.NodeProto]:
 
 
 def test_drawn_formulas(tmp_path: Path) -> None:
-    """Whatever is fused computes what onnxruntime does."""
+    """Compare fused formulas with onnxruntime."""
     fused = 0
     for seed in range(80):
         print("seed", seed)

@@ -1,4 +1,4 @@
-"""The run time on Windows and macOS, as far as it goes here: without what Linux has, and with what these have in its place."""
+"""The run time on Windows and macOS, as far as it is testable here: without Linux's functions, and with stand-ins for theirs."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def test_pairs_for_plain_filters_are_of_bf16(algorithm: str, signature: str) -> 
 
 
 def test_parts_of_rows_a_power_of_two_apart_are_small() -> None:
-    """L2 keeps what is multiplied and what is prefetched: 4096 channels are 16 KiB, of which a way of it holds eight."""
+    """Require that L2 keeps the multiplied and the prefetched part: 4096 channels are 16 KiB, eight of which fill a way of it."""
     (window,) = direct_windows(*_asked("conv1d-n1-i4096x1-o4096x1-k1-s1-d1-p0_0-g1-NXC-XIO-f32", "znver4"))
     assert rows_kept(window, 512, _asked(LINEAR, "znver4")[1]) == 16
     (window,) = direct_windows(*_asked("conv1d-n1-i4096x1-o4112x1-k1-s1-d1-p0_0-g1-NXC-XIO-f32", "znver4"))

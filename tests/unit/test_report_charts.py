@@ -1,4 +1,4 @@
-"""The charts of reports: where values lie, and what axes are labelled with."""
+"""Charts of reports: positions of values, and labels of axes."""
 
 from __future__ import annotations
 

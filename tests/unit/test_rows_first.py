@@ -1,4 +1,4 @@
-"""What threads share: rows of images, or channels where the filter is larger than what it is applied to. Golden files have both."""
+"""Work that threads share: rows of images, or channels where the filter is larger than the data. Golden files have both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of CPUs by their names, and what a machine is taken for."""
+"""Facts about CPUs by their names, and the CPU that a machine is taken for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wall time by stage: what is counted, and for whom."""
+"""Wall time by stage, of this process and of its workers."""
 
 from __future__ import annotations
 

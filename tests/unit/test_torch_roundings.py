@@ -1,4 +1,4 @@
-"""Answers in types of few digits beside those of more: what rounding explains, and what it does not."""
+"""Answers in types of few digits beside those of more: errors that rounding explains, and others."""
 
 from __future__ import annotations
 

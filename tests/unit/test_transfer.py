@@ -1,4 +1,4 @@
-"""Transfer: which problems are alike, whose schedule is taken over, and what becomes of its decisions."""
+"""Transfer of schedules between similar problems, and of their decisions."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _attention(
 
 
 @dataclass(frozen=True)
-class _Loops:
+class _AttentionLoops:
     """Loops of the C function: over the batch's axes, queries and keys; each has its stride of every array by its name."""
 
     batch: list[Row]
@@ -213,7 +213,7 @@ class _Loops:
         return [strides.get(name, 0) for _, strides in self.batch]
 
 
-def _loops(joined: Sequence[Row], query_span: range, key_span: range) -> _Loops | None:
+def _loops(joined: Sequence[Row], query_span: range, key_span: range) -> _AttentionLoops | None:
     """Return the loops over rows of all arrays, from the scores' strides of queries and of keys; None if these are several loops."""
     of_queries, of_keys = ([row for row in joined if int(row[1][SCORES]) in span] for span in (query_span, key_span))
     batch = merge_rows(row for row in joined if row not in of_queries and row not in of_keys)
@@ -221,7 +221,7 @@ def _loops(joined: Sequence[Row], query_span: range, key_span: range) -> _Loops 
     if len(of_queries) > 1 or len(of_keys) > 1 or len(batch) > _BATCH_AXES:
         return None
     queries, keys = ([*rows, (1, {})][0] for rows in (of_queries, of_keys))
-    return _Loops(batch, *queries, *keys)
+    return _AttentionLoops(batch, *queries, *keys)
 
 
 def _place(array: View, batch: Sequence[int], row: int, column: int) -> list[int]:
@@ -230,7 +230,7 @@ def _place(array: View, batch: Sequence[int], row: int, column: int) -> list[int
     return [array.offset, *absent, *batch, row, column, TYPES[str(array.base.ty.dtype)]]
 
 
-def _mask(mask: Mask, name: str, loops: _Loops) -> tuple[Any, list[int]]:
+def _mask(mask: Mask, name: str, loops: _AttentionLoops) -> tuple[Any, list[int]]:
     """Return a mask's array, and the numbers by which the function reads it."""
     rows = [*loops.batch, (loops.key_count, loops.key), (loops.query_count, loops.query)]
     view, strides = _by_queries(mask.view, name, rows)

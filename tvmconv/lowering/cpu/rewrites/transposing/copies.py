@@ -21,10 +21,12 @@ def keep(loop: Any, condition: str, reason: str) -> Any:
 
 
 def loop_over(variable: Any, extent: int, kind: Any, body: Any) -> Any:
+    """Return a loop from 0."""
     return tirx.For(variable, 0, extent, kind, body)
 
 
 def with_body(loop: Any, body: Any) -> Any:
+    """Return a loop with another body."""
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
 

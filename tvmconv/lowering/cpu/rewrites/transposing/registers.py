@@ -57,6 +57,7 @@ def join_quarters(vectors: list[Any]) -> Any:
 
 
 def part_of(vector: Any, part: int, lanes: int) -> Any:
+    """Return some lanes of a vector, from `part` on."""
     return shuffle([vector], list(range(part, part + lanes)))
 
 
@@ -66,4 +67,5 @@ def shuffle(vectors: list[Any], lanes: list[int]) -> Any:
 
 
 def vector_at(buffer: Any, start: int, lanes: int) -> Any:
+    """Return a vector from a flat buffer."""
     return tirx.BufferLoad(buffer, [tirx.Ramp(start, 1, lanes)])
