@@ -100,7 +100,7 @@ def tolerance(
 ) -> dict[str, float]:
     """Return `rtol` and `atol` for a comparison of all numbers of an answer.
 
-    Sums that cancel err by what was added, not by what is left: so each may differ by `rounding` of the largest.
+    Sums that cancel have the error of their summands, not of their value: each may differ by `rounding` of the largest.
 
     Parameters
     ----------

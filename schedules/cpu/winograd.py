@@ -252,7 +252,7 @@ def _filter(sch: Schedule, tiles: WinogradWindow) -> None:
 def filter_by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[list[LoopRV], LoopRV]:
     """Transform, of a vector of channels, the input channels one after another; return the outer loops, and the lanes.
 
-    So each point's values are written as they lie, and what is read of a few channels stays in L1 for all
+    So each point's values are written in order, and the part read of a few channels stays in L1 for all
     phases. Vectors of half a line take turns for each few of them, while the other half is there. Lanes
     that lie apart are first transposed, for long runs of input channels.
     """

@@ -83,7 +83,7 @@ def assemble(
     vnni_factor
         Channels in an element of data and filter: 2 for pairs of bf16, 4 for quads.
     asks
-        What lowering is to do in the function, beside what its size alone decides; None: `requests_of`.
+        Annotations for lowering on the function, in addition to those by its size; None: `requests_of`.
     by_element
         Whether dot products of pairs take the data's from an element of a register (`Isa.dots_by_element`).
     filter_rows

@@ -76,7 +76,7 @@ def build(
     Parameters
     ----------
     problems
-        What to build, problems and families of them; equal ones are built once, and problems tuned as ones that count more.
+        Problems and families to build; equal ones are built once, and tuned with their count as weight.
     path
         The bundle's folder. Missing parents are made.
     target

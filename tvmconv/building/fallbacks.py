@@ -106,7 +106,7 @@ class BuiltKernel:
     Attributes
     ----------
     entry
-        What a manifest says of it.
+        The entry in the manifest.
     functions
         Its functions before LLVM, as TVM's JSON, if its job keeps them.
     code

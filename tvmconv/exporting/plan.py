@@ -95,7 +95,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
     Parameters
     ----------
     targets
-        Those of the bundle's whose kernels are wanted; None: all that are CPUs.
+        Targets of the bundle whose kernels are wanted; None: all that are CPUs.
 
     Raises
     ------

@@ -40,7 +40,7 @@ class Fleet:
     Attributes
     ----------
     target, machine
-        What is measured, and what measurements are marked with: the servers' CPU and threads.
+        The target of the measurements, and their label: the servers' CPU and threads.
     measured
         Measurements made by each server, by its address.
 
@@ -99,7 +99,7 @@ class Fleet:
         Raises
         ------
         WorkerDiedError, TimeoutExceededError, TvmconvError
-            What measuring raises. The first also for what ended several servers.
+            Errors of measuring. The first also after several servers ended.
         TuningError
             If there has been no server for long.
         CancelledError

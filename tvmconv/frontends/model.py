@@ -87,7 +87,7 @@ class Skipped:
     reason
         Why not.
     cause
-        What lies behind it and what to do about it, equal for all nodes that have it in common; may be empty.
+        The cause and a remedy, equal for all nodes with the same cause; may be empty.
     """
 
     name: str

@@ -37,7 +37,7 @@ class HotLoop:
         Accesses to places on the stack that no index changes, which hold what registers do not. An array on the stack
         that is read at constant places looks the same.
     spilled_vectors
-        Those of them that are of vectors: a part of a sum, or of what is multiplied. The others are of addresses.
+        Those of vectors: parts of sums or operands. The others compute addresses.
     """
 
     function: str

@@ -141,13 +141,13 @@ class Isa:
     quads
         By Linux's names of features, the dot products of quads of 8-bit integers that each has: mnemonics by the types of data and filter.
     quads_by_evex
-        That of them whose instruction is encoded for all vectors and registers; others are written with a prefix.
+        The feature whose instruction is encoded for all vectors and registers; the others' are written with a prefix.
     matrices
         An instruction that multiplies matrices of bf16 in vector registers; None: it has none.
     tiles
         Instructions for tiles; None: it has none.
     known_cpus
-        CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
+        CPUs of a maker, older ones first: a machine whose model LLVM does not know, or that hides its number, is taken for one of them.
     models
         Names of its CPUs, and by each what LLVM's ``generic`` has with it; none: they are LLVM's.
     detect

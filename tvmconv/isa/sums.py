@@ -18,13 +18,13 @@ class RegisterSum:
     Attributes
     ----------
     start
-        Where what its first one adds to lies before the loop's first instruction; None: it is made in the loop.
+        Location of the first instruction's summand before the loop; None: it is computed in the loop.
     length
         How many there are.
     carried
         Whether the next pass goes on with it.
     multiplies
-        Whether one of them multiplies, and does not only add what another instruction multiplied.
+        Whether one of them multiplies, instead of only adding another's product.
     """
 
     start: str | None

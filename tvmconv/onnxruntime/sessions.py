@@ -54,7 +54,7 @@ def session(
     options
         An ``onnxruntime.SessionOptions``, to which the provider is added; None: a new one.
     claims
-        What the provider computes: ``"nothing"``, ``"convolutions"``, each with what follows it, or ``"network"``, all. None: what the export found to be the fastest.
+        The provider's claim: ``"nothing"``, ``"convolutions"``, each with its epilogue, or ``"network"``, all. None: the fastest by the export's race.
     networks
         Of the provider's, by the identities of their graphs, those that may be claimed; None: all.
 

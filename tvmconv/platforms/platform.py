@@ -51,7 +51,7 @@ class Port:
     emulators
         Programs that run its code on other machines.
     detect
-        Module whose ``features`` returns Linux's names of what a machine with it has; empty: that of the instruction set's folder.
+        Module whose ``features`` returns Linux's names of a machine's features; empty: that of the instruction set's folder.
     """
 
     isa: str
@@ -110,7 +110,7 @@ class Packaged:
     thread_flags
         Those of a library with threads.
     cmake_finds, cmake_threads, cmake_shared
-        The same for CMake: what it looks for first, its libraries; and what it is told of a shared library.
+        The same for CMake: packages to find, libraries to link, and properties of a shared library.
     has_openmp
         Whether there may be OpenMP's threads.
     imports_data
@@ -205,7 +205,7 @@ class Platform:
     select
         Returns an object file with other names, of which others see those of some patterns alone; None: ``objcopy`` does that.
     imports
-        Returns the list of what object files want of tvm-ffi's library, for ``dlltool``; None: a library need not say.
+        Returns the list of the imports of object files from tvm-ffi, for ``dlltool``; None: a library needs none.
     """
 
     name: str

@@ -122,7 +122,7 @@ class Bundle:
         Raises
         ------
         BundleError
-            If the file is missing, lies outside the bundle, or differs from what was built.
+            If the file is missing, is outside of the bundle, or differs from the built one.
         """
         path = self.path / entry.file
         real = Path(os.path.realpath(path))

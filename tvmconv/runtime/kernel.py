@@ -103,7 +103,7 @@ class Kernel:
             ``problem``. Read in place; copied only if not C-contiguous or not aligned to their element.
             `filter` may also be what :meth:`pack` returned, which saves the time that ``info.packed_filter`` costs.
         scale, slope, residual
-            What the epilogue takes: f32 factors of each channel, for ``scale`` and for ``prelu``, and what ``add`` adds.
+            Operands of the epilogue: f32 factors of each channel, for ``scale`` and for ``prelu``, and the summand of ``add``.
         out
             Where the result goes: writable, C-contiguous, sharing no memory with an input.
 

@@ -51,7 +51,7 @@ class Node:
     registry
         Where its kernels are.
     entries
-        What the bundles say of it, for each shape and type, and as families.
+        Its kernels in the bundles, for each shape and type, and as families.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ def spare_time() -> None:
 def give_back() -> None:
     """Collect garbage, and return the heap's free pages to the system, where the C library can (glibc's does).
 
-    What lies between blocks that are still used stays the process's.
+    Pages between blocks in use stay the process's.
     """
     gc.collect()
     trim()

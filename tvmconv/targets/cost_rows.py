@@ -32,7 +32,7 @@ def costs_of(
     l2, l3
         Bytes of its caches.
     features
-        What its code uses: only rows with AMX say what tiles of AMX take.
+        Features that its code uses: only rows with AMX have the costs of tiles.
     own
         What was calibrated on this machine, in place of the row of this name.
     """

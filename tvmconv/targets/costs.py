@@ -46,7 +46,7 @@ class StepCosts:
     pair
         Loads that start with a multiply-add, for each vector and broadcast, where tiles of several rows are compared.
     addresses
-        Pixels of a tile whose addresses stay in registers, where they lie anywhere in data.
+        Pixels of a tile whose addresses stay in registers, if they are anywhere in data.
     """
 
     scale: float = 1.0
@@ -157,7 +157,7 @@ class Lines:
     copy
         Copied by a task.
     part
-        Of a part of the filter, whose rows lie apart, copied.
+        Of a copied part of a filter whose rows are not contiguous.
     beside
         Of a filter that every tile reads from L3 again, beside its products.
     passed, passed_memory

@@ -34,7 +34,7 @@ class Target:
     Attributes
     ----------
     name
-        What ``--target`` takes, and what records and bundles are keyed by.
+        The name for ``--target``, and in the keys of records and bundles.
     features
         What its code uses. A CPU must have all of them, by Linux's names, sorted. A GPU must be of one of
         these architectures, or later than the last: ``sm_90``, ascending.

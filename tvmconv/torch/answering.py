@@ -46,7 +46,7 @@ class NetworkState:
     reads
         What its code may have read.
     examples
-        What computes each example, by what is told of its arguments.
+        Each example's computation, by its arguments' description.
     guards
         Notice what has changed since.
     refused

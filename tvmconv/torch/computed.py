@@ -74,7 +74,7 @@ class Computed:
     structure
         What arguments and answers are like.
     rows
-        What it has of operators, and who computes them.
+        Its operators, and the library that computes each.
     """
 
     graph: nn.Module

@@ -24,7 +24,7 @@ class FreeAxes:
     Attributes
     ----------
     shapes
-        Of each tensor by its axes what torch.export takes; numbers and what is left out is fixed.
+        For each tensor, by its axes, torch.export's dynamic shapes; numbers and absent axes are fixed.
     """
 
     shapes: Sequence[dict[int, Any]]

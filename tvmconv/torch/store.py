@@ -46,7 +46,7 @@ class Kept:
     seen
         Names the model's call that it was read from (`watch`); empty: nothing does, or PyTorch computes a part of it.
     chain
-        What is then needed of it.
+        The parts of it that are needed then.
     failures
         Why pieces were not compiled, which another try may do.
     """

@@ -33,7 +33,7 @@ class Compile:
     problem, target, candidate
         What, and for which target.
     folder, number
-        Where to, and what tells its files and functions from those of other candidates.
+        The folder, and the part of names that distinguishes its files and functions from other candidates'.
     finalist
         Whether it is a library of its own, with the checks of one that ships. A part has only what measuring calls.
     """

@@ -28,7 +28,7 @@ class Weighed:
     cycles
         The estimated cost; None if it does not cover the problem.
     terms
-        What the cost is the sum of, on CPUs: by event how often it is counted, and the cycles of all of them.
+        The terms of the cost, on CPUs: for each event its count, and its cycles in all.
     taken
         Whether `tvmconv build` tries it first.
     reason

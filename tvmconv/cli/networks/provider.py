@@ -36,7 +36,7 @@ class ShapedModel:
     model, name
         The file, and what messages call it.
     bucket
-        The sizes of what it leaves free, but for what `free` has.
+        Values of the model's free dimensions, except those in `free`.
     free
         The shapes of inputs that have extents which each call gives.
     """

@@ -109,7 +109,7 @@ class _OnnxModel:
         Raises
         ------
         VerificationError
-            If what a quantizer gives is not what onnxruntime computes of what comes before it.
+            If a quantizer's result is not onnxruntime's for the network's values before it.
         """
         from ...network.read.onnx.compare import answers
 

@@ -63,7 +63,7 @@ class Place:
     graphs
         The graphs it lies in, the innermost last.
     inside
-        The nodes whose graphs it lies in, for example ``If``, the innermost last.
+        The nodes, for example ``If``, whose graphs contain it, the innermost last.
     """
 
     number: int

@@ -28,7 +28,7 @@ def open_session(
     optimized
         Where to write the optimized model, if anywhere.
     options
-        An ``onnxruntime.SessionOptions`` of a caller who has said all of it, providers too; where the weights are is added.
+        A caller's complete ``onnxruntime.SessionOptions``, with providers; the folder of external weights is added.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def _of_mish(call: Any) -> Any:
 def _guard(call: Any) -> Any:
     """Return a choice between two values; where a value is not chosen, its operators take 0.
 
-    What they take is computed before the store, and may lie outside an array: of a padded tensor.
+    Operands are computed before the store, and may be read outside of an array, in the padding of a tensor.
     """
     if not call.op.same_as(IF_THEN_ELSE):
         return call

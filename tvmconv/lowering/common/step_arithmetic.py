@@ -143,7 +143,7 @@ class Vector:
     def _hardswish(self) -> Any:
         """``x * clip(x / 6 + 1/2, 0, 1)``; what is clipped first needs no bounds.
 
-        The quotient is a product and what it lacks: rounded as a quotient, of any number whose own part of the sum counts.
+        The quotient is a corrected product: rounded like a quotient, for any number that matters in the sum.
         """
         clipped = self._clip(self.x, -3.0, 3.0)
         quotient = self._quotient(clipped, self._const(6), self._const(1 / 6))

@@ -65,7 +65,7 @@ class PassKernel:
     module
         The scheduled function, ``main``; once it has the kernel's arguments, the functions of a library.
     definition, entry_points
-        What it is of, and what its library is called by.
+        Its definition, and its library's entry points.
     requests
         What the schedule and the definition ask for.
     halves

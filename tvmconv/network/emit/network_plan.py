@@ -122,7 +122,7 @@ class NetworkPlan:
     arena_bytes
         How much memory a call needs, where no extent is free.
     slots
-        Where extents are free, of each storage of the arena, whose number is its place here, the slot whose bytes it shares.
+        Where extents are free, each arena storage's slot: storages of a slot share its bytes.
     workspace_bytes
         Where extents are free, what a step allocates at most.
     """

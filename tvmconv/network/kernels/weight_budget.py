@@ -18,7 +18,7 @@ MOST_TIMES, MOST_LOSS = 1.3, 0.02
 def room_for(chains: Iterable[EpilogueChain], mod: tvm.IRModule, given: int) -> Room:
     """Return the room for the filters of `chains`, which are a module's, made of one whose constants had so many bytes.
 
-    What the module's other constants take is not theirs. A network has one filter for all chains of one problem whose filters are equal.
+    Bytes of the module's other constants are subtracted. A network has one filter for all chains of a problem with equal filters.
     """
     chains, constants, filters = list(chains), DistinctArrays(), DistinctArrays()
     of_chains = {constants.number(chain.constant) for chain in chains}

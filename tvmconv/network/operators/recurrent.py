@@ -36,7 +36,7 @@ def recur(
     Parameters
     ----------
     arrays
-        What the inputs give each step, ``[steps, batch, gates * size]``; the state's matrix, as :func:`pack` gives it; what a linear GRU
+        The inputs' share of each step, ``[steps, batch, gates * size]``; the state's matrix, packed by :func:`pack`; the bias that a linear GRU
         adds to the last gate's product, ``[size]``, or the packed matrix that makes a state of what a projected LSTM gives; the first
         state, ``[batch, state]``, and the first cell, ``[batch, size]``.
     backward

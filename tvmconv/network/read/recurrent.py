@@ -42,7 +42,7 @@ def walk_steps(
     matrices
         Of the state, ``[gates * size, state]``, and of a projection, ``[state, size]``.
     biases
-        What is added to the product of what comes, and to that of the state, ``[gates * size]``.
+        The biases of the input's product and of the state's, ``[gates * size]``.
     states
         The first state and, of an LSTM, the first cell.
     backward

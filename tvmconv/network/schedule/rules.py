@@ -159,7 +159,7 @@ class _RowByRow(dlight.ScheduleRule):  # type: ignore[misc]
     Parameters
     ----------
     across
-        Whether to leave functions that sum along rows, whose vectors would not lie side by side, to another rule.
+        Whether to leave functions that sum along rows, with vectors that would not be contiguous, to another rule.
     """
 
     def __init__(self, across: bool) -> None:

@@ -70,7 +70,7 @@ class CudaKernel:
             with ``__dlpack__``. Read in place; torch's and CuPy's are copied if not C-contiguous or not aligned to 16
             bytes.
         scale, slope, residual
-            What the epilogue takes: f32 factors of each channel, for ``scale`` and for ``prelu``, and what ``add`` adds.
+            Operands of the epilogue: f32 factors of each channel, for ``scale`` and for ``prelu``, and the summand of ``add``.
         out
             Where the result goes: on the same GPU, C-contiguous, aligned, sharing no memory with an input.
 

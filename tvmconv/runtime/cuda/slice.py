@@ -13,7 +13,7 @@ from ..dltensor import CUDA, DLManagedTensor, DLTensor, capsule
 class Slice:
     """A C-contiguous tensor's images from one to before another, to be taken by DLPack.
 
-    Keep it as long as what was made of it: it holds the shape, and the tensor that has the memory.
+    Keep it as long as its imports: it holds the shape, and the tensor with the memory.
     """
 
     def __init__(self, tensor: Any, images: slice, dtype: str, gpu: int) -> None:

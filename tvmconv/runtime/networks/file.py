@@ -62,7 +62,7 @@ class Footprint:
     model
         The constants of the model, each once.
     weights
-        What the file has of them: filters as their kernels read them.
+        Bytes of weights in the file: filters in the kernels' layouts.
     prepared
         Filters that each process packs when it loads the network.
     activations

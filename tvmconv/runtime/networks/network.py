@@ -74,7 +74,7 @@ class Network:
     Attributes
     ----------
     inputs, outputs
-        What it takes and gives; of extents that calls give their shapes have the names, or what they make of them.
+        Inputs and outputs; free extents in their shapes are names, or expressions of them.
     extents
         These extents, each with its range; none: all are fixed.
     description

@@ -1,6 +1,6 @@
 """A quantized program beside PyTorch, quantizer by quantizer, as quantized ONNX files are beside onnxruntime.
 
-PyTorch is given the integers of the network's quantizers, and computes what each of them rounds.
+PyTorch is given the integers of the network's quantizers, and computes the numbers that each of them rounds.
 """
 
 from __future__ import annotations
