@@ -113,7 +113,7 @@ def mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
 
 
 def _stage_filter(sch: Schedule, window: AmxWindow) -> None:
-    """Pack the filter once, in parallel: in the order in which it lies, or some rows of it at a time."""
+    """Pack the filter once, in parallel: in memory order, or some rows of it at a time."""
     if window.sums_filter:
         steps.sum_filter(sch, window)
     block = sch.get_sblock(stage_name(FILTER_PACK, window.index))

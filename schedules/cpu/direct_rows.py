@@ -1,4 +1,4 @@
-"""Steps of the direct windows that read whole rows of a plain filter in place, where pixels are no more than a tile's.
+"""Steps of the direct windows that read whole rows of a plain filter in place, if there are no more pixels than a tile's.
 
 A task has some of the rows, one after the other in memory, and sums their products for all outputs: for a few rows at a time, tile
 after tile, whose sums wait in L1. One thread adds the tasks' sums at the end.

@@ -134,5 +134,5 @@ def import_taps(sch: Schedule, outside: LoopRV, lanes: int) -> None:
 
 
 def import_round(sch: Schedule, outside: LoopRV, lanes: int, beside: str = "") -> None:
-    """Define the function that rounds so many lanes, and what is `beside` it, at the loop `outside`, within which it is called."""
+    """Import the function that rounds so many lanes, and the text `beside` it, at the loop `outside` of its calls."""
     sch.annotate(outside, "pragma_import_llvm", beside + rounding_text(lanes))

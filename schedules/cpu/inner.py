@@ -1,4 +1,4 @@
-"""Search space of windows whose lanes run along the products of a sum, with the filter read where it lies, on CPUs.
+"""Search space of windows whose lanes run along the products of a sum, with the filter read in place, on CPUs.
 
 A task is some output channels, of all pixels. Where L1 keeps what the products of a sum read of a tile's data and filter, a tile's
 sums are made at once, in registers; else part after part, and the sums wait in L1 or L2. Within a part a tile's rows of the filter
@@ -105,7 +105,7 @@ def _inner(sch: Schedule, sums: SBlockRV, window: Window) -> list[LoopRV]:
 
 
 def _stage_data(sch: Schedule, window: Window, target: CpuTarget) -> None:
-    """Copy all data first: each tap's channels together as they lie in data, whatever their order in the copy."""
+    """Copy all data first: each tap's channels together in data's order, whatever their order in the copy."""
     if not window.stages_data:
         return
     block = sch.get_sblock(stage_name(DATA_PAD, window.index))
@@ -121,7 +121,7 @@ def _stage_data(sch: Schedule, window: Window, target: CpuTarget) -> None:
 
 
 def _copy_rows(sch: Schedule, block: SBlockRV, window: RowWindow) -> None:
-    """Copy pixel by pixel, tap by tap, where elements are single ones."""
+    """Copy pixel by pixel, tap by tap, where elements are not contiguous."""
     taps = prod(axis.taps for axis in window.data_axes)
     *images, pixel, channel = sch.get_loops(block)
     if window.vnni_factor == 1:

@@ -98,7 +98,7 @@ def _schedule(sch: Schedule, window: MatrixWindow, vectors: int, target: CpuTarg
 def _tasks(
     window: MatrixWindow, vectors: int, width: int, target: CpuTarget
 ) -> tuple[tuple[list[int], int], tuple[list[int], int]]:
-    """Return parts of the output channels, and rows of a task, or parts of the only one: what may be chosen, and the default."""
+    """Return the possible parts of the output channels, and rows of a task, or parts of the only row, each with its default."""
     chunks = part_counts(window.padded_outputs // (vectors * window.lanes), MOST_CHUNKS, TASKS)
     if len(window.axes) > 1:
         bands = divisors(window.axes[-2].outputs, 64)
@@ -114,7 +114,7 @@ def _tasks(
 
 
 def _stage_data(sch: Schedule, window: MatrixWindow, task: LoopRV, target: CpuTarget) -> None:
-    """Copy data: each task its own, but of shifted tiles of a row alone, of which TVM finds no part's extent, all of it first."""
+    """Copy data: each task its own; all of it first for shifted tiles of a single row, whose parts' extent TVM does not find."""
     block = sch.get_sblock(stage_name(DATA_PAD, window.index))
     once = len(window.axes) == 1 and window.tile > 0
     if not once:
@@ -129,7 +129,7 @@ def _stage_data(sch: Schedule, window: MatrixWindow, task: LoopRV, target: CpuTa
 
 
 def _lay_out(sch: Schedule, window: MatrixWindow) -> None:
-    """Let a register's sums lie together, and neighbouring pixels of a quad of data."""
+    """Make a register's sums contiguous, and neighbouring pixels of a quad of data."""
     rows, columns, residues = window.rows, window.columns, window.residues
     acc, data = (sch.get_sblock(stage_name(stage, window.index)) for stage in (ACC, DATA_PAD))
 

@@ -81,7 +81,7 @@ def _copy_panel(sch: Schedule, window: PlanarWindow, task: LoopRV) -> None:
 
 
 def _stage(sch: Schedule, window: PlanarWindow, task: LoopRV | None) -> None:
-    """Copy data, padded: each task its own rows, or all of it first where several would copy the same (`task` None).
+    """Copy padded data: each task its own rows, or all of it first if several would copy the same (`task` None).
 
     LLVM vectorizes the scalar loop, by masked loads; TVM would not, for the conditions are on lanes.
     """

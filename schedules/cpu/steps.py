@@ -146,7 +146,7 @@ def fill(sch: Schedule) -> None:
 
 
 def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> None:
-    """Pack the filter once, in parallel over groups and blocks of channels, or what each iteration of `part` uses."""
+    """Pack the filter once, in parallel over groups and blocks of channels, or the part that each iteration of `part` uses."""
     if window.sums_filter:
         sum_filter(sch, window)
     if not window.stages_filter:
@@ -189,7 +189,7 @@ def packed_filter(window: Window) -> str:
 
 
 def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
-    """Copy the part of the filter that an iteration of `block` uses, as it lies there."""
+    """Copy the part of the filter that an iteration of `block` uses, in the filter's order."""
     part = sch.get_sblock(stage_name(FILTER_PACK, window.index))
     sch.compute_at(part, block, preserve_unit_loops=True)
     channels, *taps, c, vector, lane = sch.get_loops(part)[-(2 * len(window.axes) + 4) :]
@@ -228,7 +228,7 @@ def sum_filter(sch: Schedule, window: Window) -> None:
 
 
 def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
-    """Copy by squares where the channels of the loop `c`, around the lanes, lie together in the filter."""
+    """Copy by squares if the channels of the loop `c`, around the lanes, are contiguous in the filter."""
     whole = window.channels >= PART and window.stored == window.padded_outputs
     # Squares are of elements of 32 bits.
     paired = window.vnni_factor == 1 or (window.vnni_factor == 2 and filter_in_pairs(window.problem))
@@ -237,7 +237,7 @@ def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
 
 
 def _by_taps(sch: Schedule, window: Window, vector: LoopRV, c: LoopRV, taps: Sequence[LoopRV], lane: LoopRV) -> LoopRV:
-    """Copy a vector of output channels whose taps lie together in the filter; return the loop around parts of that."""
+    """Copy a vector of output channels whose taps are contiguous in the filter; return the loop around parts of them."""
     if not window.taps_are_columns:
         sch.reorder(vector, c, *taps, lane)
         if window.taps_lie_together:
@@ -251,7 +251,7 @@ def _by_taps(sch: Schedule, window: Window, vector: LoopRV, c: LoopRV, taps: Seq
 
 
 def taps_as_columns(sch: Schedule, window: Window, c: LoopRV, taps: Sequence[LoopRV]) -> LoopRV | None:
-    """Fuse what lies together in the filter: channels and all taps, or one channel's last ones, if there are as many as a square has."""
+    """Fuse the contiguous axes of the filter: channels and all taps, or one channel's last ones, if they fill a square."""
     kernel = window.problem.kernel
     extents = [int(sch.get(loop).extent) for loop in taps][-len(kernel) :]
     if extents == list(kernel):
@@ -262,7 +262,7 @@ def taps_as_columns(sch: Schedule, window: Window, c: LoopRV, taps: Sequence[Loo
 
 
 def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget, parts: bool = False) -> None:
-    """Copy data, padded: each task its own rows, or all of it first (`task` None: one spatial axis, whose tiles overlap).
+    """Copy padded data: each task its own rows, or all of it first (`task` None: one spatial axis, whose tiles overlap).
 
     With `parts`, threads share the only row's pixels as they share those of its tiles, where it is long enough for that.
     """
@@ -313,7 +313,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
 
 
 def _overlapping(window: Window, channels: int, most: int) -> int:
-    """Return of how many lanes vectors of a pixel's channels are of which the last overlaps; 0: they divide, or do not lie together.
+    """Return the lanes of vectors of a pixel's channels, the last of which overlaps another; 0 if they divide, or are not contiguous.
 
     Those of a group lie apart from its next pixel's, so LLVM makes no longer vectors of them.
     """

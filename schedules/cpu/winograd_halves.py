@@ -1,4 +1,4 @@
-"""Search space of Winograd convolutions whose products are made by AMX, of halves.
+"""Search space of Winograd convolutions whose products AMX computes, in 16-bit types.
 
 A task is a band of tiles of one part of the output channels. It transforms the band's data, as pairs of halves, and goes over blocks of
 outputs: for each point the product of the two matrices, two by two tile registers of sums at a time as in amx.py; then the block is
@@ -42,7 +42,7 @@ from tvmconv.targets.target import CpuTarget
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
-    """Return the one schedule, whose parts of the output channels are a choice."""
+    """Return the one schedule, in which the number of parts of the output channels is a choice."""
     steps.fill(sch)
     for window in definition.windows:
         _schedule(sch, window, target)

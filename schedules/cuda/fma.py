@@ -103,7 +103,7 @@ def _store(sch: Schedule, block: SBlockRV, vector: int) -> None:
 
 
 def _share(sch: Schedule, block: SBlockRV, threads: int, vector: int) -> None:
-    """Share a tile's elements among all threads by vectors, or less where there are too few."""
+    """Share a tile's elements among all threads by vectors, or smaller ones if there are too few."""
     *_, outer, inner = sch.get_loops(block)
     elements = int(sch.get(outer).extent) * int(sch.get(inner).extent)
     fused = sch.fuse(outer, inner)

@@ -57,7 +57,7 @@ def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:
 
 
 def _choices(tile: Tile, gemm: Gemm, target: CudaTarget) -> dict[str, list[int]]:
-    """Return what can be chosen of a tile, its own values first; everything chosen together fits."""
+    """Return the choices for a tile, its own values first; any combination of them fits."""
     chosen = {name: [getattr(tile, name)] for name in ("fragments_m", "fragments_n", "depth", "stages")}
     offers = {"fragments_m": (1, 2, 4), "fragments_n": (1, 2, 4), "depth": (16, 32, 64), "stages": (2, 3, 4)}
     for name, values in offers.items():

@@ -1,4 +1,4 @@
-"""`Algorithm`: a way to compute problems, and where its definition and its schedules are."""
+"""`Algorithm`: one way to compute problems, whose definition and schedules are modules of their own."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Algorithm:
         return _count(self._module(), tuple(self.options.items()), problem, target)
 
     def plain_cycles(self, problem: Problem, target: Target) -> float | None:
-        """Return by estimate how many cycles a problem takes whose filter comes plain; None: it does not say."""
+        """Return the estimated cycles of a problem with a plain filter; None if the algorithm does not estimate them."""
         plain = getattr(self._module(), "plain", None)
         return None if plain is None else cycles(plain(problem, target, **self.options), target)
 

@@ -99,5 +99,5 @@ TRANSPOSED_LANES = (16, 8, 4)
 
 
 def copy_of_filter(name: str, channels: int) -> str:
-    """Return what PREFETCH and PREFETCH_NEXT ask for: the buffer of this name, whose axis `channels`, from its end, is summed."""
+    """Return the annotations PREFETCH and PREFETCH_NEXT for the buffer of this name, with the summed axis `channels`, from its end."""
     return f"{name}[-{channels}]"

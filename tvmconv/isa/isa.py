@@ -1,4 +1,4 @@
-"""`Isa`: what the rest of the code asks of an instruction set."""
+"""`Isa`: the facts about an instruction set."""
 
 from __future__ import annotations
 

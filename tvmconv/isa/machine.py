@@ -40,7 +40,7 @@ def obstacle_of(needed: Iterable[str]) -> str | None:
 
 
 def vendor() -> str:
-    """Return who made the CPU, as it says itself: ``"GenuineIntel"``; ``""`` if the system does not tell."""
+    """Return the CPU's vendor, as it names itself: ``"GenuineIntel"``; ``""`` if the system does not report it."""
     return cpuinfo.fields().get("vendor_id", "")
 
 

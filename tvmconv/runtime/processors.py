@@ -141,7 +141,7 @@ def _hierarchy(root: Path, mounted: str, top: str, group: str) -> Iterator[Path]
 
 
 def _limit(folder: Path, version: int) -> int | None:
-    """Return the processors whose time one group has, rounded up; None where it has no limit."""
+    """Return the processors' time that a group's limit allows, rounded up; None if it has no limit."""
     if version == 2:
         words = " ".join(_lines(folder / "cpu.max")).split()
     else:

@@ -129,6 +129,6 @@ def _loads(window: AmxWindow, pixels_first: bool, target: CpuTarget) -> float:
 
 
 def costs_of_tiles(target: CpuTarget) -> Amx:
-    """Return what tiles take: those of the nearest CPU that has them."""
+    """Return the costs of tiles: those of the nearest CPU with tiles."""
     assert target.costs.amx is not None, f"no row of costs has tiles of AMX, for {target.name}"
     return target.costs.amx

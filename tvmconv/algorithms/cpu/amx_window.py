@@ -1,4 +1,4 @@
-"""Windows as AMX computes them: tiles of 16 pixels by 16 output channels. What they cost is amx_cost.py's.
+"""Windows of AMX: tiles of 16 pixels by 16 output channels. Their costs are in amx_cost.py.
 
 A tile register holds 16 rows of 64 bytes. The instruction multiplies 16 pixels of 32 channels (rows a stride apart in
 memory) with 32 channels of 16 outputs (rows of pairs), and adds to 16x16 f32 sums. Rows of an image are rarely a

@@ -1,4 +1,4 @@
-"""Transposed convolutions of few pixels whose OIX filter is read as it comes: a product of matrices, then col2im.
+"""Transposed convolutions of few pixels with a plain OIX filter: a product of matrices, then col2im.
 
 An input channel's outputs for all taps are a row of the filter. So the products of all pixels with whole rows are a convolution of one
 tap whose filter is read once, in place, whatever the strides; each output then adds what its taps gave it. By windows of phases,
@@ -97,11 +97,11 @@ class ColumnsWindow(Window):
         return self.outputs // self.taps
 
     def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
-        """Return where in data pixel `x` lies, and its channel."""
+        """Return data's indices of pixel `x`, and its channel."""
         return unravel(x[0], self.transposed.in_spatial), c
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return where in the filter, of rows or as it is, the weight of channel `c` and output `o` of group `g` is."""
+        """Return the filter's indices, as rows or plain, of the weight of channel `c` and output `o` of group `g`."""
         return [g * (self.problem.in_channels // self.problem.groups) + c, o]
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
@@ -151,7 +151,7 @@ def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[
 
 
 def _one_tile(window: Window, target: CpuTarget) -> bool:
-    """Return whether one tile of all pixels is best: it uses each vector of the filter once, where it lies, uncopied."""
+    """Return whether one tile of all pixels is best: it reads each vector of the filter once, in place."""
     whole = whole_tiles(window, target)
     if not whole or window.problem.batch > 1:
         return False
@@ -238,7 +238,7 @@ def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, e
 
 
 def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
-    """Count the events of a problem, whose filter is read as it comes."""
+    """Count the events of a problem with a plain filter."""
     flat = flatten(problem)
     window = _window(flat, target, vnni_factor)
     vectors = tile_vectors(window, target)[0]

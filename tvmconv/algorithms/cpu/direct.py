@@ -213,7 +213,7 @@ def _arrange_pixels(window: Window, rounds: Callable[[Window, CpuTarget], Window
 
 
 def _spread_data(window: Window, target: CpuTarget) -> Window:
-    """Return the window with its data copied, if that takes less than to read what L1 does not keep of pixels in few of its sets."""
+    """Return the window with its data copied, if that costs less than reading pixels that share few sets of L1."""
     if not evicted_share(window, window.row, target):
         return window
     ways = [replace(window, spread=spread) for spread in (False, True)]
@@ -221,7 +221,7 @@ def _spread_data(window: Window, target: CpuTarget) -> Window:
 
 
 def _order_tasks(window: Window, target: CpuTarget) -> Window:
-    """Return the window with what its tasks do in which order."""
+    """Return the window with the order of its tasks."""
     # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
     if _by_blocks(replace(window, prepacked=True), target):
         window = in_row_parts(window, target)
@@ -284,7 +284,7 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
 
 
 def reads_once(window: Window, target: CpuTarget) -> bool:
-    """Return whether one tile has all pixels, so that it uses each vector of the filter once, where it lies."""
+    """Return whether one tile has all pixels, so that it reads each vector of the filter once, in place."""
     rows = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1])
     return rows == 1 and window.row <= best_tile(window, target)[0]
 
@@ -313,7 +313,7 @@ def estimate(
 def plain(
     problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, ordered: bool = False
 ) -> Counts:
-    """Count the events of a problem whose filter comes plain: beside those of `estimate`, the copies of the filter."""
+    """Count the events of a problem with a plain filter: those of `estimate`, and the copies of the filter."""
     windows = direct_windows(problem, target, across, vnni_factor, ordered=ordered)
     if not across:
         windows = [_by_parts(window, target) for window in windows]

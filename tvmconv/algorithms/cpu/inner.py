@@ -1,4 +1,4 @@
-"""Windows whose lanes run along the products of a sum, which lie together in the filter: few pixels, with the filter as it comes.
+"""Windows whose lanes run along the products of a sum, which are contiguous in the filter: few pixels, with a plain filter.
 
 A plain filter is read once, where it lies, row by row. In OIX an output channel's is a row of all its channels and taps, and data is
 copied to rows of the same order; in XIO that of a transposed convolution has a row of channels for each tap. Nothing is packed. A
@@ -52,7 +52,7 @@ MOST_PIXELS = 16
 
 @dataclass(frozen=True)
 class InnerWindow(ReducedWindow):
-    """A window whose channels of data lie in the order of the filter's rows."""
+    """A window whose channels of data are in the order of the filter's rows."""
 
     @property
     def stages_data(self) -> bool:
@@ -61,7 +61,7 @@ class InnerWindow(ReducedWindow):
         return super().stages_data or shared
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return where in the filter, or its rows, the weight of a tap, channel `c` and output `o` of group `g` is."""
+        """Return the indices in the filter, or its rows, of the weight of a tap, channel `c` and output `o` of group `g`."""
         if self.problem.op == "convolution":
             return [g * self.outputs + o, c]
         return super().filter_indices(g, phases, taps, c, o)
@@ -86,7 +86,7 @@ class RowWindow(Im2colWindow):
         return False
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return where in the filter's rows the weight of channel `c` and output `o` of group `g` is."""
+        """Return the indices in the filter's rows of the weight of channel `c` and output `o` of group `g`."""
         return [g * self.outputs + o, c]
 
 
@@ -111,7 +111,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 
 
 def _together(flat: Problem) -> int:
-    """Return how many products of a sum lie together in the filter of a flattened problem; 0: none."""
+    """Return the number of a sum's products that are contiguous in the filter of a flattened problem; 0: none."""
     channels = flat.in_channels // flat.groups
     if flat.op == "convolution":
         return channels * prod(flat.kernel) if flat.filter_format == "OIX" else 0
@@ -204,7 +204,7 @@ def express_inner(window: Window, data: te.Tensor, weights: te.Tensor, epilogue:
 
 
 def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
-    """Count the events of a problem, whose filter is read as it comes."""
+    """Count the events of a problem with a plain filter."""
     flat = flatten(problem)
     windows = inner_windows(problem, target, vnni_factor)
     counted = [_window_estimate(window, target) for window in windows]

@@ -68,7 +68,7 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered:
 
 
 def plain(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: bool = False) -> Counts:
-    """Count the events of a problem whose filter comes plain: beside those of `estimate`, the copies of the filter."""
+    """Count the events of a problem with a plain filter: those of `estimate`, and the copies of the filter."""
     windows = phased_windows(problem, target, vnni_factor, False, ordered)
     products = estimate(problem, target, vnni_factor, ordered)
     return total(products, *(direct.count_packing(window, target) for window in windows))
@@ -142,7 +142,7 @@ class PhasedWindow(Window):
         )
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
+        """Return the filter's indices of the weight of a tap, channel `c` and output `o` of group `g`."""
         phase, channel = self._parts(o)
         *before, k = self.filter_taps(phases, taps)
         stride, begin = self.transposed.strides[-1], self.transposed.pads_begin[-1]
@@ -173,7 +173,7 @@ class PhasedWindow(Window):
 
     @property
     def stores_apart(self) -> bool:
-        """Return whether the outputs of a vector are of several planes, or of channels that lie apart."""
+        """Return whether the outputs of a vector are in several planes, or in channels that are not contiguous."""
         return not self._together
 
     @property
@@ -183,7 +183,7 @@ class PhasedWindow(Window):
 
     @property
     def _together(self) -> bool:
-        """Return whether the outputs of a vector lie together in the output."""
+        """Return whether the outputs of a vector are contiguous in the output."""
         return self.stored_together == self.outputs or self.stored_together % self.lanes == 0
 
     @property
@@ -203,7 +203,7 @@ class PhasedWindow(Window):
 
     @property
     def stores_vectors(self) -> bool:
-        """Return whether whole vectors of output channels lie together in the output."""
+        """Return whether whole vectors of output channels are contiguous in the output."""
         return self._together and (self.shifted or self.padded_outputs == self.outputs)
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:

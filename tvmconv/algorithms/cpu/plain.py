@@ -67,7 +67,7 @@ def estimate(problem: Problem, target: CpuTarget, ordered: bool = False) -> Coun
 
 @dataclass(frozen=True)
 class PlainWindow:
-    """A window, and how the outputs of a tile lie.
+    """A window, and the order of a tile's outputs.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class PlainWindow:
 
     @property
     def stores_vectors(self) -> bool:
-        """Return whether whole vectors of the sums lie together in the output."""
+        """Return whether whole vectors of the sums are contiguous in the output."""
         axis = self.window.axes[-1]
         if not self.by_rows:
             return self.window.problem.data_format == "NXC" and self.outputs == self.window.outputs
@@ -203,7 +203,7 @@ def express_plain(plain: PlainWindow, data: te.Tensor, weights: te.Tensor, epilo
 
 
 def _data(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
-    """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
+    """Return the function that reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
     window = plain.window
     if plain.copies:
         return _copied_planes(plain, data) if plain.by_rows else _copied_pixels(plain, data)
@@ -213,7 +213,7 @@ def _data(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
 
 
 def _copied_pixels(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
-    """Return what reads a copy whose channels are the fastest index."""
+    """Return the function that reads a copy with channels as the fastest index."""
     window, axes = plain.window, plain.window.axes
 
     def copied(n: Expr, *at: Expr) -> Expr:
@@ -230,7 +230,7 @@ def _copied_pixels(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
 
 
 def _copied_planes(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
-    """Return what reads a copy of planes, in which the columns that a row's outputs read are neighbours.
+    """Return the function that reads a copy of planes, in which the columns of a row's outputs are neighbours.
 
     Column x lies at (x % stride, x // stride): the outputs of a row read columns `stride` apart.
     """
@@ -270,7 +270,7 @@ def _pad(plain: PlainWindow, data: te.Tensor, extents: Sequence[int], n: Expr, c
 
 
 def _filter(plain: PlainWindow, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return what reads the filter for a product, ``(g, phases, taps, c, o)``, from its copy."""
+    """Return the function that reads the filter for a product, ``(g, phases, taps, c, o)``, from its copy."""
     window, rank, block = plain.window, len(plain.window.axes), plain.channels
     element = filter_element(window, weights)
 

@@ -57,7 +57,7 @@ def define(problem: Problem, target: CpuTarget, prepacked: bool = False) -> Defi
 
 
 def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
-    """Return the definition whose filter lies in the order of the sum, where plain ones are read in place, and in another order."""
+    """Return the definition whose filter is packed in the order of the sum, if plain ones are read in place, in another order."""
     in_place = _reads_in_place(problem) and not _filter_evicts(problem, target)
     return define(problem, target, prepacked=True) if in_place else None
 
@@ -237,7 +237,7 @@ def _where_tapped(window: PlanarWindow, p: Any, k: Any, value: Expr) -> Expr:
 
 
 def _filter(window: PlanarWindow, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return what reads the filter for a product, ``(g, p, k, c, o)``: in place, or in the order of the sum's loops."""
+    """Return the function that reads the filter for a product, ``(g, p, k, c, o)``: in place, or in the order of the sum's loops."""
     problem, axes, rank = window.problem, window.axes, len(window.axes)
 
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:

@@ -1,4 +1,4 @@
-"""Features of a 64-bit ARM CPU as Linux tells programs of them: bits of AT_HWCAP and AT_HWCAP2.
+"""Features of a 64-bit ARM CPU as Linux reports them: bits of AT_HWCAP and AT_HWCAP2.
 
 /proc/cpuinfo names the same, but is the other machine's under an emulator, and may be missing in a sandbox.
 """

@@ -1,4 +1,4 @@
-"""Features of a 64-bit ARM CPU as macOS tells programs of them."""
+"""Features of a 64-bit ARM CPU as macOS reports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AMX: eight tile registers, whose shapes are configured, and what multiplies two, of bf16 or integers, and adds to one of f32 or s32."""
+"""AMX: eight tile registers of configured shapes, and instructions that multiply two, of bf16 or integers, and add to one of f32 or s32."""
 
 from __future__ import annotations
 

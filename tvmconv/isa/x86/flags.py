@@ -1,4 +1,4 @@
-"""Features of an x86 CPU as Linux tells programs of them: the flags of /proc/cpuinfo, and tiles, which must be asked for."""
+"""Features of an x86 CPU as Linux reports them: the flags of /proc/cpuinfo, and tiles, which a process must request."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def cost_of(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm:
 
 
 def may_range(family: ProblemFamily, algorithm: Algorithm) -> bool:
-    """Return whether an algorithm's blocks most likely sum ranges of taps: it reads data where it lies, and has loops over taps."""
+    """Return whether an algorithm's blocks are likely to sum ranges of taps: it reads data in place, and has loops over taps."""
     depthwise = family.in_channels == family.out_channels == family.groups
     return (
         algorithm.name.removesuffix("_ordered") == ("grouped" if depthwise else "direct")

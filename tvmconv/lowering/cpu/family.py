@@ -135,7 +135,7 @@ def write_family(
 def _workspaces(
     allocated: Mapping[str, tirx.PrimFunc], blocks: list[Block], packed: Mapping[str, Any] | None
 ) -> dict[str, Workspace]:
-    """Return what a family's functions allocate: the copies of a block's arrays, and what its kernel does, in a task or by itself."""
+    """Return the allocations of a family's functions: the copies of a block's arrays, and the kernel's workspace, in a task or by itself."""
     shared = task = 0
     for number, block in enumerate(blocks):
         own = workspace_of(allocated[f"block{number}"].body)

@@ -35,7 +35,7 @@ def bound_fusion(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(frozen=True)
 class Size:
-    """Expressions of a function, where all that can be is written into what reads it.
+    """Size of a function with everything inlined that can be: its expressions, and its reads.
 
     Attributes
     ----------

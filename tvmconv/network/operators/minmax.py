@@ -194,7 +194,7 @@ def _index(reducer: Callable[..., Any], name: str) -> Legalize:
 
 
 def _unequal(x: Any, y: Any) -> Any:
-    """Return whether numbers differ, as what is not a number does from all; LLVM's comparison, as TVM asks for it, is false of it."""
+    """Return whether numbers differ, as NaN does from all; LLVM's comparison, as TVM requests it, is false for NaN."""
     return tirx.any(tirx.isnan(x), tirx.isnan(y), x < y, x > y)
 
 

@@ -94,7 +94,7 @@ def _normalized_rows(
 
 
 def narrow_groups(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose normalizations of groups read bf16 where TVM's operator, which takes none, has it in f32 first.
+    """Return a module with group normalizations of bf16, in place of TVM's of a conversion to f32.
 
     What is in f32 by itself is read three times.
     """
@@ -169,7 +169,7 @@ def _normalized_groups(
 
 
 def _of_free_groups(data: te.Tensor, spatial: Sequence[int], size: int) -> te.Tensor:
-    """Return the same where extents are free: of means of channels, whose numbers are added in blocks."""
+    """Return the same with free extents: by means of channels, summed in blocks."""
     means = sum_in_turn(data, spatial, keep=False, divide=True)
     channel = te.reduce_axis((0, size), "channel")
 

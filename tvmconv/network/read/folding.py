@@ -25,7 +25,7 @@ class FoldedAxis(NamedTuple):
         return extent + self.begin + self.end - self.dilation * (self.taps - 1) - 1
 
     def at(self, place: Any, tap: Any, extent: Any) -> tuple[Any, Any]:
-        """Return the window whose element at a tap lies at a place, and whether there is one."""
+        """Return the window whose element of a tap is at a place, and whether there is one."""
         begin = place + self.begin - tap * self.dilation
         is_one = tirx.all(begin >= 0, begin <= self.span(extent), tirx.floormod(begin, self.step) == 0)
         return tirx.floordiv(begin, self.step), is_one

@@ -121,7 +121,7 @@ def library_path(path: str | os.PathLike[str]) -> Path:
 
 
 def read_file(path: Path, kind: str = "") -> NetworkFile:
-    """Return what a network's file says of itself, without loading it, once all of it was found to be as it was written.
+    """Return the description in a network's file, without loading it, after checking that the file is unchanged.
 
     Parameters
     ----------

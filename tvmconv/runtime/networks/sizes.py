@@ -24,7 +24,7 @@ def of_size(number: int) -> str:
 
 
 class Entries:
-    """A network of a library: its functions, and what the library says of it.
+    """A network of a library: its functions, and its description.
 
     Parameters
     ----------

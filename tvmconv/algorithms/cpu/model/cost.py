@@ -1,4 +1,4 @@
-"""The primitives of the cost model: what events take, in cycles of one core.
+"""The primitives of the cost model: costs of events, in cycles of one core.
 
 An algorithm counts events, by the names of their coefficients (`Counts`); an estimate is the dot product of the counts and a CPU's row of
 coefficients (tvmconv/targets/costs.py). What bounds a step of a tile is not linear: `tile_step` counts it in multiply-adds.
@@ -31,7 +31,7 @@ def total(*counts: Counts) -> dict[str, float]:
 
 
 def cycles(counts: Counts, target: Target) -> float:
-    """Return what counted events take: the dot product of counts and coefficients."""
+    """Return the cycles of counted events: the dot product of counts and coefficients."""
     return sum(count * target.coefficient(name) for name, count in counts.items())
 
 
@@ -42,7 +42,7 @@ def multiply_add(lanes: int, target: CpuTarget) -> float:
 
 
 def lines(nbytes: float) -> float:
-    """Return how many cache lines bytes are that lie together."""
+    """Return the cache lines of so many contiguous bytes."""
     return nbytes / LINE_BYTES
 
 
@@ -59,7 +59,7 @@ def tile_step(
     spilled: float = 0.0,
     single: float = 0.0,
 ) -> float:
-    """Return what a step of a tile of sums takes, in the time of a multiply-add of whole vectors.
+    """Return the cost of a step of a tile of sums, in multiply-adds of whole vectors.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Estimate, roughly, the cost of tasks on a CPU and what threads share: default decisions, and choices worth a try.
+"""Estimate, roughly, the cost of tasks on a CPU and the work that threads share: default decisions, and choices worth a try.
 
 Counted in cycles of one core that starts one full-vector multiply-add each (tile.py).
 """

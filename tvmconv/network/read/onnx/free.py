@@ -1,4 +1,4 @@
-"""ONNX models whose inputs have extents that calls give: the dimensions by names, and what the frontend would misread."""
+"""ONNX models with free extents: their dimensions by names, and operators that the frontend would misread."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def give_free_pads(emit: Callable[[Any], Any], kind: str, inputs: Any, given: di
 
 
 def average(emit: Callable[[Any], Any], inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return an AveragePool whose windows reach where extents that calls give decide; None: it is another."""
+    """Return an AveragePool whose windows' reach depends on free extents; None if it is another."""
     data, taps = inputs[0], given["kernel_shape"]
     found, rank = _edges(inputs, given), len(taps)
     if found is None:

@@ -1,4 +1,4 @@
-"""ONNX's arithmetic of shapes, where extents are free: small tensors whose numbers are expressions of what calls give.
+"""ONNX's arithmetic of shapes with free extents: small tensors whose numbers are expressions of them.
 
 TVM's frontend (0.27) has shapes and single numbers alone, and not all operators on them. Here a tensor of such numbers is an array of
 Python's numbers and TVM's expressions; what is no integer, as where a size is multiplied by 0.5 and rounded, is an exact multiple.
@@ -42,7 +42,7 @@ class SizeTensors:
         self._known: dict[str, Sizes] = {}
 
     def compute(self, node: NodeProto, values: Mapping[str, Any]) -> Sizes | None:
-        """Return what a node computes of tensors that are known; None: of others, or by what is not done here."""
+        """Return a node's result for known tensors; None for others, or for an unknown operator."""
         given = attributes_of(node)
         try:
             if node.op_type == "Shape":
@@ -191,7 +191,7 @@ def _modulo(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
 
 
 def _decide(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
-    """Return a comparison, of numbers or of what is so, or not so, whatever the extents."""
+    """Return a comparison, of numbers or of expressions that it decides for all extents."""
 
     def decided(a: Any, b: Any) -> bool:
         _whole(a, b)

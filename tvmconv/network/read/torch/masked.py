@@ -1,4 +1,4 @@
-"""Programs of `torch.export` in which what a mask chooses is computed everywhere, and written where the mask says so.
+"""Programs of `torch.export` with masks: values selected by a mask are computed everywhere, and written where it is true.
 
 ``y[mask] = 2 * x[mask]`` chooses as many numbers as the mask's are true, which no network knows. If nothing but functions of single
 elements is between, all may be computed: what is at other places is not written.
@@ -28,7 +28,7 @@ class _MaskedRows(NamedTuple):
 
 
 def without_masks(program: ExportedProgram) -> ExportedProgram:
-    """Return a decomposed program whose masks choose no numbers of their own, where that can be; it is changed in place."""
+    """Return a decomposed program without selections by masks, where that is possible; it is changed in place."""
     if any(_mask_of(node) is not None and name_of(node) == "index.Tensor" for node in program.graph.nodes):
         _rewrite(program)
     return program
@@ -57,7 +57,7 @@ def _rewrite(program: ExportedProgram) -> None:
 
 
 def _mask_of(node: fx.Node) -> fx.Node | None:
-    """Return the mask that alone says what is read or written; None: there is none, or something else, too, or sizes that only a call tells."""
+    """Return the only mask that selects the read or written elements; None if there are other indices, or sizes known only in a call."""
     if name_of(node) not in ("index.Tensor", "index_put.default") or len(node.args) > 3:  # accumulated
         return None
     indices: Any = node.args[1]

@@ -97,7 +97,7 @@ def _average(rank: int) -> Converter:
 
 
 def _maxima(rank: int) -> Converter:
-    """Return how to convert a maximum pool that may be asked where in its plane each maximum is."""
+    """Return the converter of a maximum pool that may also return each maximum's place in its plane."""
 
     def convert(given: Given) -> relax.Expr:
         data, shape = given["self"], given.dims("self")
@@ -134,7 +134,8 @@ def _maxima(rank: int) -> Converter:
 
 
 def _sample(given: Given) -> relax.Expr:
-    """Return ``grid_sampler_2d``, whose coordinates lie last; those of TVM's operator lie first (0.27's reader does not know)."""
+    """Return ``grid_sampler_2d``, with coordinates on the last axis; those of TVM's operator are on the first (0.27's reader does
+    not transpose)."""
     planes = given.dims("input")[2:]
     if given["padding_mode"] == _OUTSIDE.index("reflection") and not all(
         isinstance(each, int) and each > 1 for each in planes

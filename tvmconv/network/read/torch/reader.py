@@ -114,7 +114,7 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
 
 
 def unread(nodes: Iterable[Node]) -> dict[Node, str]:
-    """Return of nodes of a decomposed program's graph those that cannot be read, and why; what is fixed is an attribute of it."""
+    """Return the nodes of a decomposed program's graph that cannot be read, and why; fixed tensors are attributes of it."""
     importer = _ProgramImporter()
     found: dict[Node, str] = {}
     for node in nodes:
@@ -204,7 +204,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return parameters, inputs, {}
 
     def lacking(self, node: Node) -> str:
-        """Return why a node cannot be read, or what the frontend would have wrong of it in silence; else nothing."""
+        """Return why a node cannot be read, or would be misread by the frontend; else nothing."""
         if node.op != "call_function":
             return ""
         if isinstance(node.meta.get("val"), NUMBERS):
@@ -280,7 +280,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return tuple(shape) if self._extents is None else tuple(map(self._extents.of, shape))
 
     def _shaped(self, made: Any, value: Any) -> Any:
-        """Return a tensor whose extents are free in the shape that PyTorch knows, where TVM cannot prove that it has it."""
+        """Return a tensor with free extents in the shape that PyTorch knows, where TVM cannot prove that it has it."""
         if not isinstance(value, torch.Tensor) or all(isinstance(size, int) for size in value.shape):
             return made
         known, dims = self._dims(value.shape), dims_of(made.ty)
@@ -292,7 +292,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return self.block_builder.emit(relax.op.reshape(made, known))
 
     def _by_operands_alike(self, made: Any) -> Any:
-        """Return what an operator makes of operands whose extents are equal, where TVM cannot prove it, by these written alike."""
+        """Return an operator's result for operands of equal extents that TVM cannot prove equal, with these written alike."""
         call = self.block_builder.lookup_binding(made)
         if not isinstance(call, relax.Call) or not all(isinstance(each.ty, relax.TensorType) for each in call.args):
             return made
