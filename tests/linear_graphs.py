@@ -45,67 +45,82 @@ def evaluated(module: tvm.IRModule, data: np.ndarray) -> np.ndarray:
 
 
 def _computed(bound: Any, value: Callable[[Any], Any]) -> Any:
+    """Return PyTorch's result of a binding's value."""
     if isinstance(bound, relax.TupleGetItem):
         return value(bound.tuple_value)
     if not isinstance(bound, relax.Call):
         return value(bound)
-    if bound.op.name == "relax.concat":
-        return torch.cat([value(each) for each in bound.args[0].fields], int(bound.attrs.axis))
-    if bound.op.name == "relax.strided_slice":
-        axes, begins, _, steps = ([int(each) for each in field.fields] for field in bound.args[1:5])
-        chosen = [slice(None)] * bound.ty.ndim
-        for axis, begin, step in zip(axes, begins, steps, strict=True):
-            chosen[axis] = slice(begin, None, step)
-        return value(bound.args[0])[tuple(chosen)]
-    if bound.op.name == "relax.take":
-        return torch.index_select(value(bound.args[0]), int(bound.attrs.axis), value(bound.args[1]).to(torch.int64))
-    name, attrs = bound.op.name.removeprefix("relax.").removeprefix("nn."), bound.attrs
-    if name in ("add", "subtract", "multiply", "divide"):
+    name = bound.op.name.removeprefix("relax.").removeprefix("nn.").removeprefix("image.")
+    if name in ("add", "subtract", "multiply", "divide", "matmul", "relu"):
         return getattr(torch, name)(*map(value, bound.args))
-    if name == "matmul":
-        return torch.matmul(*map(value, bound.args))
-    if name == "relu":
-        return torch.relu(value(bound.args[0]))
+    if name == "concat":
+        return torch.cat([value(each) for each in bound.args[0].fields], int(bound.attrs.axis))
     if name == "batch_norm":
-        data, *numbers = map(value, bound.args[:5])
-        gamma, beta, mean, variance = (each.reshape(1, -1, *[1] * (data.ndim - 2)) for each in numbers)
-        return (data - mean) / torch.sqrt(variance + float(attrs.epsilon)) * gamma + beta
+        return _batch_norm(*map(value, bound.args[:5]), float(bound.attrs.epsilon))
+    if name == "take":
+        return torch.index_select(value(bound.args[0]), int(bound.attrs.axis), value(bound.args[1]).to(torch.int64))
+    data = value(bound.args[0])
+    if name == "strided_slice":
+        return _strided_slice(bound, data)
     if name == "reshape":
-        return value(bound.args[0]).reshape([int(size) for size in bound.ty.shape])
+        return data.reshape([int(size) for size in bound.ty.shape])
     if name == "permute_dims":
-        return value(bound.args[0]).permute([int(axis) for axis in attrs.axes])
+        return data.permute([int(axis) for axis in bound.attrs.axes])
     if name == "mean":
-        return value(bound.args[0]).mean([int(axis) for axis in attrs.axis], keepdim=bool(attrs.keepdims))
-    if name.startswith("image.resize"):
-        data, shape = value(bound.args[0]), [int(size) for size in bound.ty.shape]
-        if str(attrs.method) == "linear":
-            modes, corners = (
-                {2: "bilinear", 3: "trilinear"},
-                str(attrs.coordinate_transformation_mode) == "align_corners",
-            )
-            return functional.interpolate(data, shape[2:], mode=modes[data.ndim - 2], align_corners=corners)
-        for axis in range(2, data.ndim):
-            data = data.repeat_interleave(shape[axis] // data.shape[axis], axis)
-        return data
+        return data.mean([int(axis) for axis in bound.attrs.axis], keepdim=bool(bound.attrs.keepdims))
+    if name.startswith("resize"):
+        return _resize(bound, data)
     if name.startswith("avg_pool"):
-        data, rank = value(bound.args[0]), bound.ty.ndim - 2
-        pads = [int(each) for each in attrs.padding]
-        assert bool(attrs.count_include_pad) and not bool(attrs.ceil_mode)
-        pool = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}[rank]
-        return pool(_padded(data, pads[:rank], pads[rank:]), [*map(int, attrs.pool_size)], [*map(int, attrs.strides)])
-    data, filter_ = map(value, bound.args)
-    rank, groups = data.ndim - 2, int(attrs.groups)
+        return _average_pool(bound, data)
+    return _convolution(bound, data, value(bound.args[1]))
+
+
+def _strided_slice(call: Any, data: Any) -> Any:
+    axes, begins, _, steps = ([int(each) for each in field.fields] for field in call.args[1:5])
+    chosen = [slice(None)] * call.ty.ndim
+    for axis, begin, step in zip(axes, begins, steps, strict=True):
+        chosen[axis] = slice(begin, None, step)
+    return data[tuple(chosen)]
+
+
+def _batch_norm(data: Any, gamma: Any, beta: Any, mean: Any, variance: Any, epsilon: float) -> Any:
+    gamma, beta, mean, variance = (
+        each.reshape(1, -1, *[1] * (data.ndim - 2)) for each in (gamma, beta, mean, variance)
+    )
+    return (data - mean) / torch.sqrt(variance + epsilon) * gamma + beta
+
+
+def _resize(call: Any, data: Any) -> Any:
+    shape, attrs = [int(size) for size in call.ty.shape], call.attrs
+    if str(attrs.method) == "linear":
+        mode = {2: "bilinear", 3: "trilinear"}[data.ndim - 2]
+        corners = str(attrs.coordinate_transformation_mode) == "align_corners"
+        return functional.interpolate(data, shape[2:], mode=mode, align_corners=corners)
+    for axis in range(2, data.ndim):
+        data = data.repeat_interleave(shape[axis] // data.shape[axis], axis)
+    return data
+
+
+def _average_pool(call: Any, data: Any) -> Any:
+    attrs, rank = call.attrs, call.ty.ndim - 2
+    pads = [int(each) for each in attrs.padding]
+    assert bool(attrs.count_include_pad) and not bool(attrs.ceil_mode)
+    pool = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}[rank]
+    return pool(_padded(data, pads[:rank], pads[rank:]), [*map(int, attrs.pool_size)], [*map(int, attrs.strides)])
+
+
+def _convolution(call: Any, data: Any, filter_: Any) -> Any:
+    attrs, rank = call.attrs, data.ndim - 2
     strides, dilation, pads = ([*map(int, each)] for each in (attrs.strides, attrs.dilation, attrs.padding))
+    options: dict[str, Any] = {"stride": strides, "dilation": dilation, "groups": int(attrs.groups)}
     begins, ends = pads[:rank], pads[-rank:]
-    if name.endswith("transpose"):
-        whole = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}[rank](
-            data, filter_, stride=strides, dilation=dilation, groups=groups
-        )
+    if call.op.name.endswith("transpose"):
+        transposed = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+        whole = transposed[rank](data, filter_, **options)
         cut = [slice(begin, size - end) for begin, end, size in zip(begins, ends, whole.shape[2:], strict=True)]
         return whole[(slice(None), slice(None), *cut)]
-    padded = _padded(data, begins, ends)
     convolve = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[rank]
-    return convolve(padded, filter_, stride=strides, dilation=dilation, groups=groups)
+    return convolve(_padded(data, begins, ends), filter_, **options)
 
 
 def _padded(data: Any, begins: list[int], ends: list[int]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,35 +49,58 @@ def quantize(
     module = torch.export.export(model.eval(), args, strict=False).module()
     with torch.no_grad():
         (observer := _Observer(module)).run(*args)
-    bounds = torch.iinfo(dtype)
-    low, high = bounds.min, bounds.max if most is None else most
-    numbers: dict[fx.Node, tuple[Any, ...]] = {}
-    rounded: dict[fx.Node, fx.Node] = {}
-    graph = module.graph
+    quantizers = _Quantizers(module, observer.seen, draw, dtype, most)
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or (node.target not in _WEIGHTED and node.target not in _OTHERS):
+            continue
+        if node.target in _WEIGHTED:
+            data, weight, *rest = node.args
+            axis = _WEIGHTED[node.target]
+            node.args = (quantizers.between(data, node), quantizers.fixed(weight, axis, node), *rest)
+        else:
+            node.args = fx.map_arg(node.args, partial(quantizers.between, reader=node))
+    for node in module.graph.nodes:
+        if node.op == "output":
+            kept = [draw.random() < 0.5 for _ in node.args[0]] if isinstance(node.args[0], (tuple, list)) else []
+            if any(kept):
+                pairs = zip(node.args[0], kept, strict=True)
+                node.args = (tuple(quantizers.between(each, node) if keep else each for each, keep in pairs),)
+    module.graph.lint()
+    module.recompile()
+    return module
 
-    def numbers_of(node: fx.Node) -> tuple[Any, ...]:
-        if node.target in _SAME and isinstance(node.args[0], fx.Node):
-            node = node.args[0].args[0].args[0]  # of what is quantized
-        if node not in numbers:
-            value = observer.seen[node]
-            least, greatest = min(float(value.min()), 0.0), max(float(value.max()), 0.0)
-            scale = float(torch.tensor(max(greatest - least, 1e-3) / (high - low) * draw.uniform(0.7, 1.1)))
-            numbers[node] = (scale, min(max(round(low - least / scale), low), high), low, high, dtype)
-        return numbers[node]
 
-    def between(node: fx.Node, reader: fx.Node) -> fx.Node:
-        """Return what a node's answer is rounded to, for a reader."""
+class _Quantizers:
+    """Quantizers of a graph's tensors, by the values that these had, each drawn once."""
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        seen: dict[fx.Node, Any],
+        draw: random.Random,
+        dtype: torch.dtype,
+        most: int | None,
+    ) -> None:
+        bounds = torch.iinfo(dtype)
+        self._module, self._seen, self._draw, self._dtype = module, seen, draw, dtype
+        self._low, self._high = bounds.min, bounds.max if most is None else most
+        self._numbers: dict[fx.Node, tuple[Any, ...]] = {}
+        self._rounded: dict[fx.Node, fx.Node] = {}
+
+    def between(self, node: fx.Node, reader: fx.Node) -> fx.Node:
+        """Return a node's dequantized result for a reader."""
         if node.op == "get_attr":
             return node
-        given = numbers_of(node)
-        if node not in rounded:
+        graph, given = self._module.graph, self._numbers_of(node)
+        if node not in self._rounded:
             with graph.inserting_after(node):
-                rounded[node] = graph.call_function(pt2e.quantize_per_tensor.default, (node, *given))
+                self._rounded[node] = graph.call_function(pt2e.quantize_per_tensor.default, (node, *given))
         with graph.inserting_before(reader):
-            return graph.call_function(pt2e.dequantize_per_tensor.default, (rounded[node], *given))
+            return graph.call_function(pt2e.dequantize_per_tensor.default, (self._rounded[node], *given))
 
-    def fixed(node: fx.Node, axis: int, reader: fx.Node) -> fx.Node:
-        weight = observer.seen[node].detach()
+    def fixed(self, node: fx.Node, axis: int, reader: fx.Node) -> fx.Node:
+        """Return a weight as dequantized integers, with a scale for each channel along an axis."""
+        weight, module = self._seen[node].detach(), self._module
         axis = axis if weight.ndim > axis else 0
         others = [each for each in range(weight.ndim) if each != axis]
         scales = weight.abs().amax(others).clamp(min=1e-6) / 127
@@ -87,29 +111,20 @@ def quantize(
             f"{name}_scale": scales,
             f"{name}_zero": torch.zeros(len(scales), dtype=torch.int64),
         }
-        with graph.inserting_before(reader):
+        with module.graph.inserting_before(reader):
             for each, value in values.items():
                 module.register_buffer(each, value)
-            attributes = [graph.get_attr(each) for each in values]
-            return graph.call_function(pt2e.dequantize_per_channel.default, (*attributes, axis, -127, 127, torch.int8))
+            arguments = (*map(module.graph.get_attr, values), axis, -127, 127, torch.int8)
+            return module.graph.call_function(pt2e.dequantize_per_channel.default, arguments)
 
-    for node in list(graph.nodes):
-        if node.op != "call_function" or (node.target not in _WEIGHTED and node.target not in _OTHERS):
-            continue
-        if node.target in _WEIGHTED:
-            args_ = list(node.args)
-            args_[0] = between(args_[0], node)
-            args_[1] = fixed(args_[1], _WEIGHTED[node.target], node)
-            node.args = tuple(args_)
-        else:
-            node.args = fx.map_arg(node.args, lambda each, reader=node: between(each, reader))
-    for node in graph.nodes:
-        if node.op == "output":
-            kept = [draw.random() < 0.5 for _ in node.args[0]] if isinstance(node.args[0], (tuple, list)) else []
-            if any(kept):
-                node.args = (
-                    tuple(between(each, node) if keep else each for each, keep in zip(node.args[0], kept, strict=True)),
-                )
-    graph.lint()
-    module.recompile()
-    return module
+    def _numbers_of(self, node: fx.Node) -> tuple[Any, ...]:
+        """Return a node's scale, zero point and bounds."""
+        if node.target in _SAME and isinstance(node.args[0], fx.Node):
+            node = node.args[0].args[0].args[0]  # the node that is quantized before it
+        if node not in self._numbers:
+            value, low, high = self._seen[node], self._low, self._high
+            least, greatest = min(float(value.min()), 0.0), max(float(value.max()), 0.0)
+            steps = max(greatest - least, 1e-3) / (high - low)
+            scale = float(torch.tensor(steps * self._draw.uniform(0.7, 1.1)))
+            self._numbers[node] = (scale, min(max(round(low - least / scale), low), high), low, high, self._dtype)
+        return self._numbers[node]

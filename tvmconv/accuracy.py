@@ -135,10 +135,10 @@ def network_tolerance(dtype: str | None) -> float:
     return _NARROW_ERROR.get(dtype or "", NETWORK_ERROR)
 
 
-def differing(
+def describe_differences(
     answers: Mapping[str, npt.NDArray[Any]], expected: Sequence[npt.NDArray[Any]], most: float = NETWORK_ERROR
 ) -> list[str]:
-    """Return in words which outputs of a network differ by more than `most` from another library's, of the same inputs, and by how much."""
+    """Describe the outputs of a network that differ by more than `most` from another library's for the same inputs."""
     found = []
     for (name, answer), right in zip(answers.items(), expected, strict=True):
         if answer.shape != right.shape:

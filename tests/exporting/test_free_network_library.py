@@ -13,7 +13,7 @@ from models import model, save, value
 from onnx import helper, numpy_helper
 
 from tvmconv import cli
-from tvmconv.accuracy import differing
+from tvmconv.accuracy import describe_differences
 from tvmconv.exporting import network_header
 from tvmconv.exporting.cpp_header import network_cpp_header
 from tvmconv.exporting.network_part import NetworkPart
@@ -88,7 +88,7 @@ def test_any_size_in_c(how: tuple[str, ...], file: str, library: Path, tmp_path:
     found = np.split(np.fromfile(tmp_path / "out", np.float32), np.cumsum([each.size for each in expected]))
     assert not found.pop().size
     answers = {str(at): each.reshape(expected[at].shape) for at, each in enumerate(found)}
-    assert differing(answers, expected) == []
+    assert describe_differences(answers, expected) == []
 
 
 def test_any_size_in_cpp(cpp: tuple[str, ...], library: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from onnxruntime_sessions import options, providers_of
 
 import tvmconv.onnxruntime
 from tvmconv import cli
-from tvmconv.accuracy import differing
+from tvmconv.accuracy import describe_differences
 from tvmconv.errors import InputError, SourceError
 from tvmconv.family import Extent
 from tvmconv.measuring.timing import Timing
@@ -75,7 +75,7 @@ def check(session: ort.InferenceSession, file: str, feeds: Feeds) -> None:
     expected = ort.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, feeds)
     found = session.run(None, feeds)
     assert [each.shape for each in found] == [each.shape for each in expected]
-    assert differing(dict(zip("yai", found, strict=True)), expected) == []
+    assert describe_differences(dict(zip("yai", found, strict=True)), expected) == []
 
 
 def test_every_size_is_one_node_of_the_provider(file: str, provider: Path, tmp_path: Path) -> None:

@@ -113,12 +113,12 @@ def test_verify_exits_with_1_when_a_kernel_is_wrong(
     assert sorted(statuses) == ["right", "right", "wrong"]
 
 
-def test_bench(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench(bundle: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    # On a busy machine kernels may exceed the measured limits, which then count as unknown.
+    monkeypatch.setattr("tvmconv.reporting.kernels.confirm", lambda limits, rows: limits)
     assert cli.main(["bench", bundle, "--json", "--seconds", "0.01", "--threads", "1"]) == 0
     measured = json.loads(capsys.readouterr().out)
-    assert measured["threads"] == 1
-    # A machine whose cores others use has no peak.
-    assert measured["peak"] is None or measured["peak"]["flops"] > 1e9
+    assert measured["threads"] == 1 and measured["peak"]["flops"] > 1e9
     assert [row["signature"] for row in measured["kernels"]] == [DENSE, GROUPED]  # nothing to time in an empty one
     for row in measured["kernels"]:
         assert 0 < row["timing"]["least"] <= row["timing"]["median"]

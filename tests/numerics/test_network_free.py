@@ -15,7 +15,7 @@ from models import model, save, value
 from onnx import helper, numpy_helper
 
 from tvmconv import cli
-from tvmconv.accuracy import differing
+from tvmconv.accuracy import describe_differences
 from tvmconv.errors import InputError, SourceError
 from tvmconv.family import Extent
 from tvmconv.frontends.onnx.graph import declared_inputs
@@ -57,7 +57,7 @@ def check(source: str, network: Network, shapes: Sequence[Sequence[int]]) -> Non
         found = network(x=data)
         expected = session.run(None, {"x": data})
         assert [each.shape for each in found.values()] == [each.shape for each in expected], shape
-        assert differing(found, expected) == [], shape
+        assert describe_differences(found, expected) == [], shape
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_answers_are_those_of_a_network_of_the_size(detector: tuple[str, Network
     build(read_onnx(source, Bucket({"x": (1, 3, 23, 42)})), tmp_path / "fixed.so")
     data = RNG.standard_normal((1, 3, 23, 42)).astype(np.float32)
     found, expected = network(x=data), load_network(tmp_path / "fixed.so")(x=data)
-    assert differing(found, list(expected.values())) == []
+    assert describe_differences(found, list(expected.values())) == []
 
 
 def test_operators_between_kernels(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_wrong_answers_are_told(
     other = model(nodes, [value("x", [4, 5])], [value("y", None), value("z", None, onnx.TensorProto.BOOL)])
     first, second = compared.differences(other, network)
     assert first.startswith("y by ") and second.startswith("z by ")
-    monkeypatch.setattr("tvmconv.accuracy.differing", lambda *_: ["y by 1.4"])
+    monkeypatch.setattr("tvmconv.accuracy.describe_differences", lambda *_: ["y by 1.4"])
     library = tmp_path / "wrong.so"
     assert cli.main(["compile", source, "-o", str(library)]) == 1
     assert "was written, but on random inputs its outputs differ from onnxruntime's" in capsys.readouterr().err
@@ -316,12 +316,12 @@ def test_a_function_is_compared_with_the_file_as_it_came(tmp_path: Path) -> None
     <domain: "my", opset_import: ["": 18]> f <a: float = 0.3>(x) => (y) { y = LeakyRelu <alpha: float = @a>(x) }"""
     source = save(onnx.parser.parse_model(text), tmp_path)
     made = fix_shapes(source)
-    assert compared.differences(made, loaded(source, tmp_path), compared.as_it_came(source, made)) == []
+    assert compared.differences(made, loaded(source, tmp_path), compared.original_model(source, made)) == []
     del made.graph.node[0].attribute[:]
     onnx.save(made, tmp_path / "lost.onnx")
     network = loaded(str(tmp_path / "lost.onnx"), tmp_path)
     assert compared.differences(made, network) == []
-    assert compared.differences(made, network, compared.as_it_came(source, made))[0].startswith("y by ")
+    assert compared.differences(made, network, compared.original_model(source, made))[0].startswith("y by ")
 
 
 @pytest.mark.parametrize(

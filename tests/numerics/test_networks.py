@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 import tvmconv.torch  # noqa: E402
 from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.network.read.torch.decompose import decompose  # noqa: E402
-from tvmconv.network.read.torch.reader import unread  # noqa: E402
+from tvmconv.network.read.torch.reader import find_unreadable  # noqa: E402
 
 # The least size that each takes, and the epilogues that its layers compute.
 NETWORKS = {
@@ -71,7 +71,7 @@ def test_every_network_is_one_program_of_what_is_read(network: str) -> None:
     for answer in leaves(model(data)):
         assert 0.1 < answer.std() < 10  # neither dead nor exploded
     program = decompose(torch.export.export(model, (data,), strict=False))
-    assert unread(program.graph.nodes) == {}
+    assert find_unreadable(program.graph.nodes) == {}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from models import model, save, value
 from numerics.test_network_free import free_network
 from onnx import helper, numpy_helper
 
-from tvmconv.accuracy import NETWORK_ERROR, differing
+from tvmconv.accuracy import NETWORK_ERROR, describe_differences
 from tvmconv.errors import SourceError
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -60,7 +60,7 @@ def test_steps_round_their_states(size: int, direction: str, by_channel: bool, t
     for steps in (1, 2, 37):
         data = RNG.standard_normal((steps, 2, INPUTS)).astype(np.float32)
         # tolerance: a state between two numbers may become the other one; rounding as such is 1e-2
-        assert differing(network(x=data), session.run(None, {"x": data}), NETWORK_ERROR / 5) == [], steps
+        assert describe_differences(network(x=data), session.run(None, {"x": data}), NETWORK_ERROR / 5) == [], steps
 
 
 def test_lengths_are_refused(tmp_path: Path) -> None:

@@ -105,9 +105,7 @@ def _entry(bundle: Bundle, model: str, node: SourceNode) -> NodeEntry | None:
     }
     bias = vectors.pop("bias", None)
     signature = format_family(node.family) if node.family else format_signature(node.problem)
-    return NodeEntry(
-        node.name, model, signature, constants.output, blobs, bias, **vectors, residual=node.residual
-    )  # fmt: skip
+    return NodeEntry(node.name, model, signature, constants.output, blobs, bias, **vectors, residual=node.residual)
 
 
 def _kernels(bundle: Bundle, node: SourceNode) -> list[Kernel | None]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checks import FILES, MEMORIES, QUANTIZED
-from ..errors import InputError, TvmconvWarning, UnsupportedMachineError, VerificationError, check_extra
+from ..errors import InputError, TvmconvWarning, VerificationError, check_extra
 from ..frontends import check_exists
 from ..support.timing import stage
+from .networks.answers import answer_of, compare_library, compare_module
 from .networks.known import KnownLibrary, Told
 from .networks.sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
@@ -22,12 +23,8 @@ from .sources import parse_dim, parse_free_shape, parse_value, split_shapes
 
 if TYPE_CHECKING:
     from ..exporting.network_part import NetworkPart
-    from ..runtime.networks.tensors import Array
     from .networks.sources import Source
     from .parsing import Subparsers
-
-    # Outputs of a network by name, and those of the model's library.
-    Answers = list[tuple[dict[str, Array], list[Array]]]
 
 FORMATS = ("plan", "c", "web")
 # Target of a format that has one, if none is named.
@@ -76,6 +73,32 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="TARGET",
         help="host (default; with --format web: wasm32), or an LLVM CPU name such as x86-64-v3",
     )
+    _add_inputs(parser)
+    _add_numbers(parser)
+    _add_output(parser)
+    parser.add_argument(
+        "--quantized",
+        choices=QUANTIZED,
+        default=QUANTIZED[0],
+        help="fastest: compute layers of a quantised model in f32 where that is estimated to be faster, and "
+        "name them (default: %(default)s, in integers)",
+    )
+    parser.add_argument(
+        "--require-comparison",
+        action="store_true",
+        help="fail (exit code 1) if the outputs cannot be compared with those of onnxruntime, ONNX's reference"
+        " evaluator, OpenVINO or PyTorch; with --format c: if the test has nothing to compare with",
+    )
+    add_budget(parser)
+    add_no_cache(parser)
+    add_timing_table(parser)
+    add_math(parser)
+    add_records(parser)
+    add_json(parser)
+
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add the options that complete the model's inputs, or replace its outputs."""
     parser.add_argument(
         "--shape",
         action="append",
@@ -99,6 +122,18 @@ def add_parser(subparsers: Subparsers) -> None:
         help="make an input a constant, such as a sampling rate; may be given several times",
     )
     parser.add_argument(
+        "--cut",
+        action="append",
+        default=[],
+        metavar="TENSOR",
+        help="use this tensor as output instead of the model's, such as an input of NonMaxSuppression; may be "
+        "given several times",
+    )
+
+
+def _add_numbers(parser: argparse.ArgumentParser) -> None:
+    """Add the options for types and layouts."""
+    parser.add_argument(
         "--dtype",
         choices=("f32", "f16", "bf16"),
         help="compute in this type, also for inputs and outputs; not for quantised models (default: the model's)",
@@ -108,14 +143,10 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=("NXC", "NCX"),
         help="layout of data between operators: NXC (default), channels last, or NCX, the model's",
     )
-    parser.add_argument(
-        "--cut",
-        action="append",
-        default=[],
-        metavar="TENSOR",
-        help="use this tensor as output instead of the model's, such as an input of NonMaxSuppression; may be "
-        "given several times",
-    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the library's format and size."""
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -141,25 +172,6 @@ def add_parser(subparsers: Subparsers) -> None:
         help="small: store filters that packing would enlarge in the model's layout; each process packs them "
         "when it loads the library (default: %(default)s)",
     )
-    parser.add_argument(
-        "--quantized",
-        choices=QUANTIZED,
-        default=QUANTIZED[0],
-        help="fastest: compute layers of a quantised model in f32 where that is estimated to be faster, and "
-        "name them (default: %(default)s, in integers)",
-    )
-    parser.add_argument(
-        "--require-comparison",
-        action="store_true",
-        help="fail (exit code 1) if the outputs cannot be compared with those of onnxruntime, ONNX's reference"
-        " evaluator, OpenVINO or PyTorch; with --format c: if the test has nothing to compare with",
-    )
-    add_budget(parser)
-    add_no_cache(parser)
-    add_timing_table(parser)
-    add_math(parser)
-    add_records(parser)
-    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -231,10 +243,12 @@ def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
     _tell(arguments, told)
     with stage("compare"):
         if arguments.format == "web":
-            answers = (_compare_web(arguments, source, part, threads) for part in parts.values() for threads in (1, 2))
+            answers = (
+                compare_module(arguments, source, part, threads) for part in parts.values() for threads in (1, 2)
+            )
             lacking = "; ".join(filter(None, answers))
         elif arguments.format == "plan":  # C's test does it
-            lacking = _compare(arguments, source)
+            lacking = compare_library(arguments, source)
     return told, lacking
 
 
@@ -337,7 +351,7 @@ def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) 
             arrays = random_arrays(free.near(size, batch=1 + number))
             answers = [
                 each.astype(made.dtype, copy=False)
-                for each, made in zip(_answer(arguments, source, arrays), outputs, strict=True)
+                for each, made in zip(answer_of(arguments, source, arrays), outputs, strict=True)
             ]
             examples.append((list(arrays.values()), answers))
     except InputError as error:
@@ -347,52 +361,3 @@ def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) 
     most = network_tolerance(arguments.dtype)
     export_network(part, isa, Path(arguments.model).name, arguments.output, arguments.name, examples, most)
     return lacking
-
-
-def _compare(arguments: argparse.Namespace, source: Source) -> str:
-    """Compare the library's answers with those of the model's library; return why that cannot be."""
-    from ..runtime.networks.network import load_network
-
-    def answers() -> Answers:
-        network = load_network(arguments.output)
-        return [(network(**arrays), _answer(arguments, source, arrays)) for arrays in network.examples()]
-
-    return _differ(arguments, source, answers)
-
-
-def _compare_web(arguments: argparse.Namespace, source: Source, part: NetworkPart, threads: int) -> str:
-    """Compare a module's answers, in Node, by so many threads, with those of the model's library; return why that cannot be."""
-    from ..runtime.networks.tensors import random_arrays, tensors_of
-    from ..runtime.networks.web import run_web
-
-    def answers() -> Answers:
-        arrays = random_arrays(tensors_of(part.description, "inputs"))
-        found = run_web(Path(arguments.output), arrays, part.description["features"], threads)
-        return [(found, _answer(arguments, source, arrays))]
-
-    return _differ(arguments, source, answers)
-
-
-def _answer(arguments: argparse.Namespace, source: Source, arrays: dict[str, Array]) -> list[Array]:
-    """Return the answers of the model's library, which takes numbers of the model's types."""
-    if arguments.dtype is not None:
-        types = {str(each.name): str(each.ty.dtype) for each in source.module["main"].params}
-        arrays = {name: each.astype(types[name], copy=False) for name, each in arrays.items()}
-    return source.answers(arrays)
-
-
-def _differ(arguments: argparse.Namespace, source: Source, answers: Callable[[], Answers]) -> str:
-    from ..accuracy import differing, network_tolerance
-
-    try:
-        tolerance = network_tolerance(arguments.dtype)
-        found = [line for each in answers() for line in differing(*each, tolerance)]
-    except (UnsupportedMachineError, InputError) as error:
-        return f"{arguments.output} was written, but its answers were not compared with {source.by}'s: {error}"
-    if found:
-        raise VerificationError(
-            f"{arguments.output} was written, but on random inputs its outputs differ from {source.by}'s (relative L2 error):"
-            f" {', '.join(found)}. An operator may have been read wrongly, unless the network is discontinuous (top-k,"
-            f" rounding); the convolutions alone can be built: tvmconv build {arguments.model}"
-        )
-    return ""

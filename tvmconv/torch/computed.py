@@ -253,10 +253,10 @@ def _build(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
     check_extra("compile", "tvm")
     from ..network.compile import build
     from ..network.options import check_target
-    from ..network.read.torch.reader import UnreadError, read_decomposed, unread
+    from ..network.read.torch.reader import UnreadError, find_unreadable, read_decomposed
 
     cpu = check_target(target).name
-    foreign = {node.name: why for node, why in unread(whole.graph.nodes).items()}
+    foreign = {node.name: why for node, why in find_unreadable(whole.graph.nodes).items()}
     files: dict[tuple[str, ...], str] = {}
     failures: list[str] = []
     head = None if foreign else head_of(whole)
@@ -308,9 +308,9 @@ def _build_free(
     check_extra("compile", "tvm")
     from ..network.compile import build
     from ..network.options import check_target
-    from ..network.read.torch.reader import read_decomposed, unread
+    from ..network.read.torch.reader import find_unreadable, read_decomposed
 
-    if foreign := {node.name: why for node, why in unread(whole.graph.nodes).items()}:
+    if foreign := {node.name: why for node, why in find_unreadable(whole.graph.nodes).items()}:
         raise SourceError(f"with free extents every operator must be compiled; not compiled: {_first(foreign)}")
     cpu = check_target(target).name
     (piece,) = split(_again(whole), (), ranges=ranges)

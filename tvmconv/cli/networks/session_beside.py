@@ -13,7 +13,7 @@ import onnxruntime.capi.onnxruntime_pybind11_state
 
 from ...errors import TvmconvError
 from ...frontends.shapes import Bucket
-from ...network.read.onnx.compare import as_it_came, open_compared, run_session
+from ...network.read.onnx.compare import open_compared, original_model, run_session
 from ...network.read.onnx.free import Free
 from ...network.read.onnx.reader import fix_shapes
 from ...support.workers import Worker
@@ -35,7 +35,7 @@ class Compared(NamedTuple):
     def read(self, model: ModelProto | None = None) -> ModelProto:
         """Return the model for onnxruntime; `model` is the result of `fix_shapes`, if there is one."""
         model = model or fix_shapes(self.source, self.bucket, self.cut, free=self.free)
-        return model if self.free else as_it_came(self.source, model, self.bucket, self.cut)
+        return model if self.free else original_model(self.source, model, self.bucket, self.cut)
 
 
 class SessionBeside:

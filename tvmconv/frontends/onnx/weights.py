@@ -68,7 +68,7 @@ def array_of(tensor: TensorProto) -> npt.NDArray[Any]:
     return flat.view(dtype).reshape(tuple(tensor.dims))
 
 
-def hollow(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
+def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
     """Return a model whose external weights are inputs, and these weights; the model itself if there are none."""
     apart = [each for each in model.graph.initializer if uses_external_data(each)]
     if not apart:
@@ -77,7 +77,7 @@ def hollow(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
 
 
 def fill(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
-    """Return a model derived from :func:`hollow`'s, with the weights as constants again; `model` is changed."""
+    """Return a model derived from :func:`without_weights`'s, with the weights as constants again; `model` is changed."""
     names = {each.name for each in apart}
     inputs = [each for each in model.graph.input if each.name not in names]
     if apart:

@@ -232,10 +232,14 @@ def write_map(map_: LinearMap, source: Any, emit: Callable[[Any], Any], rows: bo
         return made if map_.bias is None else emit(relax.op.add(made, make_constant(map_.bias, dtype)))
     made = emit(
         CONVOLUTIONS[rank](
-            source, make_constant(map_.filter, dtype), strides=list(map_.strides), padding=[*map_.begins, *map_.ends],
-            dilation=list(map_.dilations), groups=map_.groups,
+            source,
+            make_constant(map_.filter, dtype),
+            strides=list(map_.strides),
+            padding=[*map_.begins, *map_.ends],
+            dilation=list(map_.dilations),
+            groups=map_.groups,
         )
-    )  # fmt: skip
+    )
     return add_shift(made, map_.bias, emit)
 
 

@@ -135,9 +135,15 @@ def build_kernels(
     if not network:
         return {}
     options = BuildOptions(
-        records=records, math=math, network=network, room=room, prepacked=prepacked, progress=progress,
-        trials=trials, seconds=seconds,
-    )  # fmt: skip
+        records=records,
+        math=math,
+        network=network,
+        room=room,
+        prepacked=prepacked,
+        progress=progress,
+        trials=trials,
+        seconds=seconds,
+    )
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         outcomes = build_in(network, [Target.parse(target)], Path(folder), complete(options), keep_functions=True)
         found_of = {each.job.problem: _kernel(each, each.built) for each in outcomes if each.built is not None}

@@ -52,9 +52,15 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if str(call.ty.dtype) not in TYPES or channels is None:
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(
-        _pool, call.args[0], shape, 2 if channels == 1 else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
-        _numbers(attrs.dilation), _numbers(attrs.padding), primfunc_name_hint="max_pool",
-    )  # fmt: skip
+        _pool,
+        call.args[0],
+        shape,
+        2 if channels == 1 else 1,
+        *map(_numbers, (attrs.pool_size, attrs.strides)),
+        _numbers(attrs.dilation),
+        _numbers(attrs.padding),
+        primfunc_name_hint="max_pool",
+    )
 
 
 def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

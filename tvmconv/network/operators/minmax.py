@@ -152,8 +152,9 @@ def _reduce(reducer: Callable[..., Any], name: str) -> Legalize:
         shape = dims_of(call.ty) or ()
         if call.attrs.axis is not None and len(call.attrs.axis) == 0:
             return call.args[0]
-        return builder.call_te(computed, call.args[0], call.attrs.axis, bool(call.attrs.keepdims), shape,
-                               primfunc_name_hint=name)  # fmt: skip
+        return builder.call_te(
+            computed, call.args[0], call.attrs.axis, bool(call.attrs.keepdims), shape, primfunc_name_hint=name
+        )
 
     def computed(data: te.Tensor, axes: Any, keepdims: bool, shape: Sequence[int]) -> te.Tensor:
         element = _along(axes, data.shape, keepdims, lambda at, steps: reducer(data(*at), axis=steps))

@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 _HALF, _SUM_ERROR = 0.5 + 2.0**-6, 2.0**-16
 
 
-def say_misrounding(
+def describe_misrounding(
     name: str,
     got: Array,
     values: Array,

@@ -122,9 +122,11 @@ class _RowLoops:
         places = self._rows.places(row)
         if self.partial is None:
             return self._for_each(
-                row, self._rows.extent, self._parallel,
+                row,
+                self._rows.extent,
+                self._parallel,
                 lambda parts: [self._reduced(parts, places, self._outer, 0, extent), self._whole(parts, places)],
-            )  # fmt: skip
+            )
         done = extent if self._outer else self._chunks * self._size * _LANES
         chunk, task = tirx.Var("chunk", self._integer), tirx.Var("task", self._integer)
 

@@ -55,12 +55,17 @@ def _square(loop: Any) -> Any:
         statements += [
             tirx.AllocBuffer(rows),
             tirx.AllocBuffer(square),
-            _loop(at, side, tirx.ForKind.UNROLLED, _loop(x, side, tirx.ForKind.VECTORIZED, tirx.BufferStore(rows, read, [at * side + x]))),
+            _loop(
+                at,
+                side,
+                tirx.ForKind.UNROLLED,
+                _loop(x, side, tirx.ForKind.VECTORIZED, tirx.BufferStore(rows, read, [at * side + x])),
+            ),
             *(
                 tirx.BufferStore(square, vector, [tirx.Ramp(tirx.const(i * side, integer), 1, side)])
                 for i, vector in enumerate(transposed_vectors(vectors, side))
             ),
-        ]  # fmt: skip
+        ]
         squares.append(tirx.BufferLoad(square, [row * side + lane]))
 
     def element(load: Any) -> Any:

@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....accuracy import differing
+from ....accuracy import describe_differences
 from ....errors import InputError, SourceError, TvmconvWarning, last_line
 from ....frontends.onnx.graph import OURS, attributes_of, subgraphs, values_of
 from ....frontends.onnx.load import load
@@ -36,7 +36,7 @@ _INTEGERS = ("ConvInteger", "MatMulInteger")
 _WORK = {"Conv": 1, "ConvTranspose": 10, "Einsum": 1, "GRU": 1, "LSTM": 1, "RNN": 1}
 
 
-def as_it_came(source: str, model: ModelProto, bucket: Bucket | None = None, cut: Sequence[str] = ()) -> ModelProto:
+def original_model(source: str, model: ModelProto, bucket: Bucket | None = None, cut: Sequence[str] = ()) -> ModelProto:
     """Return the model to compare with: the file with its own functions, unless onnxruntime (1.31) misreads these.
 
     Parameters
@@ -67,7 +67,7 @@ def differences(model: ModelProto, network: Network, came: ModelProto | None = N
     network
         The network.
     came
-        What :func:`as_it_came` returned for it; None: `model`.
+        What :func:`original_model` returned for it; None: `model`.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def differences(model: ModelProto, network: Network, came: ModelProto | None = N
         If neither onnxruntime nor ONNX's evaluator runs the model on the inputs, such as an index of what has one element.
     """
     arrays = network.random_inputs(batch=2)
-    return differing(network(**arrays), answers(model, arrays, came))
+    return describe_differences(network(**arrays), answers(model, arrays, came))
 
 
 def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | None = None) -> list[Array]:

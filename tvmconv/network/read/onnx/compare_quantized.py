@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper
 
-from ....accuracy import differing
+from ....accuracy import describe_differences
 from ....errors import InputError, last_line
 from ....frontends.onnx.graph import attributes_of, used_names_of
 from ....frontends.onnx.session import open_session
-from ..misrounding import say_misrounding
+from ..misrounding import describe_misrounding
 from .expand_qlinear import expand_qlinear
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def find_wrong_quantizers(model: ModelProto, arrays: Mapping[str, Array], taken:
     wrong, rest = [], iter(found)
     for node in quantizers:
         numbers = [next(rest) for _ in _numbers(node)]
-        wrong += _say_misrounding(node, taken[node.output[0]], *numbers)
-    return wrong + differing({name: taken[name] for name in outputs}, list(rest))
+        wrong += _describe_misrounding(node, taken[node.output[0]], *numbers)
+    return wrong + describe_differences({name: taken[name] for name in outputs}, list(rest))
 
 
 def _quantizers(model: ModelProto) -> list[NodeProto]:
@@ -118,11 +118,13 @@ def _numbers(node: NodeProto) -> list[str]:
     return [each for each in names if each]
 
 
-def _say_misrounding(node: NodeProto, got: Array, values: Array, scale: Array, zero: Array | None = None) -> list[str]:
+def _describe_misrounding(
+    node: NodeProto, got: Array, values: Array, scale: Array, zero: Array | None = None
+) -> list[str]:
     """Describe by how much a quantizer's integers miss the rounded values, if that is too far."""
     name = node.output[0]
     if node.op_type == "DynamicQuantizeLinear":
         least, greatest = min(float(values.min(initial=0)), 0), max(float(values.max(initial=0)), 0)
         if not np.isclose(scale * 255, greatest - least, rtol=1e-4):  # tolerance: of f32's sums
             return [f"{name} by a scale of {scale} instead of {(greatest - least) / 255}"]
-    return say_misrounding(name, got, values, scale, zero, attributes_of(node).get("axis", 1))
+    return describe_misrounding(name, got, values, scale, zero, attributes_of(node).get("axis", 1))

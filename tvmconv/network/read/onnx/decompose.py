@@ -82,9 +82,13 @@ def _columns(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: 
     data = write.op("Reshape", node.input[0], shape_array(batch * channels, taps, *outputs))
     filter_ = np.eye(taps, dtype=write.dtype).reshape(taps, 1, *(int(tap) for tap in block))
     made = write.op(
-        "ConvTranspose", data, filter_, pads=[*pads[:rank], *(end - extra for end, extra in zip(pads[rank:], more, strict=True))],
-        strides=strides, dilations=dilations,
-    )  # fmt: skip
+        "ConvTranspose",
+        data,
+        filter_,
+        pads=[*pads[:rank], *(end - extra for end, extra in zip(pads[rank:], more, strict=True))],
+        strides=strides,
+        dilations=dilations,
+    )
     return write.finish(write.op("Reshape", made, shape_array(batch, channels, *(int(size) for size in image))))
 
 

@@ -28,7 +28,7 @@ from ....frontends.onnx.load import load
 from ....frontends.onnx.rules import OP_TYPES
 from ....frontends.onnx.session import open_session
 from ....frontends.onnx.versions import with_known_versions
-from ....frontends.onnx.weights import fill, hollow, load_weights
+from ....frontends.onnx.weights import fill, load_weights, without_weights
 from ....frontends.shapes import Bucket, Dims, Input, bind, find_input, left_free
 from ...ir.extents import with_extents
 from ...ir.graph import OUTPUT_NAMES
@@ -277,7 +277,7 @@ def no_tensor(source: str, name: str, known: Iterable[str]) -> SourceError:
 
 def simplify(model: ModelProto, source: str) -> ModelProto:
     """Return a model with its constants computed by onnxruntime, in ONNX's own operators; nothing of weights that stay in files."""
-    model, apart = hollow(model)
+    model, apart = without_weights(model)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         optimized = str(Path(folder) / "model.onnx")
         try:

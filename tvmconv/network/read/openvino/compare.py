@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import openvino
 
-from ....accuracy import differing
+from ....accuracy import describe_differences
 from ....errors import InputError, last_line
 from ....frontends.onnx.fake_quantize import find_quantizer
 from ....frontends.openvino.translation import names_of
-from ..misrounding import say_misrounding
+from ..misrounding import describe_misrounding
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -104,6 +104,6 @@ def find_wrong_quantizers(model: IrModel, arrays: Mapping[str, Array], taken: Ma
         axis += values.ndim - quantizer.scale.ndim
         scale, zero = quantizer.scale.reshape(-1), quantizer.zero.reshape(-1)
         steps = (0, quantizer.levels - 1)
-        wrong += say_misrounding(name, taken[integers[name]], values, scale, zero, axis, steps)
+        wrong += describe_misrounding(name, taken[integers[name]], values, scale, zero, axis, steps)
     own = {each.name: taken[each.name] for each in model.onnx.graph.output}
-    return wrong + differing(own, answers[len(fakes) :])
+    return wrong + describe_differences(own, answers[len(fakes) :])

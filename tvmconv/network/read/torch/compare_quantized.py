@@ -12,9 +12,9 @@ import torch
 from torch import fx
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 
-from ....accuracy import differing
+from ....accuracy import describe_differences
 from ....frontends.torch.nodes import arguments, name_of
-from ..misrounding import say_misrounding
+from ..misrounding import describe_misrounding
 from .decompose import decompose
 from .quantized import QUANTIZERS
 
@@ -58,7 +58,7 @@ def find_wrong_quantizers(program: ExportedProgram, tensors: Sequence[Any], take
     with torch.no_grad():
         outputs = given.run(*tensors, enable_io_processing=False)
     right = [(each.float() if each.dtype == torch.bfloat16 else each).numpy() for each in outputs]
-    return given.wrong + differing({f"output{at}": each for at, each in enumerate(taken[:count])}, right)
+    return given.wrong + describe_differences({f"output{at}": each for at, each in enumerate(taken[:count])}, right)
 
 
 class _Given(fx.Interpreter):  # type: ignore[misc]
@@ -75,7 +75,7 @@ class _Given(fx.Interpreter):  # type: ignore[misc]
             return super().run_node(n)
         got, named = next(self._taken), arguments(n)
         values, scale, zero, *_ = fx.map_arg(tuple(named.values()), self.env.get)
-        self.wrong += say_misrounding(
+        self.wrong += describe_misrounding(
             n.name,
             got,
             values.float().numpy(),

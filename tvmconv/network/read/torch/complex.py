@@ -126,7 +126,9 @@ class _Rewriting:
         parts = parts if is_real else {each: self._filled(part) for each, part in parts.items()}
         halves: list[Any] = [None, None]
         for part in (0,) if is_real else (0, 1):
-            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each, part=part: parts[each][part] if each in parts else each)  # fmt: skip
+            args, kwargs = fx.map_arg(
+                (node.args, node.kwargs), lambda each, part=part: parts[each][part] if each in parts else each
+            )
             kwargs = {
                 key: _REAL.get(value, value) if isinstance(value, torch.dtype) else value
                 for key, value in kwargs.items()

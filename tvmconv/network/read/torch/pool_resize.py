@@ -259,12 +259,16 @@ def _weigh(given: Given, data: Any, axis: int, rows: Any) -> Any:
     total = None
     for tap in range(max(map(len, found))):
         at = np.array([places[min(tap, len(places) - 1)] for places in found])
-        weights = np.array([row[place] if tap < len(places) else 0 for row, place, places in zip(rows, at, found, strict=True)])  # fmt: skip
+        weights = np.array(
+            [row[place] if tap < len(places) else 0 for row, place, places in zip(rows, at, found, strict=True)]
+        )
         part = given.emit(relax.op.take(data, relax.const(at, "int64"), axis, mode="clip"))
         if not (weights == 1).all():
             shape = [1] * data.ty.ndim
             shape[axis] = len(at)
-            part = given.emit(relax.op.multiply(part, given.of_type(relax.const(weights.reshape(shape), "float32"), given.dtype)))  # fmt: skip
+            part = given.emit(
+                relax.op.multiply(part, given.of_type(relax.const(weights.reshape(shape), "float32"), given.dtype))
+            )
         total = part if total is None else given.emit(relax.op.add(total, part))
     return total
 

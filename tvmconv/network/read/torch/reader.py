@@ -113,7 +113,7 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
     return with_extents(module, importer.extents) if importer.extents else module
 
 
-def unread(nodes: Iterable[Node]) -> dict[Node, str]:
+def find_unreadable(nodes: Iterable[Node]) -> dict[Node, str]:
     """Return the nodes of a decomposed program's graph that cannot be read, and why; fixed tensors are attributes of it."""
     importer = _ProgramImporter()
     found: dict[Node, str] = {}

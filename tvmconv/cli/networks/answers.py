@@ -1,0 +1,69 @@
+"""Compare the outputs of a compiled model with those of the library that the model is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import InputError, UnsupportedMachineError, VerificationError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ...exporting.network_part import NetworkPart
+    from ...runtime.networks.tensors import Array
+    from .sources import Source
+
+    # Outputs of a network by name, and those of the model's library.
+    Answers = list[tuple[dict[str, Array], list[Array]]]
+
+
+def compare_library(arguments: argparse.Namespace, source: Source) -> str:
+    """Compare the library's outputs with those of the model's library; return why that is impossible."""
+    from ...runtime.networks.network import load_network
+
+    def answers() -> Answers:
+        network = load_network(arguments.output)
+        return [(network(**arrays), answer_of(arguments, source, arrays)) for arrays in network.examples()]
+
+    return _differ(arguments, source, answers)
+
+
+def compare_module(arguments: argparse.Namespace, source: Source, part: NetworkPart, threads: int) -> str:
+    """Compare a module's answers, in Node, by so many threads, with those of the model's library; return why that cannot be."""
+    from ...runtime.networks.tensors import random_arrays, tensors_of
+    from ...runtime.networks.web import run_web
+
+    def answers() -> Answers:
+        arrays = random_arrays(tensors_of(part.description, "inputs"))
+        found = run_web(Path(arguments.output), arrays, part.description["features"], threads)
+        return [(found, answer_of(arguments, source, arrays))]
+
+    return _differ(arguments, source, answers)
+
+
+def answer_of(arguments: argparse.Namespace, source: Source, arrays: dict[str, Array]) -> list[Array]:
+    """Return the answers of the model's library, which takes numbers of the model's types."""
+    if arguments.dtype is not None:
+        types = {str(each.name): str(each.ty.dtype) for each in source.module["main"].params}
+        arrays = {name: each.astype(types[name], copy=False) for name, each in arrays.items()}
+    return source.answers(arrays)
+
+
+def _differ(arguments: argparse.Namespace, source: Source, answers: Callable[[], Answers]) -> str:
+    """Raise an error if outputs differ; return why they were not compared."""
+    from ...accuracy import describe_differences, network_tolerance
+
+    try:
+        tolerance = network_tolerance(arguments.dtype)
+        found = [line for each in answers() for line in describe_differences(*each, tolerance)]
+    except (UnsupportedMachineError, InputError) as error:
+        return f"{arguments.output} was written, but its answers were not compared with {source.by}'s: {error}"
+    if found:
+        raise VerificationError(
+            f"{arguments.output} was written, but on random inputs its outputs differ from {source.by}'s (relative L2 error):"
+            f" {', '.join(found)}. An operator may have been read wrongly, unless the network is discontinuous (top-k,"
+            f" rounding); the convolutions alone can be built: tvmconv build {arguments.model}"
+        )
+    return ""
