@@ -76,7 +76,7 @@ def build(
     Parameters
     ----------
     problems
-        Problems and families to build; equal ones are built once, and tuned with their count as weight.
+        What to build, problems and families of them; equal ones are built once, and problems tuned as ones that count more.
     path
         The bundle's folder. Missing parents are made.
     target
@@ -252,7 +252,7 @@ def tune_for(
 
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:
-    """Return the jobs' outcomes: from the cache, or run, each in one of `jobs` processes."""
+    """Return what the jobs came to: as the cache has it, or run, each in one of `jobs` processes."""
     from .decision.slow import slow  # imports TVM, as whoever compiles does
 
     cores = len(allowed_processors())
@@ -300,7 +300,7 @@ def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> 
 
 
 def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[Entry]) -> None:
-    """Write the manifest in `folder`, with the other entries of a bundle at `path`, and move the folder to `path`."""
+    """Write the manifest in `folder`, with what a bundle at `path` holds besides, and put it at `path`."""
     bundle = _bundle(folder, targets, entries)
     for left in folder.glob(f"*/{LEFT}*"):  # by a process that died while it linked
         shutil.rmtree(left)

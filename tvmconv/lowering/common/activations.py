@@ -53,7 +53,7 @@ def _saturates(func: tirx.PrimFunc) -> bool:
 
 
 def expand_operators(body: Any, fused: bool = True, saturates: bool = False) -> Any:
-    """Return the statement with operators of epilogues expanded before the stores of their values; `fused`, `saturates` as for Vector.
+    """Return the statement with what epilogues' operators compute before each store whose value has some; `fused`, `saturates` as a Vector.
 
     Raises
     ------
@@ -107,9 +107,9 @@ def _of_mish(call: Any) -> Any:
 
 
 def _guard(call: Any) -> Any:
-    """Return a choice between two values; where a value is not chosen, its operators take 0.
+    """Return a choice of two values whose operators take 0 where theirs is not chosen.
 
-    Operands are computed before the store, and may be read outside of an array, in the padding of a tensor.
+    What they take is computed before the store, and may lie outside an array: of a padded tensor.
     """
     if not call.op.same_as(IF_THEN_ELSE):
         return call

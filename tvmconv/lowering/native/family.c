@@ -186,6 +186,38 @@ static void shift_inwards(const Run* run, const Region* region, const Taps* taps
   }
 }
 
+/* Calls a block's kernel with its data, output and residual at `places`, and these in copies of its own where `sizes` are not 0. */
+static int call_block(const Run* run, const Block* block, char* const places[3], const int64_t sizes[3], const Taps* taps) {
+  const Family* f = run->family;
+  TVMFFIAny args[MOST_OPERANDS + 4 * MOST_AXES], result = {.type_index = kTVMFFINone};
+  DLTensor tensors[2], filter, residual;
+  int64_t unknown = INT32_MAX /* LARGEST in tvmconv/checks.py */, shape[MOST_RANK];
+  memcpy(args, run->args, (f->operands + 1) * sizeof(TVMFFIAny));
+  args[0] = argument(tensor_of(&args[0]), places[0], &unknown, &tensors[0]);
+  args[f->operands] = argument(tensor_of(&args[f->operands]), places[1], &unknown, &tensors[1]);
+  if (f->layouts > 1) {
+    filter = part_of_filter(f, &f->layout[block->layout], tensor_of(&args[1]));
+    args[1] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &filter};
+  }
+  if (f->residual) {
+    int axes = 0;
+    shape[axes++] = 1;
+    if (!f->channels_last) shape[axes++] = run->residual.channels;
+    for (int axis = 0; axis < f->rank; axis++) shape[axes++] = block->outputs[axis];
+    if (f->channels_last) shape[axes++] = run->residual.channels;
+    args[f->residual] = argument(tensor_of(&args[f->residual]), places[2], shape, &residual);
+    residual.ndim = axes;
+  }
+  int count = f->operands + 1;
+  for (int axis = 0; axis < f->rank; axis++)
+    args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = sizes[0] ? block->inputs[axis] : run->data.extents[axis]};
+  for (int axis = 0; axis < f->rank; axis++)
+    args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = sizes[1] ? block->outputs[axis] : run->output.extents[axis]};
+  for (int axis = 0; axis < f->rank; axis++) args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = taps[axis].first};
+  for (int axis = 0; axis < f->rank; axis++) args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = taps[axis].end};
+  return block->function(NULL, args, count, &result);
+}
+
 static int compute_block(const Run* run, const Region* region, int64_t image, int64_t number) {
   const Family* f = run->family;
   const Block* block = region->block;
@@ -220,34 +252,7 @@ static int compute_block(const Run* run, const Region* region, int64_t image, in
   if (sizes[0]) copy(f, &run->data, &data, image, places[0] = copies, 0);
   if (sizes[1]) places[1] = copies + sizes[0];
   if (sizes[2]) copy(f, &run->residual, &output, image, places[2] = copies + sizes[0] + sizes[1], 0);
-
-  TVMFFIAny args[MOST_OPERANDS + 4 * MOST_AXES], result = {.type_index = kTVMFFINone};
-  DLTensor tensors[2], filter, residual;
-  int64_t unknown = INT32_MAX /* LARGEST in tvmconv/checks.py */, shape[MOST_RANK];
-  memcpy(args, run->args, (f->operands + 1) * sizeof(TVMFFIAny));
-  args[0] = argument(tensor_of(&args[0]), places[0], &unknown, &tensors[0]);
-  args[f->operands] = argument(tensor_of(&args[f->operands]), places[1], &unknown, &tensors[1]);
-  if (f->layouts > 1) {
-    filter = part_of_filter(f, &f->layout[block->layout], tensor_of(&args[1]));
-    args[1] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &filter};
-  }
-  if (f->residual) {
-    int axes = 0;
-    shape[axes++] = 1;
-    if (!f->channels_last) shape[axes++] = run->residual.channels;
-    for (int axis = 0; axis < f->rank; axis++) shape[axes++] = block->outputs[axis];
-    if (f->channels_last) shape[axes++] = run->residual.channels;
-    args[f->residual] = argument(tensor_of(&args[f->residual]), places[2], shape, &residual);
-    residual.ndim = axes;
-  }
-  int count = f->operands + 1;
-  for (int axis = 0; axis < f->rank; axis++)
-    args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = sizes[0] ? block->inputs[axis] : run->data.extents[axis]};
-  for (int axis = 0; axis < f->rank; axis++)
-    args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = sizes[1] ? block->outputs[axis] : run->output.extents[axis]};
-  for (int axis = 0; axis < f->rank; axis++) args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = taps[axis].first};
-  for (int axis = 0; axis < f->rank; axis++) args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = taps[axis].end};
-  int status = block->function(NULL, args, count, &result);
+  int status = call_block(run, block, places, sizes, taps);
   if (status == 0 && sizes[1]) copy(f, &run->output, &output, image, places[1], 1);
   if (copies != NULL) __TVMBackendFreeWorkspace(kDLCPU, 0, copies);
   return status;

@@ -44,7 +44,7 @@ def count_passed(problem: Problem, size: float, target: CpuTarget) -> Counts:
     return {"lines.passed": lines(size), "lines.passed_memory": lines(max(0.0, size - target.l3_share / 2))}
 
 
-def copied_again(window: SubConvolution, rows: int) -> float:
+def copied_again(window: SubConvolution, rows: int = 0) -> float:
     """Return how often tasks copy data: each copies what all its taps span.
 
     A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted.
