@@ -1,5 +1,4 @@
-"""Reproducible networks: attention is products and a softmax, operators between kernels are annotated with FIXED, and the C library
-is refused."""
+"""Reproducible networks: attention is products and a softmax, other operators are annotated with FIXED, and the C library is refused."""
 
 from __future__ import annotations
 

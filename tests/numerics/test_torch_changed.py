@@ -30,7 +30,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(bundle: Path) -> dict[str, tuple[nn.Module, nn.Module]]:
-    """Return a model and its optimized copies, one with compiled networks, one with those found in the folder."""
+    """Return a model with its optimized copy, twice: with compiled networks, and with those found in the folder."""
     found, data = {}, torch.rand(1, 3, 6, 6)
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         for name in ("fresh", "served"):

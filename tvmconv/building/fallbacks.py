@@ -183,8 +183,7 @@ def _file_name(signature: str) -> str:
 
 
 def fork_ahead(builds: int = 1, more: int = 0) -> None:
-    """Fork one process a processor, and `more`, for :func:`attempt` of later builds, where this process may fork
-    (`tvmconv.support.forking`)."""
+    """Fork one process a processor, and `more`, for :func:`attempt` of later builds, if this process may (`tvmconv.support.forking`)."""
     if find_spec("tvm") is not None:
         fork_workers(builds * len(allowed_processors()) + more, serve_forked, __name__, *_COMPILER)
 

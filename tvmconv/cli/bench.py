@@ -13,11 +13,26 @@ from .output import print_json, print_table, progress_bar
 from .parsing import add_command, add_json, add_timing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..building.bench import BenchRow
     from ..measuring.peak import Peak
     from ..measuring.timing import Timing
     from .parsing import Subparsers
 
+_HEADER = (
+    "signature",
+    "target",
+    "algorithm",
+    "origin",
+    "median us",
+    "min us",
+    "GFLOP/s",
+    "% of peak",
+    "GB/s",
+    "packed us",
+    "% of peak",
+)
 EXAMPLE = "  tvmconv bench resnet50.bundle\n  tvmconv bench resnet50.bundle --threads 1 --json\n"
 
 
@@ -54,48 +69,34 @@ def run(arguments: argparse.Namespace) -> int:
         rows = bench(arguments.bundle, seconds=arguments.seconds, threads=threads, progress=progress)
     limits = confirm(limits, rows)
     if arguments.json:
-        print_json(
-            {
-                "threads": threads,
-                "peak": limits and asdict(limits),
-                "kernels": [
-                    {
-                        **asdict(row),
-                        "peak_share": _share(row, row.timing, limits),
-                        "packed_peak_share": _share(row, row.packed, limits),
-                    }
-                    for row in rows
-                ],
-            }
-        )
-        return 0
-    header = (
-        "signature",
-        "target",
-        "algorithm",
-        "origin",
-        "median us",
-        "min us",
-        "GFLOP/s",
-        "% of peak",
-        "GB/s",
-        "packed us",
-        "% of peak",
-    )
-    print_table(header, [_cells(row, limits) for row in rows])
-    if limits:
-        dots = f", {limits.bf16_flops / 1e9:.1f} in bf16" if limits.bf16_flops else ""
-        print(
-            f"{threads} threads; peak: {limits.flops / 1e9:.1f} GFLOP/s in f32{dots}; "
-            f"memory: {limits.bandwidth / 1e9:.1f} GB/s read",
-            file=sys.stderr,
-        )
+        _print_json(rows, threads, limits)
     else:
-        print(
-            f"{threads} threads; the peak is unknown: no C compiler with OpenMP to measure it with, or other programs computed meanwhile",
-            file=sys.stderr,
-        )
+        print_table(_HEADER, [_cells(row, limits) for row in rows])
+        print(_note(threads, limits), file=sys.stderr)
     return 0
+
+
+def _print_json(rows: Sequence[BenchRow], threads: int, limits: Peak | None) -> None:
+    kernels = [
+        {
+            **asdict(row),
+            "peak_share": _share(row, row.timing, limits),
+            "packed_peak_share": _share(row, row.packed, limits),
+        }
+        for row in rows
+    ]
+    print_json({"threads": threads, "peak": limits and asdict(limits), "kernels": kernels})
+
+
+def _note(threads: int, limits: Peak | None) -> str:
+    """Return a line on the threads, and the limits that shares are of."""
+    if limits is None:
+        return f"{threads} threads; the peak is unknown: no C compiler with OpenMP to measure it with, or other programs computed meanwhile"
+    dots = f", {limits.bf16_flops / 1e9:.1f} in bf16" if limits.bf16_flops else ""
+    return (
+        f"{threads} threads; peak: {limits.flops / 1e9:.1f} GFLOP/s in f32{dots}; "
+        f"memory: {limits.bandwidth / 1e9:.1f} GB/s read"
+    )
 
 
 def _share(row: BenchRow, timing: Timing | None, limits: Peak | None) -> float | None:

@@ -17,6 +17,8 @@ from .sources import add_sources, families_of, network_of, problems_of, read_mod
 from .tune import peak_of, progress_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..family import ProblemFamily
     from ..frontends import Model
     from .parsing import Subparsers
@@ -124,18 +126,23 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.fallback or not (path / MANIFEST).is_file():
                 raise  # nothing was written
     if arguments.with_filters:
-        from ..building.filters import add_filters
-        from ..runtime.bundle import read_bundle
-
-        read = [model for model in models if model.is_model]
-        size, before = add_filters(path, read), sum(node.problem.filter_bytes for each in read for node in each.nodes)
-        is_transformed = any(each.numerical_class == "transform" for each in read_bundle(path).all_entries)
-        grown = growth(size, before * len(targets), "--math strict") if is_transformed else ""
-        print(f"the filters of its nodes take {size / 2**20:.1f} MiB{grown}", file=sys.stderr)
+        _add_filters(path, [model for model in models if model.is_model], len(targets))
     if failed:
         raise failed
     print(path)
     return 0
+
+
+def _add_filters(bundle: Path, models: Sequence[Model], targets: int) -> None:
+    """Write the models' filters into a bundle, and print their size."""
+    from ..building.filters import add_filters
+    from ..runtime.bundle import read_bundle
+
+    size = add_filters(bundle, models)
+    before = sum(node.problem.filter_bytes for each in models for node in each.nodes)
+    is_transformed = any(each.numerical_class == "transform" for each in read_bundle(bundle).all_entries)
+    grown = growth(size, before * targets, "--math strict") if is_transformed else ""
+    print(f"the filters of its nodes take {size / 2**20:.1f} MiB{grown}", file=sys.stderr)
 
 
 def _tune(models: list[Model], targets: list[str], arguments: argparse.Namespace) -> None:

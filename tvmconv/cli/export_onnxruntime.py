@@ -65,19 +65,28 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build, export; print the library's path."""
-    from ..building.fallbacks import fork_ahead
-    from ..exporting.provider_library import export_provider, prepare_provider
-
     check_output(Path(arguments.output), *arguments.sources, mapped=True)
     bundles = [each for each in arguments.sources if (Path(each) / MANIFEST).is_file()]
     if bundles:
-        if len(arguments.sources) > 1:
-            raise InputError(f"{bundles[0]} is a bundle; give either one bundle or only models")
-        print(
-            f"{bundles[0]}: no network: a bundle has convolutions alone; give the ONNX models for more", file=sys.stderr
-        )
-        print(export_provider(bundles[0], arguments.output, targets=arguments.target))
-        return 0
+        _export_bundle(bundles[0], arguments)
+    else:
+        _export_models(arguments)
+    return 0
+
+
+def _export_bundle(bundle: str, arguments: argparse.Namespace) -> None:
+    from ..exporting.provider_library import export_provider
+
+    if len(arguments.sources) > 1:
+        raise InputError(f"{bundle} is a bundle; give either one bundle or only models")
+    print(f"{bundle}: no network: a bundle has convolutions alone; give the ONNX models for more", file=sys.stderr)
+    print(export_provider(bundle, arguments.output, targets=arguments.target))
+
+
+def _export_models(arguments: argparse.Namespace) -> None:
+    """Build the models' kernels and networks, race them, and export the fastest of each."""
+    from ..building.fallbacks import fork_ahead
+    from ..exporting.provider_library import export_provider, prepare_provider
     from ..network.compile import prepare
     from ..network.options import check_target
 
@@ -112,7 +121,6 @@ def run(arguments: argparse.Namespace) -> int:
                 networks={graph: found for graph, found in networks.items() if graph not in slower},
             )
         )
-    return 0
 
 
 def _bundle(problems: Sequence[Problem], folder: Path, arguments: argparse.Namespace, progress: Progress) -> Path:

@@ -157,7 +157,7 @@ def header(part: NetworkPart, name: str, model: str) -> str:
     text = _HEADER
     for place, content in (_FREE if extents else _FIXED).items():
         text = text.replace(f"@{place}@", content)
-    # In one pass: what is put in may have these words, too.
+    # In one pass: the inserted texts may have these words, too.
     return re.sub(rf"\b({'|'.join(filled)})(?![A-Z])", lambda found: filled[found[1]], text)
 
 

@@ -77,7 +77,7 @@ def hot_loop(asm: str, reader: AssemblyReader) -> HotLoop | None:
     kernels = {name: _kernel_of(name, functions) for name, _ in loops}
 
     def heat(loop: tuple[str, list[str]]) -> tuple[int, int, bool]:
-        # Of two with as many, that which reads the prepacked filter, which is what is measured.
+        # Of two with as many, the one that reads the prepacked filter: that is the measured one.
         name, lines = loop
         return (
             sum(each.length for each in sums(map(read, lines)) if each.carried),

@@ -183,7 +183,7 @@ def _keep_floats(state: Rewritten) -> Rewritten:
 
 
 def _narrow_filters(state: Rewritten) -> Rewritten:
-    if state.options.math == "reproducible":  # what is faster is another thing on another CPU
+    if state.options.math == "reproducible":  # estimates, which differ between CPUs, decide
         return state
     return replace(state, module=narrow_filters(state.module, state.options.cpu, state.options.math))
 

@@ -9,7 +9,7 @@ from math import ceil, floor, log10
 
 # Labels on an axis, as many as are read with ease.
 LABELS = 8
-# Number of series that can be told apart: each has a colour of its own (`--s0` to `--s7` in page.css) and a shape.
+# Number of distinguishable series: each has a colour of its own (`--s0` to `--s7` in page.css) and a shape.
 COLOURS = 8
 SHAPES = (
     "M-4.5,0A4.5,4.5 0 1,0 4.5,0A4.5,4.5 0 1,0 -4.5,0Z",

@@ -55,7 +55,7 @@ def view(name: str, value: Any) -> tuple[np.ndarray, str]:
     InputError
         If it is no array, not in the CPU's memory, or not of a type of kernels.
     """
-    if type(value) is np.ndarray:  # first and quickly what is met most
+    if type(value) is np.ndarray:  # the most frequent case first, in the least time
         dtype = _NAMES.get(value.dtype)
         if dtype == "bf16":
             return value.view(_BITS), dtype
@@ -103,7 +103,7 @@ def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> n
     InputError
         As for :func:`view`, and if the type or the shape is not the kernel's.
     """
-    # The usual case, told in little time.
+    # The usual case, decided in little time.
     if type(value) is ndarray and _NAMES.get(value.dtype) == dtype and value.shape == shape and value.flags.carray:
         if dtype == "bf16":
             value = value.view(uint16)

@@ -172,8 +172,7 @@ class Registry:
         return kernel
 
     def serve(self, problem: Problem, batches: Collection[int]) -> Kernel | None:
-        """Return a callable that computes a problem on the CPU, by kernels of some batches alone, or of none, by a family's; None
-        if there is none."""
+        """Return a callable that computes a problem on the CPU by kernels of some batches, or else by a family's; None if there is none."""
         own = self._own(problem, None) if problem.batch in batches else None
         kernel = own or (self._split(problem, None, batches) if batches else self._family(problem, None))
         return kernel if isinstance(kernel, Kernel) else None

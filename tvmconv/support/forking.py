@@ -84,7 +84,7 @@ def fork_workers(count: int, function: Callable[[], None], *modules: str) -> Non
     for each in modules:
         import_module(each)
     gc.collect()
-    gc.freeze()  # what is there stays, in pages that all share
+    gc.freeze()  # present objects stay, in pages that all processes share
     with contextlib.suppress(OSError):  # no room for more processes: whoever needs one says so
         for _ in range(min(count, _MOST) - len(_waiting)):
             _waiting.append(ForkedProcess(function))

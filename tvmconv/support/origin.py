@@ -1,5 +1,4 @@
-"""Digests of everything that decides the compiler's output besides its input: this package, TVM, the C compiler, this machine and
-its measurements."""
+"""Digests of everything besides its input that decides the compiler's output: this package, TVM, the C compiler and this machine."""
 
 from __future__ import annotations
 

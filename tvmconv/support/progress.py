@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# Called with how many are done, how many there are, and what is next, or was the last.
+# Called with the number done, the total, and the name of the next, or of the last.
 Progress = Callable[[int, int, str], None]

@@ -341,7 +341,7 @@ def _shares(answer: Any, given: Any, module: nn.Module, gives_views: bool) -> bo
     That is what a module was given, its weights, or another answer; with `gives_views`, one that has not all of its memory.
     """
     others = distinct(pytree.tree_leaves(given))
-    # What is returned itself, or again, networks return, too.
+    # An argument returned as it is, or twice, is returned so by networks, too.
     tensors = [each for each in distinct(pytree.tree_leaves(take_apart(answer)), others) if each.numel()]
     held = {address(each) for each in (*others, *module.parameters(), *module.buffers())}
     if any(address(each) in held for each in tensors):

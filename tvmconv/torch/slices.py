@@ -17,13 +17,13 @@ from torch import fx
 from ..isa.machine import cache_bytes
 from .flat import order_of
 
-# Threads divide one image; more than these have too little of it.
+# Threads share one image; more threads than these have too little work each.
 MOST_THREADS = 4
 # Bytes of a slice's images that a layer reads and writes, if one alone is not more: as much as L2 caches keep.
 SLICE_BYTES = 1 << 20
 # Bytes of the tensors of all images that a layer reads and writes: fewer stay in an L3 of 32 MB.
 KEPT_BYTES = 5 << 20
-# Part of an L3 that a network's tensors find of it: KEPT_BYTES of 32 MB.
+# Share of an L3 that a network's tensors keep: KEPT_BYTES of 32 MB.
 L3_PART = 6
 # Cost of a byte that comes from memory, beside one of a filter that is read once more, from L3 and ahead: of 8 images, ResNet-50's
 # layers of 14x14 pixels gain, those of 7x7 do not. Where that cache keeps tensors, too, theirs cost the same.

@@ -100,8 +100,7 @@ def calibrate(
 
 
 def row_of(samples: Iterable[Sample], target: CpuTarget, pairs: Iterable[tuple[Sample, Sample]] = ()) -> Costs:
-    """Return the row of coefficients fitted to samples of a CPU, and to pairs with hot and cold filters; other coefficients are the
-    nearest CPU's."""
+    """Return the row fitted to a CPU's samples, and to pairs with hot and cold filters; other coefficients are the nearest CPU's."""
     taken = list(samples)
     source = f"tvmconv calibrate: {len(taken)} kernels on one core of {model_name()}"
     row = replace(fit(taken, target.costs), l2=target.l2, l3=target.l3, source=source)

@@ -44,7 +44,7 @@ MEASURE_SECONDS = 40.0
 REFERENCE_FLOPS = 2e8
 # A candidate slower than the fastest by this factor is no finalist, however much its timing was disturbed.
 CUT_OFF = 1.5
-# Characters of an error that a trial keeps, the last ones: TVM says there what is wrong.
+# Characters of an error that a trial keeps, from its end: TVM names the cause there.
 _DETAIL = 300
 # Threads at most that wait for servers: more candidates than of some turns are never under way.
 WAITING = 1024
@@ -89,7 +89,7 @@ class Evaluator:
         self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
         self._servers = servers
         self._measurer: Sandbox[Any, Any] | Servers = servers or Sandbox(measure, threads)
-        # A thread waits for each candidate: who measures it is decided when a server is free.
+        # A thread waits for each candidate: a free server measures it.
         self._pool = ThreadPoolExecutor(WAITING)
         self._started: list[Future[Any]] = []
         self._lock = Lock()

@@ -59,7 +59,7 @@ class KnownLibrary:
         self._place: tuple[Cache, str] | None = None
         self._others: dict[str, str] = {}
         self._warned: list[str] = []
-        # What is no file, such as a pipe, is read once.
+        # Anything but a file, such as a pipe, can be read only once.
         if arguments.format == "plan" and not (arguments.trials or arguments.seconds) and self._model.is_file():
             self._place = self._find_place(arguments)
 

@@ -1,4 +1,4 @@
-/* Detection of the archive's targets that this CPU runs, by what Linux tells a program when it starts. */
+/* Detection of the archive's targets that this CPU runs, from the features that Linux passes to programs. */
 #include <sys/auxv.h>
 
 #include "tvmconv-runtime.h"

@@ -7,7 +7,7 @@ static void mark(struct graph *graph, const struct match *match, int taken) {
   for (int i = 0; i < match->node_count; ++i) graph->nodes[match->nodes[i]].taken = taken;
 }
 
-/* The longest match of a convolution whose kernel may be called; what it takes is taken. */
+/* The longest match of a convolution with an available kernel; its nodes are taken. */
 static void take_match(struct graph *graph, size_t convolution, struct match *match) {
   find_match(graph, convolution, match);
   if (match->kernel != NULL && match->problem.batch < 1) {

@@ -124,7 +124,7 @@ static int reads(const struct graph *graph, const struct node *node, const unsig
 
 static const char NO_MEMORY[] = "out of memory";
 
-/* NULL if what a part needs is computed before all of it, where each part that was found before is one node; or why it is not. */
+/* NULL if all inputs of a part are computed before it, with each part found before as one node; else why not. */
 static const char *unclosed(const struct graph *graph, const unsigned char *part, const int *owners, int count) {
   unsigned char *after = calloc(graph->count + (size_t)count + 2, 1);
   if (after == NULL) return NO_MEMORY;

@@ -94,7 +94,7 @@ static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_nod
   return status;
 }
 
-/* Says once what onnxruntime computes itself, and what would have it computed here. */
+/* Says once which nodes onnxruntime computes itself, and how to have them computed here. */
 __attribute__((format(printf, 2, 3))) static void warn(struct provider *provider, const char *format, ...) {
   char text[1024] = "tvmconv: onnxruntime itself computes ";
   const size_t begin = strlen(text);

@@ -19,7 +19,7 @@ ort_status *read_input(ort_context *context, size_t number, int rank, const int6
 ort_status *write_output(ort_context *context, size_t number, int rank, const int64_t *dims, void **data);
 
 struct kernel;
-/* Makes what runs a fused node, whose graph is a convolution and what follows it. */
+/* Makes the function of a fused node: a graph of a convolution and its epilogue. */
 ort_status *make_kernel(struct graph *graph, int threads, const ort_memory *memory, const ort_node *fused, struct kernel **kernel);
 void free_kernel(struct kernel *kernel);
 ort_status *run_kernel(const struct kernel *kernel, ort_context *context);

@@ -105,7 +105,7 @@ extern struct ort_functions ort;
 
 /* Returns whether a call of onnxruntime's did what it should. */
 int good(ort_status *status);
-/* A status whose text says whose it is. */
+/* A status whose text names this library. */
 __attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
 
 typedef struct ort_base {

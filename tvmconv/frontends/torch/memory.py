@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-# Address where a tensor's memory begins, which views of it have in common, to be compared alone. Each call of a network asks it of all
-# of the model's tensors, so it is C's.
+# Address of the beginning of a tensor's memory, which its views share; only to be compared. Each call of a network reads it of all
+# the model's tensors, so it is C's function.
 address: Callable[[torch.Tensor], int] = torch._C._data_address
 # Digests of tensors, with their versions and addresses then.
 _DIGESTS: Any = WeakTensorKeyDictionary()

@@ -17,7 +17,7 @@ def _configuration(registers: Sequence[tuple[int, int]]) -> bytes:
 
 
 TILES = Tiles(
-    # The last rounds what is stored.
+    # The last rounds the stored values.
     features=("amx_bf16", "amx_tile", "avx512_bf16"),
     of_integers=("amx_int8", "amx_tile"),
     registers=8,

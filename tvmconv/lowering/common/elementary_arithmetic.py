@@ -39,7 +39,7 @@ _LOG_OF_MORE = (
     -6.3359066e-6, 2.0520914e-5, -5.2733865e-5, 1.8087733e-4, -6.4282161e-4,
     2.2897171e-3, -8.4609624e-3, 3.3152251e-2, -1.4426356e-1, 8.1093022e-1,
 )  # fmt: skip
-# log((1 + s) / (1 - s)) / 2s by s*s, in f64: s up to 0.172, so that what is left out is 3e-12.
+# log((1 + s) / (1 - s)) / 2s by s*s, in f64: s up to 0.172, so that the terms left out are 3e-12.
 _ATANH = tuple(1 / (2 * k + 1) for k in range(6, -1, -1))
 # pi and its half as the sum of two f64, or f32.
 _PI_HIGH, _PI_LOW = pi, 1.2246467991473532e-16

@@ -262,7 +262,7 @@ def compile_beside(work: Callable[[], object]) -> Thread:
     """Compile in a thread, while this process reads a model or waits for kernels."""
 
     def run() -> None:
-        with suppress(TvmconvError, OSError):  # whoever links it says what is wrong
+        with suppress(TvmconvError, OSError):  # the thread that links it raises the error
             work()
 
     thread = Thread(target=run, daemon=True)

@@ -17,6 +17,7 @@ out the barrier after the last waits, and repeats the body once for each stage.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from tvm import tirx
@@ -70,19 +71,7 @@ def _pipeline(loop: tirx.For) -> tirx.Stmt:
     if STAGES not in loop.annotations:
         return loop
     stages, extent, k = int(loop.annotations[STAGES]), int(loop.extent), loop.loop_var
-    tiles: list[_Tile] = []
-    copies: list[tirx.BufferStore] = []
-    plain: list[tirx.Stmt] = []  # copies of several statements, for conditions that differ within a vector
-    work: list[tirx.Stmt] = []
-    for each in loop.body.seq:
-        if isinstance(each, tirx.AllocBuffer) and _is_shared(each.buffer):
-            tiles.append(_Tile(each.buffer, stages))
-        elif isinstance(each, tirx.BufferStore) and _is_shared(each.buffer):
-            copies.append(each)
-        elif _writes_shared(each):
-            plain.append(each)
-        elif not _is_sync(each):
-            work.append(each)
+    tiles, copies, plain, work = _classify(loop.body.seq, stages)
     asynchronous = [copy for copy in copies if _is_asynchronous(copy)]
     others = [copy for copy in copies if not _is_asynchronous(copy)]
     registers = [tirx.decl_buffer((1,), copy.value.ty.dtype, "prefetched", scope="local") for copy in others]
@@ -124,6 +113,26 @@ def _pipeline(loop: tirx.For) -> tirx.Stmt:
     allocations = [tirx.AllocBuffer(buffer) for buffer in [*(tile.staged for tile in tiles), *registers]]
     # Whoever takes the tiles' place in shared memory after the loop must find them done with.
     return tirx.SeqStmt([*allocations, *first, steps, barrier])
+
+
+def _classify(
+    statements: Iterable[tirx.Stmt], stages: int
+) -> tuple[list[_Tile], list[tirx.BufferStore], list[tirx.Stmt], list[tirx.Stmt]]:
+    """Return the tiles in shared memory, their copies, copies of several statements, and the work on them."""
+    tiles: list[_Tile] = []
+    copies: list[tirx.BufferStore] = []
+    plain: list[tirx.Stmt] = []  # for conditions that differ within a vector
+    work: list[tirx.Stmt] = []
+    for each in statements:
+        if isinstance(each, tirx.AllocBuffer) and _is_shared(each.buffer):
+            tiles.append(_Tile(each.buffer, stages))
+        elif isinstance(each, tirx.BufferStore) and _is_shared(each.buffer):
+            copies.append(each)
+        elif _writes_shared(each):
+            plain.append(each)
+        elif not _is_sync(each):
+            work.append(each)
+    return tiles, copies, plain, work
 
 
 class _Tile:

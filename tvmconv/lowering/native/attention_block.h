@@ -33,7 +33,7 @@ PRODUCT(one_by_step, 1, far, 1)
 PRODUCT(one_by_row, 1, 1, far)
 #undef PRODUCT
 
-/* Multiplies by rows whose numbers, or which themselves, lie one after the other. */
+/* Multiplies by rows that are contiguous, or whose numbers are. */
 INLINE void NAME(multiply)(int vectors, const float* a, int64_t row, int64_t step, const float* b, int64_t steps, int64_t rows,
                            const V* factor, float* to) {
   if (step == 1)

@@ -60,7 +60,7 @@ static Side side_of(const Family* f, const Image* image, int axis, int64_t from,
   for (int each = 0; each < f->blocks; each++) {
     const Block* block = &f->block[each];
     const int64_t along = parts(size, block->outputs[axis]), whole = along * block->outputs[axis];
-    /* The first reads what is before data, the last what is behind it; by ranges of taps it is moved back to the region's end. */
+    /* The first covers padding before data, the last padding behind it; by ranges of taps it is moved back to the region's end. */
     const int64_t begin = block->by_taps ? first + (along == 1 ? size - whole : 0) * stride : read;
     const int64_t last = block->by_taps ? end + (size - 1) * stride : read + (whole - 1) * stride + f->spans[axis] - 1;
     side.along[each] = along;
@@ -120,7 +120,7 @@ static void cut_axis(const Family* f, const Image* image, int axis, Axis* cut) {
     if (cuts[at + 1] > cuts[at]) cut->piece[cut->pieces++] = side_of(f, image, axis, cuts[at], cuts[at + 1]);
 }
 
-/* Cuts all outputs along some axes, whose bits are set; stops where that costs more than what is known. */
+/* Cuts all outputs along some axes, whose bits are set; stops where that costs more than the best cover so far. */
 static void cut_at_padding(const Family* f, Axis* cuts, int axes, double most_cost, Cover* cover) {
   int count = 1;
   for (int axis = 0; axis < f->rank; axis++) count *= axes >> axis & 1 ? cuts[axis].pieces : 1;

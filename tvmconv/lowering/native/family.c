@@ -66,7 +66,7 @@ static Part part_of(const Family* f, const Array* array, const int64_t* from, co
   return part;
 }
 
-/* Bytes of what lies together in a row, and of how many such lines a pixel's channels are. */
+/* Contiguous bytes of a pixel in a row, and the number of such rows for a pixel's channels. */
 static int64_t pixel_bytes(const Family* f, const Array* array) { return array->bytes * (f->channels_last ? array->channels : 1); }
 static int64_t planes_of(const Family* f, const Array* array) { return f->channels_last ? 1 : array->channels; }
 
@@ -80,7 +80,7 @@ static char* image_of(const Family* f, const Array* array, int64_t image) {
   return array->data + image * bytes_of(f, array, array->extents);
 }
 
-/* Place of a part in its image, if it lies together there, or need not; else NULL. Of what it has before the image nothing is read. */
+/* Place of a part in its image, if it is contiguous there, or need not be; else NULL. Elements before the image are not read. */
 static char* place_of(const Family* f, const Array* array, const Part* part, int64_t image, int in_image) {
   if (!part->inside) return NULL;
   int64_t offset = 0;
@@ -116,7 +116,7 @@ static inline void clear_row(char* to, int64_t bytes, int zero) {
   }
 }
 
-/* Copies a part of an image to a block, with zeros, or integers' zero points, for what is outside, or what is inside back. */
+/* Copies a part of an image to a block, with zeros, or integers' zero points, outside of the image; or the inner part back. */
 static void copy(const Family* f, const Array* array, const Part* part, int64_t image, char* block, int back) {
   const int last = f->rank - 1;
   const int64_t pixel = pixel_bytes(f, array), row = part->extents[last] * pixel;

@@ -52,7 +52,7 @@ static void look_up_vectors(const uint8_t* table, const uint8_t* from, uint8_t* 
 }
 #elif defined(__ARM_NEON) && defined(__aarch64__)
 #define STEP 16
-/* Each instruction looks 64 up, and leaves what lies beyond. */
+/* Each instruction looks 64 up, and ignores larger indices. */
 static void look_up_vectors(const uint8_t* table, const uint8_t* from, uint8_t* to, int64_t count) {
   uint8x16x4_t parts[4];
   for (int part = 0; part < 4; part++)

@@ -123,7 +123,7 @@ static float* output_of(const Layer* l, int64_t row) {
   return l->output + ((l->backward ? l->steps - 1 - l->step : l->step) * l->batch + row) * l->width;
 }
 
-/* Sums of a gate: of what the inputs give it, or of what GRU_LINEAR adds, and the product of states. */
+/* Sums of a gate: the inputs' share of it, or GRU_LINEAR's bias, and the product of states. */
 static void sum_gate(const Layer* l, const Task* t, int gate, const float* states, int64_t far) {
   const int64_t parts = gates[l->kind], place = (l->backward ? l->steps - 1 - l->step : l->step) * l->batch;
   const int apart = l->kind == GRU_LINEAR && gate == 2;

@@ -72,7 +72,7 @@ INLINE void down_vectors(const char* const* rows, const float* weights, int64_t 
   if (kind == GREATEST && many == 1) *poison += found[0];
 }
 
-/* Columns from the first to before the last of what rows make; what lies behind the last, up to a vector's end, is anything. */
+/* Columns of a range from rows; elements behind the last, up to a vector's end, are undefined. */
 INLINE void down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, F32* poison,
                  float* to, int kind, int type) {
   const char* last = rows[0];

@@ -292,8 +292,7 @@ def _resizing(isa: Isa) -> bytes:
 
 
 def _measures(plan: NetworkPlan) -> dict[str, Any]:
-    """Return the bytes that each step reads and writes, a call's memory, and that with weights, inputs and outputs; 0 where extents
-    are free."""
+    """Return the bytes of each step's accesses, a call's memory, and that with weights, inputs and outputs; 0 for free extents."""
     if plan.is_free:
         return {"steps": [_step(each, 0) for each in plan.steps], "arena_bytes": 0, "peak_bytes": 0}
     steps = [_step(each, sum(array.size for array in each.arguments)) for each in plan.steps]

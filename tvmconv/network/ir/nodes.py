@@ -34,7 +34,7 @@ def with_nodes(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
     nodes: Nodes = {}
     for _, _, bindings in _graphs(mod):
         for binding in bindings:
-            # What is picked of several outputs is the node, too.
+            # An item of several outputs belongs to the node, too.
             of = binding.value.tuple_value if isinstance(binding.value, relax.TupleGetItem) else binding.value
             name = names.get(binding.var) or names.get(of) or next(iter(nodes.get(renamed.get(of, ""), ())), "")
             if name:

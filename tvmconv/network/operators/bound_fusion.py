@@ -57,7 +57,7 @@ def size_of(function: tirx.PrimFunc) -> Size:
     pattern, params = int((function.attrs or {}).get("op_pattern", OPAQUE)), list(function.params)
     if pattern >= OPAQUE:
         return Size(1, (0,) * len(params), False)
-    # What is written where a buffer is read: expressions, and reads of each argument.
+    # Values written to buffers that are read: expressions, and reads of each argument.
     costs = {each: [1, *(int(each.same_as(other)) for other in params)] for each in params}
     whole = [0] * (1 + len(params))
     for block in find_all(function.body, s_tir.SBlock):

@@ -1,5 +1,4 @@
-"""QuantizeLinear between kernels, as in their epilogues: ties to even, then the zero point; NaN gives the zero point, which TVM's
-(0.27) does not."""
+"""QuantizeLinear between kernels, as in epilogues: ties to even, then the zero point, which NaN gives, unlike TVM's (0.27)."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _along(variable: Any, graph: Graph, known: _Known) -> _Along | None:
     if given is None or data.ty.dtype != variable.ty.dtype:
         return None
     variables = _computing(variable, graph, known)
-    # Operators on bf16 compute in f32 and round; their sum is rounded once. What is f32 stays f32.
+    # Operators on bf16 compute in f32 and round; their sum is rounded once. f32 values stay f32.
     if str(variable.ty.dtype) != _NARROW and any(_is_conversion(graph.values[each]) for each in variables):
         return None
     places = [graph.array(each.args[1]) for each in takes]

@@ -55,7 +55,7 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
         return join_parts(parts, by, name)
 
     def element(*at: Any) -> Any:
-        # What is beyond the row adds nothing to its sum, not even of nothing but minus infinity.
+        # Elements beyond the row add nothing to its sum, even if all others are minus infinity.
         return tirx.if_then_else(at[-1] < size, data(*at), tirx.const(-inf, "float32"))
 
     whole = data if size % _LANES == 0 else te.compute((*rows, vectors * _LANES), element, "whole")

@@ -73,7 +73,7 @@ def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     shape = getattr(call.args[0].ty, "shape", None)
     if number is None:
         return _of_two("pow")(builder, call)
-    # LLVM makes a product of pow by 2, which what is around it is fused with.
+    # LLVM turns pow by 2 into a product, which is fused with additions around it.
     if number == 8 or shape is None or len(shape) != call.ty.ndim:
         return call.op.get_attr("FLegalize")(builder, call)
     return by_element(lambda x: power(x, number), "power")(builder, call)

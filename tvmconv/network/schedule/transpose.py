@@ -23,7 +23,7 @@ from .stages import LEAST_PARALLEL
 
 # Sides of a square: a vector of AVX-512, of AVX2, or of SSE.
 _SIDES = (16, 8, 4)
-# Rows of squares that a thread transposes together, so that what is read is used while its pages are known: of 64x64 numbers.
+# Rows of squares that a thread transposes together, so that elements are read while their pages are in the TLB: of 64x64 numbers.
 _TOGETHER = 64
 _TYPES = ("float32", "int32", "uint32", "float16", "bfloat16", "uint16", "int16")
 

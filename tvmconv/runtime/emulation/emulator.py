@@ -43,8 +43,7 @@ class Emulator:
     name: str
 
     def prepare(self, work: Path) -> list[str]:
-        """Write the program that calls a library's functions into a folder; return its command, to be followed by a library and a
-        text of calls."""
+        """Write the program that calls a library's functions into a folder; return its command, which takes a library and a text of calls."""
         raise NotImplementedError
 
     def run(self, library: Path, calls: Sequence[EmulatedCall], seconds: float, threads: int | None = None) -> None:

@@ -39,9 +39,9 @@ _CHUNK, _WORDS = 1 << 20, 512
 # pages, and most of them in small ones where each array is written by itself.
 _WRITTEN = 4 << 20
 _OLDER = b"tvmconv_describe"  # a function that libraries for TVM's virtual machine had
-# End of a description: of the sums of all that stands before, and of the rest of it.
+# End of a description: the checksum of everything before it, and of the rest of the description.
 _CHECKSUM = ', "checksum": "{:08x}"}}'
-# Keys of a library of another kind: its description, and who reads it.
+# Keys of a library of another kind: its description, and the function that reads it.
 KIND, PROVIDER = "kind", "provider"
 _WRITTEN_BY = {
     "": ("network that tvmconv compile wrote", "compile it again"),

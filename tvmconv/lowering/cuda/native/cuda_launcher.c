@@ -159,7 +159,7 @@ static int retain(int id) {
   return check(cuDevicePrimaryCtxRetain(&devices[id].primary, devices[id].device), "opening the GPU", "", 0);
 }
 
-/* Do what a device, whose context is the current one, needs before its first launch. */
+/* Prepare a device, whose context is the current one, for its first launch. */
 static int prepare(int id) {
   const CUdevice device = devices[id].device;
   for (int i = 0; i < tvmconv_num_launches; ++i) {

@@ -334,8 +334,7 @@ def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.
 
 
 def _combine(operator: Callable[..., relax.Expr], is_mean: bool = False) -> Callable[..., relax.Expr | None]:
-    """Return the converter of an operator that combines several tensors, two by two; the frontend stacks them, and ConvertLayout
-    has no layout for stacks."""
+    """Return the converter of an operator on several tensors, two by two; ConvertLayout has no layout for the frontend's stacks."""
 
     def convert(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
         if any(isinstance(each, relax.ShapeExpr) for each in inputs):

@@ -113,7 +113,7 @@ def _fourier(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: 
     real_numbers = inverse and half
     size = write.number(1, 2 * (shape[axis] - 1) if real_numbers else shape[axis])
     cosines, sines = _waves(size, size // 2 + 1 if half and not inverse else size)
-    taken = min(size // 2 + 1 if real_numbers else size, shape[axis])  # what is behind is padding, or left out
+    taken = min(size // 2 + 1 if real_numbers else size, shape[axis])  # elements behind it are padding, or dropped
     scale = np.full((taken, 1), 1 / size if inverse else 1)
     if real_numbers:
         scale[1 : (size + 1) // 2] *= 2

@@ -35,7 +35,7 @@ def fold_constants(model: ModelProto, source: str) -> ModelProto:
     copy: ModelProto = type(model)()
     copy.CopyFrom(model)
     changed = True
-    while changed:  # what is computed may fix shapes that others ask for
+    while changed:  # computed constants may fix shapes that other nodes read
         try:
             shapes = _shapes(copy)
         except onnx.shape_inference.InferenceError as error:

@@ -203,7 +203,7 @@ def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> r
     if not all(isinstance(step, int) for step in steps):
         return None
     for number, (axis, step) in enumerate(zip(axes, steps, strict=True)):
-        if step < 0:  # the same of what is turned around
+        if step < 0:  # the same of the reversed axis
             data, steps[number] = emit(relax.op.flip(data, axis)), -step
             for sides in (starts, ends):
                 last = -1 if isinstance(sides[number], int) else dims[axis] - 1

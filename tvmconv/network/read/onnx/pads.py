@@ -88,7 +88,7 @@ def pad_nodes(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto
     mode, pads = given.get("mode", "constant"), pads_of(node, given, constants, len(data))
     if pads is None or not data or not all(data):
         return [node]
-    # Of what is left of each axis, which pads are made of.
+    # The rest of each axis, from which pads are made.
     left = [x + min(begin, 0) + min(end, 0) for x, (begin, end) in zip(data, pads, strict=True)]
     most = {"reflect": [x - 1 for x in left], "wrap": left}.get(mode, [np.inf] * len(left))
     # Exporters write `wrap` before opset 19, too, and onnxruntime takes it.

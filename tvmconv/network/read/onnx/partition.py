@@ -250,7 +250,7 @@ def _values(model: ModelProto, source: str) -> dict[str, Value]:
     values = {name: its for name, its in values_of(model.graph).items() if name in {each.name for each in ends}}
     ranked = {name for name, each in types_of(model).items() if each.tensor_type.HasField("shape")}
     for each in session.get_outputs():
-        # It has no shape of scalars, nor of what is unknown.
+        # It has no shape of scalars, nor of unknown tensors.
         shape = tuple(each.shape) if each.shape or each.name in ranked else None
         values[each.name] = Value(_TYPES.get(each.type, 0), shape)
     return values

@@ -120,7 +120,7 @@ def _weigh(
         taps = max(1, int(np.count_nonzero(abs(matrix) > _ZERO, axis=0).max()))
         if taps > 1 and elem_type not in FLOATS:
             raise ValueError("interpolates between integers")
-        # The heaviest elements of each column, in their order: what is beyond an element's own has the weight 0.
+        # The heaviest elements of each column, in their order: elements beyond a column's own have the weight 0.
         rows = np.sort(np.argsort(-abs(matrix), axis=0, kind="stable")[:taps], axis=0)
         weights = np.take_along_axis(matrix, rows, axis=0)
         yield from _sum(model, before, after, axis, rows, weights if taps > 1 else None, len(data), elem_type)

@@ -134,8 +134,7 @@ def _maxima(rank: int) -> Converter:
 
 
 def _sample(given: Given) -> relax.Expr:
-    """Return ``grid_sampler_2d``, with coordinates on the last axis; those of TVM's operator are on the first (0.27's reader does
-    not transpose)."""
+    """Return ``grid_sampler_2d``, with coordinates on the last axis; TVM's operator has them on the first."""
     planes = given.dims("input")[2:]
     if given["padding_mode"] == _OUTSIDE.index("reflection") and not all(
         isinstance(each, int) and each > 1 for each in planes

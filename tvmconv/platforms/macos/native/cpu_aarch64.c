@@ -1,4 +1,4 @@
-/* Detection of the archive's targets that this CPU runs, by what macOS says of it. */
+/* Detection of the archive's targets that this CPU runs, from the features that macOS reports. */
 #include <sys/sysctl.h>
 
 #include "tvmconv-runtime.h"

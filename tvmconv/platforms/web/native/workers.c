@@ -76,7 +76,7 @@ static void work(int number) {
   }
 }
 
-/* Ends what a thread that trapped was at, such as a quotient by 0: threads.js calls it, and the thread takes no more. */
+/* Ends the task of a thread that trapped, such as at a quotient by 0: threads.js calls it, and the thread takes no more. */
 EXPORT void tvmconv_trapped(void) {
   TVMFFIErrorSetRaisedFromCStr("RuntimeError", "a thread stopped: a whole number was divided by 0, or memory was not there");
   atomic_store(&failed, 1);
