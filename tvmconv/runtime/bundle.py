@@ -266,7 +266,7 @@ def _content(path: Path) -> bytes:
 
 
 class _Malformed(Exception):
-    """Says what is wrong with a manifest."""
+    """Error in a manifest, and its place."""
 
 
 def _inside(value: object) -> bool:

@@ -76,7 +76,7 @@ class Graph:
         return value if name in ("", value.op.name) else None
 
     def shape(self, expr: Any) -> tuple[int, ...] | None:
-        """Return the extents of a value, or type, numbers or what stands for those that calls give; None: they are not known."""
+        """Return the extents of a value, or type: numbers, and stand-ins for free ones; None if they are unknown."""
         return self._stand_ins.shape(getattr(expr, "ty", expr))
 
     def array(self, expr: Any) -> npt.NDArray[Any] | None:
@@ -117,7 +117,7 @@ def scalar(array: npt.NDArray[Any] | None) -> float | None:
 
 
 def channel_axis(problem: Problem) -> int:
-    """Return the axis of channels of what a problem reads and computes."""
+    """Return the axis of channels in a problem's data and output."""
     return problem.rank + 1 if problem.data_format == "NXC" else 1
 
 

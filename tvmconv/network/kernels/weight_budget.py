@@ -16,7 +16,7 @@ MOST_TIMES, MOST_LOSS = 1.3, 0.02
 
 
 def room_for(chains: Iterable[EpilogueChain], mod: tvm.IRModule, given: int) -> Room:
-    """Return the room for the filters of `chains`, which are a module's, made of one whose constants had so many bytes.
+    """Return the room for the filters of a module's `chains`; the model's constants had so many bytes.
 
     Bytes of the module's other constants are subtracted. A network has one filter for all chains of a problem with equal filters.
     """

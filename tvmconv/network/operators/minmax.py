@@ -102,7 +102,7 @@ def _sign(x: Any) -> Any:
 
 
 def _negative(x: Any) -> Any:
-    """Return what a number without a sign is short of the next power of two; TVM multiplies by -1, which it has not in its type."""
+    """Return the negative of an unsigned number, modulo its type; TVM would multiply by -1, which the type lacks."""
     return tirx.bitwise_not(x) + tirx.const(1, x.ty.dtype)
 
 

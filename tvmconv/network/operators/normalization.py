@@ -56,7 +56,7 @@ def group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _normalized_rows(
     builder: relax.BlockBuilder, call: relax.Call, name: str, take_mean: bool, used: Sequence[bool]
 ) -> relax.Expr:
-    """Return the normalization over axes by numbers for each of their elements: a factor, and what is added, if they are used."""
+    """Return the normalization over axes, with a factor and a summand for each of their elements, if they are given."""
     rank = call.ty.ndim
     axes = sorted(int(axis) % rank for axis in call.attrs.axes)
     rows = axes == [rank - 1]
@@ -104,7 +104,7 @@ def narrow_groups(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Reading(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a normalization of what bf16 is in f32 as functions of the bf16; any other call as it is."""
+        """Return a normalization of bf16 that is converted to f32 as functions of the bf16; any other call as it is."""
         call = self.visit_expr_post_order(call)
         if getattr(call.op, "name", "") == "relax.nn.group_norm" and call.ty.ndim == 2:
             data = self.builder_.emit(relax.op.expand_dims(call.args[0], 2))
@@ -209,7 +209,7 @@ def _mean(value: Value, shape: Sequence[Any], axes: Sequence[int], count: int, n
 
 
 def _row_totals(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
-    """Return sums over the last axis, and others: of rows alone in parts of whole vectors, to which what is left of a row comes."""
+    """Return sums over the last axis, and others: of rows alone in parts of whole vectors, combined with the rest of a row."""
     extent, lanes = int(shape[-1]), _LANES[0]
     if len(axes) > 1 or extent < lanes:
         return join_parts(_parts_of_rows(value, shape, axes, name), add, name)

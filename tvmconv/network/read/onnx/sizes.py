@@ -244,7 +244,7 @@ def _gather(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
 
 
 def _keep(value: Any) -> Array:
-    """Return what NumPy makes an element of, as an array again."""
+    """Return a result of NumPy as an array: it unwraps single elements."""
     if isinstance(value, np.ndarray):
         return value
     made = np.empty((), object)

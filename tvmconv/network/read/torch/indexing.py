@@ -94,7 +94,7 @@ def _take_rows(given: Given) -> relax.Expr:
 
 
 def _concatenate(given: Given) -> relax.Expr:
-    """Return ``cat.default``, whose parts may be of several types; one of no elements is nothing, whatever the others' rank."""
+    """Return ``cat.default``, with parts of several types; a part without elements is dropped, whatever its rank."""
     parts = [each for each in given["tensors"] if 0 not in (static_shape(each.ty) or ())]
     if not parts:
         return given["tensors"][0]
@@ -119,7 +119,7 @@ def _range(given: Given) -> relax.Expr:
 
 
 def _fill(given: Given) -> relax.Expr:
-    """Return what is one number everywhere, 0 if the call gives none."""
+    """Return a tensor full of one number, 0 if the call gives none."""
     filled = given.of_type(given.get("fill_value") or 0, given.dtype)
     return given.emit(relax.op.broadcast_to(filled, given.made_dims()))
 
@@ -137,7 +137,7 @@ def _stride(given: Given) -> relax.Expr:
 
 
 def _squeeze(given: Given) -> relax.Expr:
-    """Return ``squeeze``, whose axes of other extents than 1 stay; of none left, a reshape, as ConvertLayout (0.27) fails at both."""
+    """Return ``squeeze``, which keeps axes of other extents than 1; for none left, a reshape, as ConvertLayout (0.27) fails at both."""
     shape = given.dims("self")
     axes = [axis for axis in given.axes() if shape and is_one(shape[axis])]
     if len(axes) == len(shape):

@@ -94,7 +94,7 @@ def _choose(nodes: Nodes, node: fx.Node, mask: fx.Node) -> _MaskedRows:
 
 
 def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _MaskedRows]) -> _MaskedRows | None:
-    """Return what a function of single elements gives of all places; None: it is another, or one of other masks, too."""
+    """Return an elementwise function of all places; None if it is another, or has other masks, too."""
     given = [rows[each] for each in node.all_input_nodes if each in rows]
     tags = getattr(node.target, "tags", ())
     if not given or not (torch.Tag.pointwise in tags or name_of(node) in _AS_IT_IS):

@@ -62,7 +62,7 @@ def _sum_of_product(given: Given) -> relax.Expr:
 
 
 def _attention(given: Given) -> relax.Expr:
-    """Return ``scaled_dot_product_attention``: its decomposition asks of all scores whether a row is masked whole."""
+    """Return ``scaled_dot_product_attention``: its decomposition reads all scores to find rows that are masked whole."""
     query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
     dtype, size = given.dtype, given.node.args[0].meta["val"].shape[-1]
     if given["dropout_p"]:

@@ -72,7 +72,7 @@ class UnreadError(SourceError):
 
 
 def read_torch(program: ExportedProgram, names: Mapping[str, str] | None = None) -> tvm.IRModule:
-    """Return what ``torch.export.export`` gave as a Relax module, its parameters as constants.
+    """Return a program of ``torch.export.export`` as a Relax module, with its parameters as constants.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         self.convert_map = {name: self._watched(each) for name, each in self.convert_map.items()}
 
     def prepare(self, program: ExportedProgram, names: Mapping[str, str] | None) -> None:
-        """Compute what is fixed; raise an UnreadError that names the first operator that is not known, and its line."""
+        """Compute the fixed tensors; raise an UnreadError that names the first unknown operator, and its line."""
         self._fixed = fixed_of(program)
         self._extents = ProgramExtents(program, names)
         for self._node in program.graph.nodes:
@@ -190,7 +190,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return self._extents.extents if self._extents is not None else []
 
     def decided(self) -> str:
-        """Return what was decided by extents that calls give, or nothing."""
+        """Return the decisions by free extents, or nothing."""
         return self._extents.decided() if self._extents is not None else ""
 
     def create_input_vars(self, exported_program: ExportedProgram) -> tuple[Any, Any, dict[str, Any]]:
@@ -230,19 +230,19 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return ""
 
     def error(self, why: str) -> UnreadError:
-        """Return what says that reading ended at a node, and why."""
+        """Return the error for reading that ended at a node, with its reason."""
         return UnreadError(why, self._node)
 
     @staticmethod
     def _convert_data_type(input_type: Any, env: dict[Any, Any] | None = None) -> str:
-        """Return TVM's name of a type, of parameters in 8 bits that of their bits: only what is fixed is computed of these."""
+        """Return TVM's name of a type; for 8-bit parameters that of their bits, of which only fixed tensors are computed."""
         if input_type in _FLOAT8:
             return "uint8"
         return str(ExportedProgramImporter._convert_data_type(input_type, env))
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
-        """Return a parameter as TVM has it, whose memory stays shared, if it is: of one that is not contiguous, a copy."""
+        """Return a parameter as TVM's tensor, which shares its memory; a copy if it is not contiguous."""
         tensor = readable(dense(tensor_value))
         tensor = tensor.view(torch.uint8) if tensor.dtype in _FLOAT8 else tensor
         # TVM asks for its own alignment, which PyTorch's allocations have, but not each part of one.

@@ -39,7 +39,7 @@ def _put(given: Given) -> relax.Expr:
 
 
 def _put_where(given: Given, axis: int) -> relax.Expr:
-    """Return what truth values of the axes from one on let be written, all the same along them."""
+    """Return a tensor written by a mask of the axes from one on, alike along all others."""
     data, mask = given["self"], given["indices"][axis]
     values, meta = given.of_type(given["values"], given.dtype), given.nodes["values"].meta["val"]
     rank, last = data.ty.ndim, data.ty.ndim - axis - mask.ty.ndim
@@ -58,7 +58,7 @@ def _put_where(given: Given, axis: int) -> relax.Expr:
 
 
 def _put_at(given: Given, axes: list[int]) -> relax.Expr:
-    """Return what is written at positions: rows of the axes that these name."""
+    """Return a tensor written at positions: rows of the axes that these index."""
     data, shape = given["self"], given.dims("self")
     others = [axis for axis in range(len(shape)) if axis not in axes]
     order = [*axes, *others]
@@ -80,7 +80,7 @@ def _put_at(given: Given, axes: list[int]) -> relax.Expr:
 
 
 def _write(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
-    """Return data whose rows at places are values, or have them added."""
+    """Return data with values in place of rows, or added to them."""
     fixed, dims = constant(place), given.dims_of(data)
     count = dims[0]
     if not all(isinstance(extent, int) for extent in dims):
@@ -122,7 +122,7 @@ def _permute(given: Given, data: Any, order: list[int]) -> Any:
 
 
 def _scatter(default: str) -> Converter:
-    """Return how to convert numbers that are written, or brought together with what is there, at places along an axis."""
+    """Return the converter of a scatter along an axis, which overwrites or combines."""
 
     def convert(given: Given) -> relax.Expr:
         how = _TOGETHER.get(given.get("reduce") or default)
