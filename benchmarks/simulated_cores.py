@@ -6,8 +6,9 @@ Each is called as by so many threads, and every task by one, the processor's tim
 makespan is that of threads which take the next task whenever they are done, loop after loop; what is between loops is one thread's, what
 is before the first takes no time. Beside it is what it takes to wake each thread and to wait for it, after two measurements, and what
 that is at least, by loops that are shared evenly by the best number of threads. What threads cannot take less than: the work shared
-evenly, and the longest task of each loop. Caches that threads would not share, and
-memory that they would, are not in it. The last column is the time of two threads that was measured.
+evenly, and the longest task of each loop. These find filters where one thread leaves them; *filters cold* is by the model of
+`benchmarks/filters_read.py`, beside the bytes of filters that all threads read. The last column is the time of two threads that was
+measured.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,12 @@ from tvmconv.errors import TvmconvError
 from tvmconv.support.toolchain import ffi_includes, run_compiler
 
 from .commands import print_errors
+from .filters_read import Read, mappings_of, whole_pages
 from .report import markers, show_simulated
 
-ROUNDS = 9
+ROUNDS, COLD_ROUNDS = 9, 3
+# Ways of `simulated_pool.c`.
+WARM, NOTE, COLD = range(3)
 # Microseconds of a loop, and of each thread beyond the first: 0.15 to 0.35 were seen on two cores of a Zen 3.
 LOOP, WAKES = 0.3, (0.15, 0.35)
 # In place of the seconds of a step that has not run, as `simulated_pool.c` has it.
@@ -54,10 +59,14 @@ def makespan(times: Sequence[float], threads: int) -> float:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A call as by some number of threads: the threads that each loop asks for, with the microseconds of its tasks, and those between loops."""
+    """A call as by some number of threads: the threads that each loop asks for, with the microseconds of its tasks, and those between loops.
+
+    `reads`: what each loop reads of filters, if that was noted.
+    """
 
     loops: Loops
     between: float = 0.0
+    reads: Sequence[Read] = ()
 
     def makespan(self, wake: float | None = None) -> float:
         """Return the microseconds of the call; with `wake`, each thread takes so many to come, and a loop LOOP."""
@@ -66,6 +75,11 @@ class Simulated:
             found += makespan(times, asked)
             found += 0 if wake is None else LOOP + wake * (min(asked, len(times)) - 1)
         return found
+
+    def cold(self) -> tuple[float, int]:
+        """Return the microseconds of the call where caches have no filters, and how many bytes of filters all threads read."""
+        found = [read.simulate(times, asked) for read, (asked, times) in zip(self.reads, self.loops, strict=True)]
+        return self.between + sum(time for time, _ in found), sum(read for _, read in found)
 
     def limit(self, threads: int, wake: float) -> float:
         """Return the microseconds that no tasks and no number of threads take less than where each thread takes so many to come."""
@@ -83,10 +97,15 @@ class Simulated:
         return self.between + sum(max(times, default=0.0) for _, times in self.loops)
 
 
-def calls_of(path: Path, threads: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the signatures of a bundle's kernels of f32, and calls with a prepacked filter; or the name of a network, and its call."""
+def calls_of(path: Path, threads: int) -> Iterator[tuple[str, Callable[[], object], tuple[int, int]]]:
+    """Yield the signatures of a bundle's kernels of f32, and calls with a prepacked filter; or the name of a network, and its call.
+
+    Behind them stand the pages of filters: where they begin, and how many bytes.
+    """
     if path.is_file():
+        before = mappings_of(path)
         network = tvmconv.load_network(path)
+        filters = (mappings_of(path) - before).pop()
         given = network.random_inputs()
         arrays = [given[each.name] for each in network.inputs]
         arrays += [np.zeros(each.shape, each.numpy) for each in network.outputs]
@@ -96,7 +115,7 @@ def calls_of(path: Path, threads: int) -> Iterator[tuple[str, Callable[[], objec
             places = [each.ctypes.data for each in arrays]
             network.run(places[:count], places[count:], threads=threads)
 
-        yield path.stem, run
+        yield path.stem, run, filters
         return
     generator, registry = np.random.default_rng(0), tvmconv.load(path, threads=threads)
     for signature in registry:
@@ -111,13 +130,13 @@ def calls_of(path: Path, threads: int) -> Iterator[tuple[str, Callable[[], objec
         def call(kernel: Any = kernel, arrays: Any = (data, packed), out: Any = out, given: Any = given) -> object:
             return kernel(*arrays, out=out, **given)
 
-        yield signature, call
+        yield signature, call, whole_pages(packed.array.ctypes.data, packed.array.nbytes)
 
 
 def time_by_two(path: Path) -> dict[str, float]:
     """Return the microseconds of each call by two threads."""
     found = {}
-    for signature, call in calls_of(path, 2):
+    for signature, call, _ in calls_of(path, 2):
         call()
         times = []
         for _ in range(ROUNDS):
@@ -140,9 +159,22 @@ class SerialPool:
         if self._library.simulated_register() != 0:
             raise TvmconvError("this process has a pool of threads; simulate in a fresh one")
 
-    def simulate(self, call: Callable[[], object]) -> Simulated:
-        """Return what a call does, by the least times of some."""
-        return Simulated(*self._run(call))
+    def simulate(self, call: Callable[[], object], filters: tuple[int, int] = (0, 0)) -> Simulated:
+        """Return what a call does, by the least times of some, and what its tasks read of filters, by their pages."""
+        loops, between = self._run(call)
+        if self._library.simulated_watch(ctypes.c_void_p(filters[0]), ctypes.c_size_t(filters[1])) != 0:
+            raise TvmconvError("what tasks read cannot be noted: this process has no signal for it")
+        self._choose(NOTE)
+        self._library.simulated_reset()
+        call()
+        ends = np.array((ctypes.c_int64 * self._number("tasks")).in_dll(self._library, "simulated_ends")).tolist()
+        noted = np.array((ctypes.c_int * (ends[-1] if ends else 0)).in_dll(self._library, "simulated_parts")).tolist()
+        self._choose(COLD)
+        cold, _ = self._run(call, COLD_ROUNDS)
+        self._choose(WARM)
+        parts = iter([frozenset(noted[begin:end]) for begin, end in pairwise([0, *ends])])
+        reads = [Read([next(parts) for _ in times], times) for _, times in cold]
+        return Simulated(loops, between, reads)
 
     def simulate_steps(self, call: Callable[[], object], seconds: npt.NDArray[np.float64]) -> list[Simulated]:
         """Return what each step does of a network's call, which writes there how long each takes; that of a step that does not run is empty."""
@@ -165,12 +197,15 @@ class SerialPool:
             for step, alone in enumerate(between)
         ]
 
-    def _run(self, call: Callable[[], object]) -> tuple[Loops, float]:
+    def _choose(self, way: int) -> None:
+        ctypes.c_int.in_dll(self._library, "simulated_way").value = way
+
+    def _run(self, call: Callable[[], object], rounds: int = ROUNDS) -> tuple[Loops, float]:
         """Return the loops of a call, and the microseconds between them, by the least times of some."""
         self._library.simulated_reset()
         call()
         runs, between = [], []
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             self._library.simulated_reset()
             call()
             runs.append(np.array((ctypes.c_double * self._number("tasks")).in_dll(self._library, "simulated_times")))
@@ -202,6 +237,8 @@ def rows_of(name: str, calls: Sequence[Mapping[int, Simulated]], by_two: float) 
     """Return the lines of calls that follow each other, simulated for some numbers of threads."""
     ways: list[tuple[str, Callable[[int, Simulated], float]]] = [
         ("makespan", lambda _, call: call.makespan()),
+        ("filters cold", lambda _, call: call.cold()[0]),
+        ("MB of filters read", lambda _, call: call.cold()[1] / 1e6),
         *(way for wake in WAKES for way in _ways_of(wake)),
         ("work shared evenly", lambda threads, call: call.shared(threads)),
         ("longest tasks", lambda _, call: call.longest()),
@@ -234,8 +271,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             by_two = pool.apply(time_by_two, (source,))
             found: dict[str, dict[int, Simulated]] = {}
             for threads in counts:
-                for name, call in calls_of(source, threads):
-                    found.setdefault(name, {})[threads] = serial.simulate(call)
+                for name, call, filters in calls_of(source, threads):
+                    found.setdefault(name, {})[threads] = serial.simulate(call, filters)
             if arguments.list and len(found) > 1:
                 rows += [row for name, call in found.items() for row in rows_of(name, [call], by_two[name])]
             name = source.stem if len(found) == 1 else f"{len(found)} kernels of {source.stem}"

@@ -1,6 +1,10 @@
-/* A pool that runs every task on the calling thread and keeps how long each took: for what kernels would do with more threads than there are
- * cores. It is registered under the name by which libraries look for their process's pool (tvmconv/lowering/native/shared.c). */
+/* A pool that runs every task on the calling thread and keeps how long each took, and what each reads of filters: for what kernels would do
+ * with more threads than there are cores. It is registered under the name by which libraries look for their process's pool
+ * (tvmconv/lowering/native/shared.c). */
+#define _GNU_SOURCE
+#include <signal.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <tvm/ffi/c_api.h>
 
@@ -22,6 +26,54 @@ const double* simulated_seconds;    /* of a network's steps, which its executor 
 int simulated_steps[MOST_LOOPS];    /* the step that each loop is of */
 double simulated_walls[MOST_LOOPS]; /* s of each loop, by the executor's clock */
 static const double UNKNOWN = -2;
+
+/* Filters in parts of some pages, which tasks read: those of task `i` stand before `simulated_ends[i]`, behind those of the task before. */
+enum { PART = 1 << 14, LINE = 64, MOST_PARTS = 1 << 23 };
+enum Way { WARM, NOTE, COLD } simulated_way; /* COLD: a task finds none of what it reads in a cache, by what was noted before */
+int simulated_parts[MOST_PARTS];
+int64_t simulated_ends[MOST_TASKS];
+static char* filters;
+static size_t filter_bytes;
+static int64_t parts;
+static struct sigaction usual;
+
+#ifdef __x86_64__
+#define EVICT(line) __builtin_ia32_clflush(line)
+#else
+#define EVICT(line) __asm__ volatile("dc civac, %0" ::"r"(line) : "memory")
+#endif
+
+/* Private pages of a file that is only read may be written, others of files may not. */
+static void allow(char* begin, size_t bytes) {
+  if (mprotect(begin, bytes, PROT_READ | PROT_WRITE) != 0) mprotect(begin, bytes, PROT_READ);
+}
+
+static void note(int number, siginfo_t* info, void* context) {
+  (void)number, (void)context;
+  const size_t at = (size_t)((char*)info->si_addr - filters);
+  if (at >= filter_bytes || parts == MOST_PARTS) {
+    sigaction(SIGSEGV, &usual, NULL); /* which this instruction raises again */
+    return;
+  }
+  const size_t part = at / PART, begin = part * PART;
+  simulated_parts[parts++] = (int)part;
+  allow(filters + begin, filter_bytes - begin < PART ? filter_bytes - begin : PART);
+}
+
+/* Says where filters are, whole pages. */
+int simulated_watch(char* begin, size_t bytes) {
+  const struct sigaction ours = {.sa_sigaction = note, .sa_flags = SA_SIGINFO};
+  static int installed;
+  filters = begin, filter_bytes = bytes;
+  return !installed && !(installed = sigaction(SIGSEGV, &ours, &usual) == 0);
+}
+
+static void evict(int64_t task) {
+  for (int64_t each = task > 0 ? simulated_ends[task - 1] : 0; each < simulated_ends[task]; each++)
+    for (size_t at = (size_t)simulated_parts[each] * PART, end = at + PART; at < end && at < filter_bytes; at += LINE)
+      EVICT(filters + at);
+  __sync_synchronize();
+}
 
 static double wall(void) {
   struct timespec time;
@@ -51,11 +103,16 @@ static int run(void* pool, int threads, int64_t count, Body body, void* data) {
     simulated_tasks += count;
   }
   for (int64_t index = 0; index < count; index++) {
+    const int64_t task = simulated_tasks - count + index;
+    if (kept && simulated_way == NOTE) mprotect(filters, filter_bytes, PROT_NONE);
+    if (kept && simulated_way == COLD) evict(task);
     const double begin = now();
     if (body(data, index) != 0) return 1;
     const double taken = now() - begin - looks;
     if (kept) times[index] = taken > 0 ? taken : 0;
+    if (kept && simulated_way == NOTE) simulated_ends[task] = parts;
   }
+  if (kept && simulated_way == NOTE) allow(filters, filter_bytes); /* what is between loops reads them, too */
   if (kept) simulated_walls[loop] = wall() - begun;
   ended = now();
   return 0;
@@ -81,4 +138,7 @@ int simulated_register(void) {
   return TVMFFIFunctionSetGlobal(&name, function, 0);
 }
 
-void simulated_reset(void) { simulated_tasks = simulated_loops = simulated_between = 0; }
+void simulated_reset(void) {
+  simulated_tasks = simulated_loops = simulated_between = 0;
+  if (simulated_way == NOTE) parts = 0;
+}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from tvm import tirx
 from tvm.ir import Call
 
+from benchmarks.filters_read import Read
 from benchmarks.many_cores import Layer, layer, main, summary
 from benchmarks.simulated_cores import LOOP, Simulated, makespan, rows_of
 from tvmconv.algorithms.annotations import CUT
@@ -123,5 +125,16 @@ def test_threads_take_the_next_task_when_they_are_done() -> None:
     assert call.limit(2, wake=0.5) == pytest.approx(3.5 + 3 + 7 + 2 * LOOP)
     assert call.limit(1, wake=0.5) == pytest.approx(6 + 5 + 7 + 2 * LOOP)
     assert call.shared(2) == (6 + 5) / 2 and call.longest() == 3 + 5 + 7
+    call = replace(call, reads=[Read([frozenset()] * len(times), times) for _, times in call.loops])
     cells = [row[-2:] for row in rows_of("net", [{2: call}], 16.4)]
-    assert cells == [["15", "16"], ["16", ""], ["13", ""], ["16", ""], ["14", ""], ["6", ""], ["15", ""]]
+    assert cells == [
+        ["15", "16"],
+        ["15", ""],
+        ["0", ""],
+        ["16", ""],
+        ["13", ""],
+        ["16", ""],
+        ["14", ""],
+        ["6", ""],
+        ["15", ""],
+    ]
