@@ -105,7 +105,7 @@ def calls_of(path: Path, threads: int) -> Iterator[tuple[str, Callable[[], objec
     if path.is_file():
         before = mappings_of(path)
         network = tvmconv.load_network(path)
-        filters = (mappings_of(path) - before).pop()
+        weights = (mappings_of(path) - before).pop()
         given = network.random_inputs()
         arrays = [given[each.name] for each in network.inputs]
         arrays += [np.zeros(each.shape, each.numpy) for each in network.outputs]
@@ -115,7 +115,7 @@ def calls_of(path: Path, threads: int) -> Iterator[tuple[str, Callable[[], objec
             places = [each.ctypes.data for each in arrays]
             network.run(places[:count], places[count:], threads=threads)
 
-        yield path.stem, run, filters
+        yield path.stem, run, weights
         return
     generator, registry = np.random.default_rng(0), tvmconv.load(path, threads=threads)
     for signature in registry:
@@ -125,7 +125,8 @@ def calls_of(path: Path, threads: int) -> Iterator[tuple[str, Callable[[], objec
         operands = kernel.problem.operands.items()
         given = {name: generator.standard_normal(shape).astype(np.float32) for name, (shape, _) in operands}
         data, filters = given.pop("data"), given.pop("filter")
-        packed, out = kernel.pack(filters), kernel(data, filters, **given)
+        packed: Any = kernel.pack(filters)
+        out = kernel(data, filters, **given)
 
         def call(kernel: Any = kernel, arrays: Any = (data, packed), out: Any = out, given: Any = given) -> object:
             return kernel(*arrays, out=out, **given)

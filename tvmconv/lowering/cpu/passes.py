@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import tvm
@@ -43,7 +44,7 @@ from .rewrites.streaming import prefetch_parts
 from .rewrites.striding import deinterleave
 from .rewrites.tap_columns import lay_taps_apart
 from .rewrites.taps import take_taps_together
-from .rewrites.tasks.cuts import announce_tasks, cut_tasks
+from .rewrites.tasks.cuts import PRODUCTS, announce_tasks, cut_tasks
 from .rewrites.tasks.threads import in_one_thread
 from .rewrites.tasks.together import share_together
 from .rewrites.tile_prefetching import prefetch_tiles
@@ -148,6 +149,13 @@ def _bind(kernel: PassKernel) -> PassKernel:
     return replace(kernel, module=tvm.IRModule(functions))
 
 
+def _announce(kernel: PassKernel) -> PassKernel:
+    """Announce tasks; those of one pixel add a product for each element of the filter that they read."""
+    problem = kernel.definition.problem
+    products = PRODUCTS if problem.batch * prod(problem.out_spatial) == 1 else 1
+    return _bodies(partial(announce_tasks, products=products), kernel)
+
+
 def _check(kernel: PassKernel) -> PassKernel:
     for func in kernel.module.functions.values():
         check_answered(func, {key for each in GENERATION for key in each.asked})
@@ -200,7 +208,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("apart", keep_apart, ask.APART, after={"shuffles": "what all lanes read is a load outside of vectors"}),
     ours("together", share_together, after={"apart": "it counts what is left of a task", "one-thread": "tasks are then known"}),
     ours("cuts", cut_tasks, ask.CUT, ask.IN_PIECE, after={"together": "its tasks are cut, too"}),
-    ours("tasks", announce_tasks, after={"cuts": "a loop that is cut announces itself"}),
+    Pass("tasks", _announce, after={"cuts": "a loop that is cut announces itself"}),
     Pass("check", _check, after={"cuts": "it is the last that answers an annotation of a loop"}),
 )  # fmt: skip
 _VECTORS = {"VectorizeLoop": "values are vectors"}

@@ -51,7 +51,7 @@ static __thread int next_tasks = 0, next_enough = 0;
 /* Threads for which plans have tasks; and what a loop of the size of one such task takes, some 5 to 10 us, in the time that a further thread takes
  * to wake and to wait for. */
 #define FEW_THREADS 8
-#define THREADS_OF_SIZE 24
+#define THREADS_OF_SIZE 20
 
 /* Returns how many of `threads` a loop of so many tasks alike asks for: as many as make it shortest, and no more than find a task in the
  * last round. */

@@ -11,7 +11,7 @@ from ...lowering.common.rewrites import map_nodes
 from ...lowering.cpu.passes import PIPELINE
 from ...lowering.cpu.rewrites.bf16_bits import broadcast_bits
 from ...lowering.cpu.rewrites.squares import by_squares
-from ...lowering.cpu.rewrites.tasks.cuts import announce_tasks
+from ...lowering.cpu.rewrites.tasks.cuts import PRODUCTS, announce_tasks
 from ...lowering.cpu.stack import keep_on_stack
 from ...support.timing import stage
 from ..kernels.build import LOWERED
@@ -19,8 +19,6 @@ from .quotients import hide_quotients, show_quotients
 
 NETWORK_PIPELINE = "tvmconv_network"
 _ENTRY = "tirx.is_entry_func"
-# Products that a core adds while it reads and stores an element, mostly from L2 or L3.
-PRODUCTS = 8
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvmconv.LowerNetwork")

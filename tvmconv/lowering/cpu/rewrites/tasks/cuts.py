@@ -33,6 +33,8 @@ from ....common.rewrites import (
 # Elements that a piece stores, sums included: some 10 us of a core that adds 8 products at a time. The number of pieces is rounded up, as
 # twice as many tasks that are a little smaller are better than whole ones.
 LEAST_STORES = 1 << 18
+# Products that a core adds while it reads and stores an element, mostly from L2 or L3.
+PRODUCTS = 8
 PARTS = 16  # of a piece's time, in which is counted what each does again
 FEW_THREADS = 8  # for which plans have tasks enough
 FUNCTION = "tvmconv_cuts"
