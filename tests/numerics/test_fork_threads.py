@@ -91,6 +91,25 @@ print("settled")
     assert _run(script, small_bundle, OMP_NUM_THREADS="1") == "settled"
 
 
+def test_a_caller_that_is_bound_binds_no_other(small_bundle: Path) -> None:
+    """The first call is its: the default is the process's, and so are the processors of the threads that it starts."""
+    script = """
+from tvmconv.runtime.processors import kernel_threads
+allowed, threads, registry = os.sched_getaffinity(0), kernel_threads(), tvmconv.load(sys.argv[1])
+def work():
+    os.sched_setaffinity(0, {min(allowed)})
+    call(registry)
+    settle(threads + 1)  # the first did nothing
+    workers = {int(each) for each in os.listdir("/proc/self/task")} - {os.getpid(), threading.get_native_id()}
+    while any(os.sched_getaffinity(each) != allowed for each in workers): time.sleep(0.001)
+    print(kernel_threads() == threads)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+    assert _run(script, small_bundle, OMP_NUM_THREADS="2") == "True"
+
+
 @pytest.mark.parametrize("processors", [1, None])
 def test_many_threads_of_several_callers_on_few_processors(tmp_path: Path, processors: int | None) -> None:
     """Of more than eight workers, those that sleep are woken by others: after a while, and in turns, each answer is right."""

@@ -12,9 +12,9 @@ ALL_PROCESSORS = 8  # of which each has a thread: as in `processors.c`, which sa
 
 
 def allowed_processors() -> set[int]:
-    """Return the numbers of those that this process may run on; of systems that do not say, all."""
+    """Return the numbers of those that this process may run on, by this thread or the first; of systems that do not say, all."""
     if sys.platform == "linux":
-        return os.sched_getaffinity(0)
+        return max(os.sched_getaffinity(0), os.sched_getaffinity(os.getpid()), key=len)
     return set(range(os.cpu_count() or 1))
 
 

@@ -158,7 +158,7 @@ static void serve(Worker* self) {
 }
 
 static THREAD_RESULT work(void* argument) {
-  name_thread();
+  begin_worker();
   serve(argument);
   return THREAD_DONE;
 }

@@ -8,6 +8,7 @@
 #define __GLIBC_USE_C23_STRTOL 0
 #include <sched.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "environment.h"
 #include "parallel.h"
@@ -96,6 +97,14 @@ int tvmconv_cores(const char* prefix, const char* allowed, int most) {
   return cores > ALL_PROCESSORS ? cores : ALL_PROCESSORS;
 }
 
+/* Reads the processors of this thread, or of the process's first where they are more: a program may have bound this one. Returns how many. */
+static int read_affinity(size_t size, cpu_set_t* set) {
+  const int first = sched_getaffinity(getpid(), size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
+  const int own = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
+  if (own >= first) return own;
+  return sched_getaffinity(getpid(), size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
+}
+
 /* The processors that this process may use, or, if `cores`, as `tvmconv_cores` counts them. */
 static int affinity(int cores) {
   /* As many bits as this kernel needs. */
@@ -103,7 +112,7 @@ static int affinity(int cores) {
     size_t size = CPU_ALLOC_SIZE(most);
     cpu_set_t* set = malloc(size); /* musl has no function for it */
     char* allowed = calloc(most, 1);
-    int count = set != NULL && allowed != NULL && sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
+    int count = set != NULL && allowed != NULL ? read_affinity(size, set) : 0;
     for (int each = 0; count > 0 && each < most; each++) allowed[each] = CPU_ISSET_S(each, size, set) != 0;
     if (count > 0 && cores) count = tvmconv_cores("", allowed, most);
     free(set);

@@ -33,5 +33,11 @@ static inline int usable_processors(void) {
   return sched_getaffinity(0, sizeof sets, sets) == 0 ? CPU_COUNT_S(sizeof sets, sets) : 1;
 }
 
-/* Names this thread, for people. */
-static inline void name_thread(void) { prctl(PR_SET_NAME, "tvmconv"); }
+/* Names this thread, for people, and lets it run where the process's first may, as one that starts it may be bound. */
+static inline void begin_worker(void) {
+  cpu_set_t own[8192 / CPU_SETSIZE], first[8192 / CPU_SETSIZE];
+  prctl(PR_SET_NAME, "tvmconv");
+  if (sched_getaffinity(0, sizeof own, own) == 0 && sched_getaffinity(getpid(), sizeof first, first) == 0 &&
+      CPU_COUNT_S(sizeof own, own) < CPU_COUNT_S(sizeof first, first))
+    sched_setaffinity(0, sizeof first, first);
+}

@@ -29,4 +29,4 @@ static inline int usable_processors(void) {
 }
 
 /* Names this thread, for people. */
-static inline void name_thread(void) { pthread_setname_np("tvmconv"); }
+static inline void begin_worker(void) { pthread_setname_np("tvmconv"); }

@@ -81,4 +81,4 @@ static inline int start_thread(DWORD(WINAPI* run)(void*), void* argument, size_t
   return 1;
 }
 
-static inline void name_thread(void) {}
+static inline void begin_worker(void) {}
