@@ -13,10 +13,15 @@ from benchmarks.filters_read import Read
 from benchmarks.many_cores import Layer, layer, main, summary
 from benchmarks.simulated_cores import LOOP, Simulated, makespan, rows_of
 from tvmconv.algorithms.annotations import CUT
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.common.rewrites import find_all
-from tvmconv.lowering.cpu.rewrites.tasks.cuts import LEAST_STORES, announce_tasks
+from tvmconv.lowering.compiler import default_choice, schedule
+from tvmconv.lowering.cpu.functions import functions_of
+from tvmconv.lowering.cpu.lowering import lower
+from tvmconv.lowering.cpu.rewrites.tasks.cuts import FUNCTION, LEAST_STORES, PRODUCTS, announce_tasks
 from tvmconv.lowering.cpu.rewrites.tasks.together import share_together, steps_of
 from tvmconv.lowering.cpu.sharing import divide_tasks, most_useful
+from tvmconv.runtime.packed import PACKED_SYMBOL
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -91,6 +96,17 @@ def test_tasks_are_announced_by_32_bits() -> None:
     (asked,) = find_all(announce_tasks(loop), Call)
     assert [int(each) for each in asked.args[1:]] == [16, 1, 0, 0]
     assert {str(each.ty.dtype) for each in asked.args[1:]} == {"int32"}
+
+
+@pytest.mark.parametrize(("pixels", "products"), [(1, 1024 * 1152 * PRODUCTS), (2, 2 * 1024 * 1152)])
+def test_tasks_of_one_pixel_are_large(pixels: int, products: int) -> None:
+    """Each element of the filter comes from L3 or memory for one product."""
+    problem = parse_signature(f"conv1d-n1-i1024x{pixels}-o1152x{pixels}-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
+    target = Target.parse("x86-64-v3")
+    definition, scheduled = schedule(problem, target, default_choice(problem, target), EntryPoints.PACKED)
+    functions = functions_of(lower(scheduled.mod, definition, EntryPoints.PACKED, last="tasks").module)
+    asked = [call for call in find_all(functions[PACKED_SYMBOL].body, Call) if call.args[0] == FUNCTION]
+    assert sum(int(each.args[4]) for each in asked) == products // LEAST_STORES
 
 
 def test_threads_that_gain() -> None:
