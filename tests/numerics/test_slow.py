@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import pytest
 
 import tvmconv
 from tvmconv.building.decision.slow import slow
-from tvmconv.errors import TvmconvWarning
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 
@@ -29,10 +29,18 @@ def test_what_is_far_from_the_roofline_is_slow() -> None:
 
 
 def test_a_build_says_which_kernels_are_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache keeps what a build said."""
     problem = parse_signature(DENSE)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tvmconv.build([problem], tmp_path / "fast.bundle")
-    monkeypatch.setattr("tvmconv.building.decision.slow.SHARE", 100.0)
-    with pytest.warns(TvmconvWarning, match=r"slow: \w+ is estimated at .*tvmconv explain conv2d.* says why"):
-        tvmconv.build([problem], tmp_path / "slow.bundle")
+    for name, share in (("fast", 0.1), ("slow", 100.0)):
+        monkeypatch.setenv("TVMCONV_CACHE", str(tmp_path / name))
+        monkeypatch.setattr("tvmconv.building.decision.slow.SHARE", share)
+        for bundle in (tmp_path / f"{name}.bundle", tmp_path / f"{name}_again.bundle"):
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                tvmconv.build([problem], bundle)
+            said = [str(each.message) for each in found if "slow: " in str(each.message)]
+            assert len(said) == (name == "slow")
+            assert all(
+                re.search(r"slow: \w+ is estimated at .*tvmconv explain conv2d.* says why", each) for each in said
+            )
+            monkeypatch.setattr("tvmconv.building.decision.slow.SHARE", 0.1)

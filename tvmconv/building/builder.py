@@ -253,15 +253,13 @@ def tune_for(
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:
     """Return what the jobs came to: as the cache has it, or run, each in one of `jobs` processes."""
-    from .decision.slow import slow  # imports TVM, as whoever compiles does
-
     cores = len(allowed_processors())
     jobs = jobs or cores
     done: list[Outcome] = []
     known = open_cache()
     with stage("cache"):
         found, left = take(known, work) if known else ([], work)
-    new = (outcome for _, outcome in run_all(attempt, left, jobs, max(cores // jobs, 1), first_right))
+    new = (_judge(outcome) for _, outcome in run_all(attempt, left, jobs, max(cores // jobs, 1), first_right))
     for outcome in chain(found, new):
         job = outcome.job
         done.append(outcome)
@@ -272,16 +270,28 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
             warnings.warn(
                 f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
             )
-        problem = job.problem.typical if isinstance(job.problem, ProblemFamily) else job.problem
-        if outcome.built is not None and (reason := slow(problem, job.target, outcome.built.entry.algorithm)):
-            why = f"tvmconv explain {format_signature(problem)} --algorithms --target {job.target.name}"
-            warnings.warn(f"{job}: slow: {reason}; {why} says why", TvmconvWarning, stacklevel=3)
+        if outcome.slow:
+            why = f"tvmconv explain {format_signature(_typical(job))} --algorithms --target {job.target.name}"
+            warnings.warn(f"{job}: slow: {outcome.slow}; {why} says why", TvmconvWarning, stacklevel=3)
         if progress is not None:
             progress(len(done), len(work), str(job))
     if known and left:
         with stage("cache"):
             known.trim()
     return done
+
+
+def _typical(job: Job) -> Problem:
+    return job.problem.typical if isinstance(job.problem, ProblemFamily) else job.problem
+
+
+def _judge(outcome: Outcome) -> Outcome:
+    """Return an outcome that says whether the kernel is slow by estimate, which takes as long as to choose it."""
+    from .decision.slow import slow  # imports TVM, as whoever compiles does
+
+    if outcome.built is None:
+        return outcome
+    return replace(outcome, slow=slow(_typical(outcome.job), outcome.job.target, outcome.built.entry.algorithm))
 
 
 def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> None:

@@ -55,17 +55,18 @@ def take(known: Cache, jobs: Iterable[Job]) -> tuple[list[Outcome], list[Job]]:
 def keep(known: Cache, outcome: Outcome) -> None:
     """Write a job's outcome to the cache, if it is a kernel."""
     if outcome.built is not None:
-        known.write(key_of(outcome.job), _pack(outcome.job, outcome.built))
+        known.write(key_of(outcome.job), _pack(outcome, outcome.built))
 
 
-def _pack(job: Job, built: BuiltKernel) -> bytes:
+def _pack(outcome: Outcome, built: BuiltKernel) -> bytes:
     """Return a kernel as a line of its entry and of lengths, then its functions and object, compressed, and its library."""
-    library = (Path(job.folder) / built.entry.file).read_bytes()
+    library = (Path(outcome.job.folder) / built.entry.file).read_bytes()
     functions = zlib.compress((built.functions or "").encode(), 1)
     code = zlib.compress(built.code.content, 1) if built.code else b""
     sizes = {name: astuple(each) for name, each in built.code.workspaces.items()} if built.code else {}
     lengths = {"functions": len(functions), "code": len(code)}
-    head = json.dumps({"entry": asdict(built.entry), "workspaces": sizes, **lengths}).encode()
+    known = {"entry": asdict(built.entry), "slow": outcome.slow, "workspaces": sizes, **lengths}
+    head = json.dumps(known).encode()
     return b"".join((head, b"\n", functions, code, library))
 
 
@@ -82,4 +83,4 @@ def _unpack(job: Job, content: bytes) -> Outcome:
     sizes = {name: Workspace(*each) for name, each in known["workspaces"].items()}
     kept = KernelObject(zlib.decompress(code), sizes) if code else None
     built = BuiltKernel(entry, zlib.decompress(functions).decode() or None, kept)
-    return Outcome(job, built, entry.skipped)
+    return Outcome(job, built, entry.skipped, known["slow"])

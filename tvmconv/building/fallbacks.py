@@ -128,11 +128,14 @@ class Outcome:
         The kernel; None: no way held.
     skipped
         The algorithms that came before, and why they were skipped.
+    slow
+        Why the kernel is slow by estimate, in words; None: it is not.
     """
 
     job: Job
     built: BuiltKernel | None
     skipped: tuple[dict[str, str], ...]
+    slow: str | None = None
 
 
 def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
