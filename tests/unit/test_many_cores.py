@@ -142,9 +142,13 @@ def test_threads_take_the_next_task_when_they_are_done() -> None:
     assert call.limit(1, wake=0.5) == pytest.approx(6 + 5 + 7 + 2 * LOOP)
     assert call.shared(2) == (6 + 5) / 2 and call.longest() == 3 + 5 + 7
     call = replace(call, reads=[Read([frozenset()] * len(times), times) for _, times in call.loops])
+    other = Simulated([(2, [2, 2, 1, 1]), (1, [6])], 8, [Read(call.reads[0].parts, [9, 0, 9, 9]), call.reads[1]])
+    least = call.least(other)
+    assert (least.loops, least.between, least.reads[0].cold) == ([(2, [2, 1, 1, 1]), (1, [5])], 7, [3, 0, 1, 1])
     cells = [row[-2:] for row in rows_of("net", [{2: call}], 16.4)]
     assert cells == [
         ["15", "16"],
+        ["37", ""],
         ["15", ""],
         ["0", ""],
         ["16", ""],
