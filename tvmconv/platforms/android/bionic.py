@@ -8,12 +8,12 @@ from __future__ import annotations
 
 API = 24
 _C = """
-abort calloc clock_gettime close fclose fgetc fgets fopen free fscanf fstat getauxval getenv madvise malloc memcmp memcpy memmove memset
-mmap munmap open posix_memalign prctl pread pthread_atfork pthread_attr_destroy pthread_attr_init pthread_attr_setdetachstate
+abort calloc clock_gettime close fclose fgetc fgets fopen free fscanf fstat getauxval getenv getpid madvise malloc memcmp memcpy memmove
+memset mmap munmap open posix_memalign prctl pread pthread_atfork pthread_attr_destroy pthread_attr_init pthread_attr_setdetachstate
 pthread_attr_setstacksize pthread_cond_broadcast pthread_cond_init pthread_cond_signal pthread_cond_wait pthread_create
 pthread_getspecific pthread_key_create pthread_mutex_init pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock
-pthread_setspecific pthread_sigmask qsort realloc __sched_cpualloc __sched_cpucount __sched_cpufree sched_getaffinity sched_yield sigfillset
-snprintf sscanf strchr strcmp strcpy strcspn strdup strlen strncmp strrchr strspn strstr strtol strtoll atoll syscall __cxa_finalize __cxa_atexit
+pthread_setspecific pthread_sigmask qsort realloc __sched_cpualloc __sched_cpucount __sched_cpufree sched_getaffinity sched_setaffinity sched_yield
+sigfillset snprintf sscanf strchr strcmp strcpy strcspn strdup strlen strncmp strrchr strspn strstr strtol strtoll atoll syscall __cxa_finalize __cxa_atexit
 """
 _M = """
 acosf acoshf asinf asinhf atan2f atanf atanhf cbrtf ceil ceilf cosf coshf erf erfcf erff exp exp2f expf expm1f floor floorf fma fmaf fmax
