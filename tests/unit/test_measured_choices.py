@@ -30,6 +30,8 @@ from tvmconv.targets.target import Target
         ("conv2d-n1-i256x8x1-o512x8x1-k64x1-s1x1-d1x1-p31x0_32x0-g1-NXC-XIO-bf16", "kn2row_dot"),
         ("conv3d-n1-i40x12x12x12-o3x12x12x12-k7x7x7-s1x1x1-d2x2x2-p6x6x6_6x6x6-g1-NXC-XIO-f32", "reduced"),
         ("conv3d-n1-i40x12x12x12-o3x12x12x12-k7x7x7-s1x1x1-d2x2x2-p6x6x6_6x6x6-g1-NXC-XIO-bf16", "reduced"),
+        # A row whose tasks copy their parts, and planes beyond L2 that each tile of them reads.
+        ("conv1d-n1-i256x8000-o32x4000-k5-s2-d1-p2_1-g1-NCX-OIX-f32", "direct"),
         # A transposed filter that no cache keeps.
         ("backprop2d-n1-i256x21x8-o192x27x8-k7x7-s1x1-d1x1-p0x3_0x3-g1-NXC-XIO-f32", "kn2row"),
     ],

@@ -174,11 +174,11 @@ def _tap_by_tap_cycles(window: Window, chunks: int, rows: int, target: CpuTarget
 def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> int:
     """Return into which of the numbers of `parts` a row is cut where tasks copy their parts of data; 0: it is copied before.
 
-    Where no L2 keeps the copy of all of it, and few products use an element: but half of a cache keeps a part,
-    and threads find a share. Not of pixels copied together, which are read once, nor with AVX-512. Of tiles that are shifted, TVM finds no part's extent.
+    Where no L2 keeps the copy of all of it, and few products use an element: but half of a cache keeps a part, and threads find a share.
+    Not of pixels copied together, which are read once. Of tiles that are shifted, TVM finds no part's extent.
     """
     axis, problem = window.axes[-1], window.problem
-    measured = "data_parts" in target.costs.pays and problem.data_format == "NXC" and problem.groups == axis.phases == 1
+    measured = "data_parts" in target.costs.pays and problem.groups == axis.phases == 1
     one_row = len(window.axes) == 1 and axis.taps > 1 and window.stages_data and not window.tile
     few = window.padded_outputs * axis.taps <= MOST_COPIED_PRODUCTS * axis.stride
     size = 4 * axis.extent * window.pixel

@@ -118,6 +118,9 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     if size > target.l2_share:
         counted.append({"lines.beside": lines(4 * products / width)})
         counted.append({"lines.memory": lines(size) if size > target.l3_share else 0.0})
+    if len(axes) == 1:
+        # Each tile reads its part of all planes.
+        counted.append(far(window.problem, float(batch) * window.problem.in_channels * axes[-1].extent, target))
     if window.panels:
         pieces = batch * window.problem.in_channels * window.row * plan.chunks[1]
         counted.append({"elements.panel": pieces})
