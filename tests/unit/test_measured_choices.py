@@ -38,3 +38,9 @@ from tvmconv.targets.target import Target
 )
 def test_the_fastest_is_chosen(layer: str, best: str) -> None:
     assert applicable(parse_signature(layer), Target.parse("znver4"))[0].name == best
+
+
+def test_rows_of_padding_are_not_counted_as_copied() -> None:
+    """Two rows of data beside sixteen of padding: 5.4 us, and 15.5 tap by tap."""
+    layer = "conv2d-n4-i128x2x4-o256x2x4-k5x7-s1x1-d4x4-p8x12_8x12-g16-NCX-OIX-bf16"
+    assert applicable(parse_signature(layer), Target.parse("x86-64-v3"))[0].name == "direct"

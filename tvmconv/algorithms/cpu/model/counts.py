@@ -49,22 +49,28 @@ def copied_again(window: SubConvolution, rows: int = 0) -> float:
 
     A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted.
     """
-    again = prod(_count_spans(axis, window) / copy_extent(axis) for axis in window.axes[:-2])
+    again = prod(_count_spans(axis, window, 1) / copy_extent(axis) for axis in window.axes[:-2])
     if not rows or len(window.axes) == 1:
         return again
     axis = window.axes[-2]
-    # Of the span of dilated taps, rows of padding are not copied: what is read is counted.
+    # Of the span of dilated taps, what is read is counted, and no more than lies in data where rows of padding are not copied.
     band = min(-(-((rows - 1) * axis.stride + axis.span) // axis.gap), rows * axis.taps)
-    return again * max(1.0, axis.outputs / rows * band / copy_extent(axis))
+    held = max(1.0, axis.outputs / rows * band / copy_extent(axis))
+    return again * (min(held, _count_spans(axis, window, rows) / copy_extent(axis)) if _skips_rows(window) else held)
 
 
-def _count_spans(axis: Axis, window: SubConvolution) -> int:
-    """Return how many elements of an axis tasks copy that have one output each: of padding that sums skip, none."""
-    if not (isinstance(window, Window) and window.skips_rows):
-        return axis.outputs * -(-axis.span // axis.gap)
-    firsts = range(axis.lowest, axis.lowest + axis.outputs * axis.stride, axis.stride)
-    spans = (min(first + axis.span, axis.inputs) - max(first, 0) for first in firsts)
-    return sum(-(-max(0, span) // axis.gap) for span in spans)
+def _count_spans(axis: Axis, window: SubConvolution, rows: int) -> int:
+    """Return how many elements of an axis tasks copy that have so many outputs each: of padding that sums skip, none."""
+    span = (rows - 1) * axis.stride + axis.span
+    if not _skips_rows(window):
+        return axis.outputs // rows * -(-span // axis.gap)
+    firsts = range(axis.lowest, axis.lowest + axis.outputs * axis.stride, rows * axis.stride)
+    inside = (min(first + span, axis.inputs) - max(first, 0) for first in firsts)
+    return sum(-(-max(0, each) // axis.gap) for each in inside)
+
+
+def _skips_rows(window: SubConvolution) -> bool:
+    return isinstance(window, Window) and window.skips_rows
 
 
 def copy_extent(axis: Axis) -> int:
