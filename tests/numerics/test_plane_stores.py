@@ -28,7 +28,12 @@ LEFT_OVER = {
     "conv2d-n1-i18x8x12-o18x8x12-k3x3-s1x1-d1x1-p1x1_1x1-g18-NCX-OIX-f32": "grouped",
     "conv2d-n1-i20x12x12-o40x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias": "winograd4",
 }
-KERNELS = EVICTING | LEFT_OVER
+# Rows of a few pixels, rounded to 8 bits by vectors of channels.
+NARROW = {
+    "conv2d-n1-i32x9x7-o48x9x2-k3x3-s1x4-d1x1-p1x0_1x0-g1-NCX-OIX-u8s8u8-zx128-bias-scale-relu-q_0.1_7": "quads",
+    "conv1d-n2-i32x6-o64x6-k3-s1-d1-p1_1-g1-NCX-OIX-s8s8s8-bias-scale-add-q_0.1_-7": "dot",
+}
+KERNELS = EVICTING | LEFT_OVER | NARROW
 
 
 def test_lines_evict_each_other_in_few_sets() -> None:

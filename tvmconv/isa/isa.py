@@ -136,6 +136,8 @@ class Isa:
         Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
     pairs
         Linux's names of the features that multiply pairs of 16-bit integers, whose products they add (vpmaddwd), by the bits of a vector.
+    packs
+        LLVM's intrinsics that narrow two vectors to one, by the bits of a vector that `pairs` has, too; ``{}`` is the operation.
     sums_of_pairs
         Linux's name of the feature whose instruction also adds those products to sums; empty: it has none.
     quads
@@ -213,6 +215,7 @@ class Isa:
     aliases: frozenset[str] = frozenset()
     options: Mapping[str, int] = field(default_factory=dict)
     pairs: Mapping[int, str] = field(default_factory=dict)
+    packs: Mapping[int, str] = field(default_factory=dict)
     sums_of_pairs: str = ""
     quads: Mapping[str, Mapping[tuple[str, str], str]] = field(default_factory=dict)
     quads_by_evex: str = ""

@@ -26,6 +26,7 @@ from .kernels.keep_floats import keep_floats
 from .kernels.narrow_filters import narrow_filters
 from .kernels.place import place_kernels
 from .kernels.replace import ConvolutionRow
+from .kernels.round_sums import round_sums
 from .kernels.tabulate import tabulate
 from .operators.attention import prepare_attention
 from .options import Options
@@ -263,6 +264,12 @@ PASSES = (
         _module(tabulate),
         "replace functions of one 8-bit number by tables",
         {"kernels": "kernels fuse the operators after them"},
+    ),
+    NetworkPass(
+        "round-sums",
+        _module(round_sums),
+        "round sums of two 8-bit tensors by multiply-adds of their integers, where all results are the same",
+        {"kernels": "kernels fuse sums"},
     ),
     NetworkPass(
         "recognise-activation",

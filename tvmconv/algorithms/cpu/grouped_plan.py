@@ -174,8 +174,8 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, 
         reload = costs.reload if image <= target.l2_share else costs.reload_beyond
         reloads = reload * max(0, outputs + vectors * data - target.vector_registers)
     load = costs.load + costs.crowded * (evicted_share(window, width, target) if taps else 0.0)
-    # Of integers the zero point is taken, and what is left converted.
-    made = data * (3 if window.problem.is_quantized and window.vnni_factor == 1 else 1)
+    # Integers are converted once they are loaded.
+    made = data * (2 if window.problem.is_quantized and window.vnni_factor == 1 else 1)
     loads = vectors * (made / (taps or axis.taps) + 1) * load
     return (max(outputs, costs.chain) + loads + reloads) / outputs + wait
 

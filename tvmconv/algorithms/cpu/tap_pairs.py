@@ -253,9 +253,10 @@ def _window_estimate(window: TapPairsWindow, target: CpuTarget) -> Counts:
     assert isinstance(plan, GroupedPlan)
     blocks = window.padded_outputs // window.lanes
     tiles = outputs(window) / window.axes[-1].outputs * (window.row // window.tile) * blocks
-    pixels = window.problem.batch * prod(map(copy_extent, window.axes)) * copied_again(window, plan.rows[1])
+    pixels = window.problem.batch * prod(map(copy_extent, window.axes)) * copied_again(window, plan.rows[1], whole=True)
     return {
         "lanes.scale": tiles * _tile_cycles(window, window.tile, target) * multiply_add(window.lanes // 2, target),
         "start": tiles,
-        "lines.copy": lines(2 * pixels * window.padded_outputs),
+        # Of 16 bits that are written, and of 8 that are read and converted.
+        "lines.copy": lines(3 * pixels * window.padded_outputs),
     }

@@ -106,6 +106,7 @@ ISA = Isa(
     dot_intrinsic="llvm.x86.avx512bf16.dpbf16ps.{bits}",
     dots_by_element=False,
     pairs={256: "avx2", 512: "avx512bw"},
+    packs={256: "llvm.x86.avx2.{}", 512: "llvm.x86.avx512.{}.512"},
     sums_of_pairs="avx512_vnni",
     quads={
         "avx512_vnni": {("u8", "s8"): "vpdpbusd"},

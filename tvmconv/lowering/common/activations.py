@@ -19,7 +19,9 @@ from ...algorithms.epilogue import is_short, step_of, value_of_narrow
 from ...algorithms.types import narrow
 from ...errors import RewriteError
 from ...isa import ISAS, native
+from ...isa.isa import Isa
 from .elementary_arithmetic import OPERATORS, compute_call, is_elementary
+from .packed_rounding import Rounding, groups_of, pack, packing_of, whole_numbers
 from .rewrites import IF_THEN_ELSE, find_all, map_nodes, sequence
 from .short_arithmetic import ShortVector
 from .step_arithmetic import Vector
@@ -30,11 +32,10 @@ def expand_steps() -> tvm.transform.Pass:
 
     def expand(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         # Most functions have none; the tuner compiles many of them.
-        return (
-            func.with_body(expand_operators(func.body, _is_fused(func), _saturates(func)))
-            if _operators(func.body)
-            else func
-        )
+        if not _operators(func.body):
+            return func
+        fused, saturates, packing = _is_fused(func), _saturates(func), packing_of(_isa(func), func.attrs["target"])
+        return func.with_body(expand_operators(func.body, fused, saturates, packing))
 
     return tirx.transform.prim_func_pass(expand, opt_level=0, name="ExpandSteps")
 
@@ -47,19 +48,31 @@ def _is_fused(func: tirx.PrimFunc) -> bool:
 
 def _saturates(func: tirx.PrimFunc) -> bool:
     """Return whether the function's instruction set narrows with saturation."""
+    isa = _isa(func)
+    return isa is not None and isa.saturates
+
+
+def _isa(func: tirx.PrimFunc) -> Isa | None:
+    """Return the function's instruction set; None: it is none of ours."""
     own = native()
     triple = func.attrs["target"].attrs.get("mtriple", own and own.triple)
-    return any(isa.saturates for isa in ISAS if isa.triple == triple)
+    return next((isa for isa in ISAS if isa.triple == triple), None)
 
 
-def expand_operators(body: Any, fused: bool = True, saturates: bool = False) -> Any:
-    """Return the statement with what epilogues' operators compute before each store whose value has some; `fused`, `saturates` as a Vector.
+def expand_operators(
+    body: Any, fused: bool = True, saturates: bool = False, packing: tuple[int, str] | None = None
+) -> Any:
+    """Return the statement with what epilogues' operators compute before each store whose value has some.
+
+    `fused` and `saturates` are as a Vector has them, `packing` as `packing_of` returns it.
 
     Raises
     ------
     RewriteError
         If an operator stands elsewhere.
     """
+    if packing is not None:
+        body = map_nodes(body, tirx.SeqStmt, partial(_pack, packing=packing, fused=fused))
     body = map_nodes(body, tirx.BufferStore, partial(_expand, fused=fused, saturates=saturates))
     for call in _operators(body):
         raise RewriteError(f"an epilogue step is not part of a stored value: {call}")
@@ -75,8 +88,29 @@ def _is_ours(call: Call) -> bool:
     return bool(step_of(call)) or value_of_narrow(call) is not None or is_elementary(call)
 
 
+def _pack(stores: Any, packing: tuple[int, str], fused: bool) -> Any:
+    """Return statements one after the other, those stores packed that can be."""
+    bits, intrinsic = packing
+    groups = groups_of(list(stores.seq), bits)
+    made: list[Any] = []
+
+    def whole(rounding: Rounding, statements: list[Any]) -> Any:
+        x = _compute(rounding.call.args[0], statements, fused, saturates=True)
+        return whole_numbers(rounding.call, x, statements, fused)
+
+    for group in groups:
+        made += [*pack(group, bits, intrinsic, made, whole)] if len(group) > 1 else group
+    return sequence(made) if len(groups) < len(stores.seq) else stores
+
+
 def _expand(store: Any, fused: bool, saturates: bool) -> Any:
     statements: list[Any] = []
+    value = _compute(store.value, statements, fused, saturates)
+    return sequence([*statements, tirx.BufferStore(store.buffer, value, store.indices)])
+
+
+def _compute(value: Any, statements: list[Any], fused: bool, saturates: bool) -> Any:
+    """Return a value whose operators are arithmetic; what that needs before goes to `statements`."""
     known: list[tuple[Call, Any]] = []  # what several operators read is fused into each
 
     def answer(call: Any) -> Any:
@@ -94,8 +128,7 @@ def _expand(store: Any, fused: bool, saturates: bool) -> Any:
         vector_of = ShortVector if is_short(call) else Vector
         return vector_of(call.args[0], statements, fused, saturates).step(step, *call.args[len(step.numbers) + 1 :])
 
-    value = map_nodes(map_nodes(map_nodes(store.value, Call, _of_mish), Call, _guard), Call, answer)
-    return sequence([*statements, tirx.BufferStore(store.buffer, value, store.indices)])
+    return map_nodes(map_nodes(map_nodes(value, Call, _of_mish), Call, _guard), Call, answer)
 
 
 def _of_mish(call: Any) -> Any:

@@ -37,11 +37,11 @@ def reciprocal_of(divisor: float, low: int, high: int) -> tuple[float, float] | 
     near = (bits[:, None] + np.arange(-_NEAR, _NEAR + 1, dtype=np.int32)).view(np.float32)
     near[-2:] = near[-2:, _NEAR : _NEAR + 1]  # of the bounds these alone
     with np.errstate(invalid="ignore", over="ignore"):
-        same = np.rint(near / np.float32(divisor)) == np.rint(_fma(near, first, near * second))
+        same = np.rint(near / np.float32(divisor)) == np.rint(multiply_add(near, first, near * second))
     return (float(first), float(second)) if bool(same[np.isfinite(near)].all()) else None
 
 
-def _fma(a: Array, b: np.float32, c: Array) -> Array:
+def multiply_add(a: Array, b: np.float32, c: Array) -> Array:
     """Return ``a * b + c`` of f32, rounded once: the sum of f64 is rounded to odd, which f32 then rounds as the exact one."""
     product, more = a.astype(np.float64) * np.float64(b), c.astype(np.float64)
     total = product + more

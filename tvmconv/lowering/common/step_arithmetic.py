@@ -95,36 +95,44 @@ class Vector:
             return self._quantized(step, *array)
         return self._gelu() if name == "gelu" else self._gelu_tanh()
 
+    def whole(self, step: Step, least: Any, greatest: Any, is_number: Any) -> Any:
+        """Return x rounded to whole numbers as a register, before the zero point; those beyond 16 bits are bounds."""
+        added = self._quotient_of(step, least, greatest, is_number)
+        return self._named(tirx.call_llvm_pure_intrin(self._type("int32"), "llvm.lrint", added))
+
     def _quantized(self, step: Step, least: Any, greatest: Any, is_number: Any) -> Any:
         """Return x divided by a scale and rounded, ties to even, plus the zero point, clipped; for NaN the zero point.
 
         With `is_number` x is a number, and no larger than what `Epilogue` bounds a scale to makes of it.
         """
+        zero_point = int(step.numbers[1]) * ("before" not in step.name)
+        if self._saturates:
+            return self._narrow(
+                self.whole(step, least, greatest, is_number), zero_point, int(least.value), int(greatest.value)
+            )
+        # The last bits of so large a sum are a whole number.
+        whole = self._bits(self._quotient_of(step, least, greatest, is_number) + self._const(ROUND))
+        return whole + self._integer(zero_point - int(np.float32(ROUND).view(np.int32)))
+
+    def _quotient_of(self, step: Step, least: Any, greatest: Any, is_number: Any) -> Any:
+        """Return x by a scale, with a zero point that is added before it is rounded, so that it is within bounds once it is whole."""
         scale, zero_point = step.numbers
         low, high = (int(bound.value) - int(zero_point) for bound in (least, greatest))
         known = bool(int(is_number.value))
         products = reciprocal_of(scale, low, high) if step.name == "q" and self._fused else None
-        before = zero_point if "before" in step.name else 0
         if products is not None:
             # An integer is the least of all where it would be less, or more: that is what the lower bound makes it, too.
             x = self._clip(self.x, -inf if known and self._saturates else low * scale, high * scale)
             first, second = map(self._const, products)
             quotient = self._fma(x, first, x * second) if products[1] else x * first
-            quotient = quotient if known else self._number_or_zero(quotient)
-        else:
-            factor = self._const(float(np.float32(1) / np.float32(scale)))
-            divided = fence(self.x * factor if "reciprocal" in step.name else self.x / self._const(scale))
-            quotient = self._clip(divided if known else self._number_or_zero(divided), low, high)
-        added = fence(quotient + self._const(before)) if before else quotient
-        if self._saturates:
-            return self._narrow(added, int(zero_point - before), int(least.value), int(greatest.value))
-        # The last bits of so large a sum are a whole number.
-        whole = self._bits(added + self._const(ROUND))
-        return whole + self._integer(int(zero_point - before) - int(np.float32(ROUND).view(np.int32)))
+            return quotient if known else self._number_or_zero(quotient)
+        factor = self._const(float(np.float32(1) / np.float32(scale)))
+        divided = fence(self.x * factor if "reciprocal" in step.name else self.x / self._const(scale))
+        quotient = self._clip(divided if known else self._number_or_zero(divided), low, high)
+        return fence(quotient + self._const(zero_point)) if "before" in step.name and zero_point else quotient
 
-    def _narrow(self, x: Any, zero_point: int, least: int, greatest: int) -> Any:
-        """Return x rounded, and the zero point, by operations that saturate: each cast with its bounds is one instruction."""
-        whole = tirx.call_llvm_pure_intrin(self._type("int32"), "llvm.lrint", x)
+    def _narrow(self, whole: Any, zero_point: int, least: int, greatest: int) -> Any:
+        """Return whole numbers, and the zero point, by operations that saturate: each cast with its bounds is one instruction."""
         short = self._bound(whole, "int32", -(2**15), 2**15 - 1).astype(self._type("int16"))
         if zero_point:
             zero = tirx.const(zero_point, self._type("int16"))

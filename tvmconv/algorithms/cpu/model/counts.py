@@ -44,17 +44,19 @@ def count_passed(problem: Problem, size: float, target: CpuTarget) -> Counts:
     return {"lines.passed": lines(size), "lines.passed_memory": lines(max(0.0, size - target.l3_share / 2))}
 
 
-def copied_again(window: SubConvolution, rows: int = 0) -> float:
+def copied_again(window: SubConvolution, rows: int = 0, whole: bool = False) -> float:
     """Return how often tasks copy data: each copies what all its taps span.
 
-    A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted.
+    A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted. If `whole`,
+    the rows between dilated taps are copied, too.
     """
     again = prod(_count_spans(axis, window, 1) / copy_extent(axis) for axis in window.axes[:-2])
     if not rows or len(window.axes) == 1:
         return again
     axis = window.axes[-2]
     # Of the span of dilated taps, what is read is counted, and no more than lies in data where rows of padding are not copied.
-    band = min(-(-((rows - 1) * axis.stride + axis.span) // axis.gap), rows * axis.taps)
+    band = -(-((rows - 1) * axis.stride + axis.span) // axis.gap)
+    band = band if whole else min(band, rows * axis.taps)
     held = max(1.0, axis.outputs / rows * band / copy_extent(axis))
     return again * (min(held, _count_spans(axis, window, rows) / copy_extent(axis)) if _skips_rows(window) else held)
 

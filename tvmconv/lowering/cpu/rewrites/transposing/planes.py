@@ -17,12 +17,15 @@ from ..padding import uses
 from .copies import keep, loads_of, loop_over, only, runs, with_body
 from .registers import part_of, transposed_vectors, vector_at
 
+_ROUNDED = ("uint8", "int8")
+
 
 def to_planes(loop: Any) -> Any:
     """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``, or elements of rows that lie apart."""
     columns = loop.body
     if not isinstance(columns, tirx.For):
-        return keep(loop, TO_PLANES_IF_WIDE, f"rows have a single column, of at least {PART}")
+        kept = keep(loop, TO_PLANES_IF_WIDE, f"rows have a single column, of at least {PART}")
+        return _round_channels(kept, columns, [{}])
     if not isinstance(columns.extent, tirx.IntImm):
         refuse(loop, TRANSPOSE, f"rows have {columns.extent} columns, of which the number is to be known")
     store, width = columns.body, int(columns.extent)
@@ -37,7 +40,8 @@ def to_planes(loop: Any) -> Any:
     if not isinstance(store, tirx.BufferStore) or not count:
         refuse(loop, TRANSPOSE, f"it does not store vectors of channels: {store}")
     if width < PART:
-        return keep(loop, TO_PLANES_IF_WIDE, f"rows have {width} columns, of at least {PART}")
+        kept = keep(loop, TO_PLANES_IF_WIDE, f"rows have {width} columns, of at least {PART}")
+        return _round_channels(kept, store, [{columns.loop_var: at} for at in range(width)])
     channel, x = loop.loop_var, columns.loop_var
     # Not what stands in an index: the address of the tile itself.
     sums = [each for each in loads_of(store.value) if each.source.scope() == "local" and uses(each, channel, x)]
@@ -106,6 +110,26 @@ class _Planes:
         variables = {self._channel: self.block * self._count + lane, self._x: start + each}
         at = [substitute(index, variables) for index in self._store.indices]
         return self._write(self._store.buffer, substitute(value, variables), at, each, self._side)
+
+
+def _round_channels(loop: Any, store: Any, columns: Sequence[dict[Any, int]]) -> Any:
+    """Return a loop over channels whose stores round to 8 bits by vectors of channels, then store one by one; any other as it is.
+
+    `columns` are what the variables of each column are.
+    """
+    count = next((lanes for lanes in TRANSPOSED_LANES if int(loop.extent) % lanes == 0), 0)
+    if not isinstance(store, tirx.BufferStore) or str(store.buffer.dtype) not in _ROUNDED or not count:
+        return loop
+    block = tirx.Var("block", "int32")
+
+    def written(column: dict[Any, int]) -> Any:
+        lane = tirx.Var("lane", "int32")
+        variables = {loop.loop_var: block * count + lane, **column}
+        at = [substitute(index, variables) for index in store.indices]
+        return _write_apart(store.buffer, substitute(store.value, variables), at, lane, count)
+
+    steps = sequence(list(map(written, columns)))
+    return loop_over(block, int(loop.extent) // count, tirx.ForKind.UNROLLED, steps)
 
 
 def _evict(store: Any, channel: Any, count: int) -> bool:
