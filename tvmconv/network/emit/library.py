@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -51,6 +51,7 @@ from ..ir.constants import DistinctArrays
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..kernels.tabulate import FUNCTION as LOOKUP
 from ..operators.attention import FUNCTION as ATTENTION
+from ..operators.indices import FUNCTION as CHECK
 from ..operators.matmul import FUNCTION as PRODUCT
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
@@ -75,6 +76,8 @@ _OPERATORS = {
     "recurrent": (RECURRENT,),
     "windows": (WINDOWS,),
 }
+# Functions of a C file each, which knows no types.
+_WHOLE = {CHECK: "indices", SORT: "sorting"}
 _OF_RESIZES = (NEAREST, BEFORE, SHARE, CUBIC)
 # Modules in which LLVM compiles functions between kernels, at once.
 _PARTS = 2
@@ -201,8 +204,9 @@ def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> 
                 objects.append(pool.submit(operator_object, work, file, target, fixed, types))
         if called.intersection(_OF_RESIZES):
             objects.append(pool.submit(_write, work / "resizing.o", lambda: _resizing(isa)))
-        if SORT in called:
-            objects.append(pool.submit(_write, work / "sorting.o", lambda: _sorting(isa)))
+        for function, file in _WHOLE.items():
+            if function in called:
+                objects.append(pool.submit(_write, work / f"{file}.o", partial(_native, file, isa)))
         if free:
             objects.append(pool.submit(_write, work / "families.o", lambda: compile_text(text, isa=isa)))
         objects += [pool.submit(_rename_code, each, name, isa, work) for name, each in (of_families | built).items()]
@@ -282,8 +286,8 @@ def _executor(isa: Isa) -> bytes:
 
 
 @cache
-def _sorting(isa: Isa) -> bytes:
-    return compile_runtime("sorting.c", isa=isa)
+def _native(name: str, isa: Isa) -> bytes:
+    return compile_runtime(f"{name}.c", isa=isa)
 
 
 @cache
