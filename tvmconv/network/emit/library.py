@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -70,14 +70,13 @@ _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
 # Each C file of operators, which is compiled for a second, and its functions.
 _OPERATORS = {
     "attention": (ATTENTION,),
+    "indices": (CHECK,),
     "lookup": (LOOKUP,),
     "pools": (MAX_POOL, MEAN_POOL),
     "product": (PRODUCT,),
     "recurrent": (RECURRENT,),
     "windows": (WINDOWS,),
 }
-# Functions of a C file each, which knows no types.
-_WHOLE = {CHECK: "indices", SORT: "sorting"}
 _OF_RESIZES = (NEAREST, BEFORE, SHARE, CUBIC)
 # Modules in which LLVM compiles functions between kernels, at once.
 _PARTS = 2
@@ -204,9 +203,8 @@ def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> 
                 objects.append(pool.submit(operator_object, work, file, target, fixed, types))
         if called.intersection(_OF_RESIZES):
             objects.append(pool.submit(_write, work / "resizing.o", lambda: _resizing(isa)))
-        for function, file in _WHOLE.items():
-            if function in called:
-                objects.append(pool.submit(_write, work / f"{file}.o", partial(_native, file, isa)))
+        if SORT in called:
+            objects.append(pool.submit(_write, work / "sorting.o", lambda: _sorting(isa)))
         if free:
             objects.append(pool.submit(_write, work / "families.o", lambda: compile_text(text, isa=isa)))
         objects += [pool.submit(_rename_code, each, name, isa, work) for name, each in (of_families | built).items()]
@@ -286,8 +284,8 @@ def _executor(isa: Isa) -> bytes:
 
 
 @cache
-def _native(name: str, isa: Isa) -> bytes:
-    return compile_runtime(f"{name}.c", isa=isa)
+def _sorting(isa: Isa) -> bytes:
+    return compile_runtime("sorting.c", isa=isa)
 
 
 @cache

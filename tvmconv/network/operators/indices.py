@@ -15,11 +15,14 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
 from ..ir.bounds import bounds_of, is_within
+from ..ir.constants import static_shape
 from ..ir.free import dims_of, number_of
 from ..ir.mutator import GraphMutator, each_function
 
 FUNCTION = "tvmconv_check_indices"
-_TYPES = ("int32", "int64")
+_BYTES = {"int32": 4, "int64": 8}
+# The greatest number of 32 bits.
+_FITS = 2**31 - 1
 
 
 def check_indices(mod: tvm.IRModule) -> tvm.IRModule:
@@ -32,7 +35,7 @@ class _Checked(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
         call = self._graph.call(binding.var)
         axes = _axes(call) if call is not None else None
-        if call is None or axes is None or str(call.args[1].ty.dtype) not in _TYPES:
+        if call is None or axes is None or str(call.args[1].ty.dtype) not in _BYTES:
             return None
         bounds = bounds_of(call.args[1], self._graph.values.get)
         if all(is_within(bounds, low, end) for low, end in axes):
@@ -40,7 +43,12 @@ class _Checked(GraphMutator):
         indices = self.visit_expr(call.args[1])
         checked = self.builder_.emit(
             self.builder_.call_te(
-                _check, indices, [low for low, _ in axes], [end for _, end in axes], primfunc_name_hint="check_indices"
+                _check,
+                indices,
+                [low for low, _ in axes],
+                [end for _, end in axes],
+                _type_of(call),
+                primfunc_name_hint="check_indices",
             )
         )
         others = [self.visit_expr(each) for each in call.args[2:]]
@@ -65,21 +73,24 @@ def _axes(call: relax.Call) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _check(indices: te.Tensor, lows: Sequence[Any], ends: Sequence[Any]) -> te.Tensor:
-    rows = prod(number_of(each) for each in indices.shape)
-    width = len(ends)
+def _type_of(call: relax.Call) -> str:
+    """Return the type of checked indices, which places in the data as one row fit, too: narrower ones are read in less time."""
+    dtype, shape = str(call.args[1].ty.dtype), static_shape(call.args[0].ty)
+    is_fixed = call.op.name == "relax.gather_nd" or shape is None  # TVM gives the former 64 bits
+    return dtype if is_fixed or prod(shape or ()) > _FITS else "int32"
+
+
+def _check(indices: te.Tensor, lows: Sequence[Any], ends: Sequence[Any], dtype: str) -> te.Tensor:
+    rows, width = prod(number_of(each) for each in indices.shape), len(ends)
     count = rows // width if isinstance(rows, int) else tirx.floordiv(rows, width)
+    sizes = [_BYTES[str(each)] for each in (indices.dtype, dtype)]
 
     def body(given: Any, written: Any) -> Any:
-        made = None
-        for column, (low, end) in enumerate(zip(lows, ends, strict=True)):
-            sizes = [
-                tirx.Cast("int64", each)
-                for each in (count, width, column, low, end, 8 if indices.dtype == "int64" else 4)
-            ]
-            failed = tirx.call_extern("int32", FUNCTION, given[0].data, written[0].data, *sizes) != 0
-            step = tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
-            made = step if made is None else tirx.SeqStmt([made, step])
-        return made
+        steps = []
+        for column, bounds in enumerate(zip(lows, ends, strict=True)):
+            numbers = [tirx.Cast("int64", each) for each in (count, width, column, *bounds, *sizes)]
+            failed = tirx.call_extern("int32", FUNCTION, given[0].data, written[0].data, *numbers) != 0
+            steps.append(tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None))
+        return steps[0] if width == 1 else tirx.SeqStmt(steps)
 
-    return te.extern([indices.shape], [indices], body, dtype=str(indices.dtype), name="check_indices")
+    return te.extern([indices.shape], [indices], body, dtype=dtype, name="check_indices")
