@@ -1,4 +1,4 @@
-/* Whether indices lie within the axes that they read or write. Compiled for the widest vectors of the CPU that the network is for. */
+/* Checks of indices against the axes that they read or write. Compiled for the widest vectors of the CPU that the network is for. */
 #include <stdint.h>
 #include <tvm/ffi/c_api.h>
 

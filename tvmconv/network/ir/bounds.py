@@ -84,7 +84,7 @@ def bounds_of(expr: Any, value_of: ValueOf, left: int = _DEEPEST) -> Bounds:
     if name == "relax.concat":
         return _either([bounds_of(each, value_of, left - 1) for each in _fields(call.args[0], value_of)])
     if name == "relax.where":
-        return _chosen(call, value_of, left - 1)
+        return _choose(call, value_of, left - 1)
     if name == "relax.clip":
         least, most = (getattr(each, "value", None) for each in call.args[1:])
         return (least, most) if _is_number(least) and _is_number(most) else _ANY
@@ -109,7 +109,7 @@ def _either(bounds: Sequence[Bounds]) -> Bounds:
     return (min(least for least, _ in bounds), max(most for _, most in bounds))
 
 
-def _chosen(call: relax.Call, value_of: ValueOf, left: int) -> Bounds:
+def _choose(call: relax.Call, value_of: ValueOf, left: int) -> Bounds:
     """Return the bounds of a choice, as of indices below 0 that are counted from the end, and the others."""
     condition, one, other = call.args
     is_below, counted = _call(value_of, condition, "relax.less"), _call(value_of, one, "relax.add")

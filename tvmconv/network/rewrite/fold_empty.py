@@ -13,7 +13,7 @@ from tvm.relax.expr_functor import mutator
 from ..ir.constants import static_shape
 from ..ir.mutator import Rebinding, each_function, tidy
 
-# What operators make of nothing, which PyTorch and ONNX define.
+# Numbers that operators make of nothing, as PyTorch and ONNX define them.
 _OF_NOTHING = {f"relax.nn.conv{rank}d{kind}": 0.0 for rank in (1, 2, 3) for kind in ("", "_transpose")}
 _OF_NOTHING |= {"relax.matmul": 0.0, "relax.sum": 0.0, "relax.prod": 1.0}
 _OF_NOTHING |= {f"relax.{name}": nan for name in ("mean", "variance", "std")}
