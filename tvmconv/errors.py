@@ -22,6 +22,10 @@ class InputError(TvmconvError, ValueError):
     """An array given to a kernel that the kernel cannot take (shape, type, device, alignment)."""
 
 
+class OutOfRangeError(InputError, IndexError):
+    """An index, given to a network or computed in it, lies beyond its axis."""
+
+
 class SourceError(TvmconvError, ValueError):
     """A model or problem file that cannot be read as convolutions."""
 

@@ -50,3 +50,30 @@ def test_answers_are_those_of_the_reference(tmp_path: Path) -> None:
     for name, right in zip(found, ReferenceEvaluator(network).run(None, {"x": x}), strict=True):
         assert found[name].shape == right.shape
         assert not right.size or not difference(found[name], right), name
+
+
+def test_reductions_and_writes_of_nothing(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from tvmconv.network.read.torch.reader import read_torch
+
+    class Nothing(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: object, none: object, at: object) -> tuple[object, ...]:
+            reduced = (
+                none.sum(),
+                none.prod(),
+                none.mean(1),
+                none.var(1),
+                none.std(1),
+                none.any(),
+                none.all(),
+                none.logsumexp(1),
+            )
+            written = x.index_add(1, at, none), x.scatter(1, at[None], 2.0), x.index_copy(1, at, none)
+            return (*reduced, *written, x[:, at], none.cumsum(1), none.sort(1)[0], torch.cat([x, none], 1))
+
+    given = torch.randn(1, 4), torch.randn(1, 0), torch.zeros(0, dtype=torch.long)
+    build(read_torch(torch.export.export(Nothing(), given)), tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
+    found = network(**{one.name: each.numpy() for one, each in zip(network.inputs, given, strict=True)})
+    for answer, right in zip(found.values(), Nothing()(*given), strict=True):
+        np.testing.assert_array_equal(answer, right.numpy())

@@ -24,6 +24,7 @@ from .operators import legalizations
 from .operators.attention import with_attention
 from .operators.block_sums import by_blocks
 from .operators.bound_fusion import bound_fusion
+from .operators.indices import check_indices
 from .operators.normalization import narrow_groups
 from .operators.resampling import call_resampling
 from .report import notes_of
@@ -36,7 +37,9 @@ def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "defaul
     Of reproducible `math`, attention, which sums by the CPU's vectors, stays what it is made of.
     """
     reproducible = math == "reproducible"
-    mod = carry(mod, by_blocks(narrow_groups(call_resampling(mod if reproducible else with_attention(mod)))))
+    mod = carry(
+        mod, check_indices(by_blocks(narrow_groups(call_resampling(mod if reproducible else with_attention(mod)))))
+    )
     with target.tvm():
         functions = tvm.transform.Sequential(
             [

@@ -51,6 +51,7 @@ from ..ir.constants import DistinctArrays
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..kernels.tabulate import FUNCTION as LOOKUP
 from ..operators.attention import FUNCTION as ATTENTION
+from ..operators.indices import FUNCTION as CHECK
 from ..operators.matmul import FUNCTION as PRODUCT
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
@@ -69,6 +70,7 @@ _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
 # Each C file of operators, which is compiled for a second, and its functions.
 _OPERATORS = {
     "attention": (ATTENTION,),
+    "indices": (CHECK,),
     "lookup": (LOOKUP,),
     "pools": (MAX_POOL, MEAN_POOL),
     "product": (PRODUCT,),

@@ -47,15 +47,15 @@ def broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
 
 
 def by_pair(function: Callable[[Any, Any], Any], name: str) -> Legalize:
-    """Return how an operator on two numbers is legalized, by a function of them; f16 is f32 there. Of integers it is TVM's."""
+    """Return how an operator on two numbers is legalized, by a function of them; f16 is f32 there, and bool 8 bits. Of integers it is TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         dtype, known = str(call.args[0].ty.dtype), all(has_elements(each.ty) for each in (*call.args, call))
-        if dtype not in (*FLOATS, "float64") or not known:
+        if dtype not in (*FLOATS, "float64", "bool") or not known:
             return call.op.get_attr("FLegalize")(builder, call)
         # A number that is written in the function needs no memory.
         operands = [each if (number := scalar(constant(each))) is None else number for each in call.args]
-        wide, shape = "float32" if dtype == "float16" else dtype, dims_of(call.ty) or ()
+        wide, shape = {"float16": "float32", "bool": "uint8"}.get(dtype, dtype), dims_of(call.ty) or ()
         return builder.call_te(computed, *operands, wide, shape, str(call.ty.dtype), primfunc_name_hint=name)
 
     def computed(left: Any, right: Any, wide: str, shape: Sequence[int], dtype: str) -> te.Tensor:

@@ -21,7 +21,7 @@ from .elementwise import Legalize, broadcast, by_pair
 
 TYPES = ("float32", "float16", "float64")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
-_WHOLE = ("int8", "uint8", "int16", "int32", "int64")
+_WHOLE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 # More than any index.
 _NO_INDEX = 2**31 - 1
 

@@ -20,6 +20,8 @@ from .elementwise import FLOATS, Legalize, broadcast, by_element
 
 # Powers by quarters up to this are roots and at most three products.
 _MOST_POWER = 4
+# Binary digits of the exponents of integers: of greater ones only 0, 1 and -1 do not overflow.
+_DIGITS = 7
 # log(1 + e**x) of more differs from x by less than half of its last bit.
 _MOST_CURVED = 17.0
 _OF_ONE = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "sin", "sinh", "tan")  # fmt: skip
@@ -68,7 +70,24 @@ def _of_two(name: str) -> Legalize:
     return legalize
 
 
+def _whole_power(x: Any, exponent: Any) -> Any:
+    """Return a power of integers, by squares, which wraps as NumPy's; by a number below 0 what is left of a fraction."""
+    zero, one, last = (tirx.const(each, x.ty.dtype) for each in (0, 1, 2**_DIGITS - 2))
+    by = tirx.min(exponent, last + (exponent & one))
+    total, square = one, x
+    for digit in range(_DIGITS):
+        total = tirx.Select((by >> tirx.const(digit, x.ty.dtype)) & one > zero, total * square, total)
+        square = square * square
+    if str(x.ty.dtype).startswith("uint"):
+        return total
+    unit = tirx.Select(exponent & one > zero, x, one)
+    return tirx.Select(exponent < zero, tirx.Select(x * x > one, zero, tirx.Select(x.equal(zero), zero, unit)), total)
+
+
 def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    dtype, known = str(call.ty.dtype), all(dims_of(each.ty) is not None for each in (*call.args, call))
+    if dtype.startswith(("int", "uint")) and known:
+        return builder.call_te(_powers, *call.args, dims_of(call.ty), primfunc_name_hint="power")
     number = quarters(scalar(constant(call.args[1])))
     shape = getattr(call.args[0].ty, "shape", None)
     if number is None:
@@ -77,6 +96,13 @@ def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if number == 8 or shape is None or len(shape) != call.ty.ndim:
         return call.op.get_attr("FLegalize")(builder, call)
     return by_element(lambda x: power(x, number), "power")(builder, call)
+
+
+def _powers(left: te.Tensor, right: te.Tensor, shape: Sequence[int]) -> te.Tensor:
+    def element(*at: Any) -> Any:
+        return _whole_power(broadcast(left, at), broadcast(right, at))
+
+    return te.compute(shape, element, "power", tag=topi.tag.BROADCAST)
 
 
 def _softplus(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from tvm import relax, tirx
 
+from ..ir.bounds import bounds_of, is_within
 from ..ir.free import dims_of, equal, is_one, simplify
 from ..ir.number_table import number_table
 
@@ -36,10 +38,27 @@ def as_tensor(builder: relax.BlockBuilder, value: Any, dtype: str) -> relax.Expr
 
 def from_start(builder: relax.BlockBuilder, indices: relax.Expr, extent: Any) -> relax.Expr:
     """Return indices that may count from the end of an axis as those from its start."""
+    if bounds_of(indices, builder.lookup_binding)[0] >= 0:
+        return indices
     dtype = str(indices.ty.dtype)
     counted = builder.emit(relax.op.add(indices, as_tensor(builder, extent, dtype)))
     is_below = builder.emit(relax.op.less(indices, relax.const(0, dtype)))
     return builder.emit(relax.op.where(is_below, counted, indices))
+
+
+def where_within(
+    builder: relax.BlockBuilder, place: relax.Expr, indices: Sequence[relax.Expr], extents: Sequence[Any]
+) -> relax.Expr:
+    """Return places along joined axes, -1 where the index of one of them is beyond its own extent, which their sum may hide."""
+    dtype = str(place.ty.dtype)
+    for index, extent in zip(indices, extents, strict=True):
+        if is_within(bounds_of(index, builder.lookup_binding), 0, extent):
+            continue
+        above = builder.emit(relax.op.greater_equal(index, as_tensor(builder, extent, dtype)))
+        below = builder.emit(relax.op.less(index, relax.const(0, dtype)))
+        beyond = builder.emit(relax.op.logical_or(above, below))
+        place = builder.emit(relax.op.where(beyond, relax.const(-1, dtype), place))
+    return place
 
 
 def take_first_of_sort(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, isinf, nan
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,13 @@ from tvm.relax.expr_functor import mutator
 from ..ir.constants import static_shape
 from ..ir.mutator import Rebinding, each_function, tidy
 
-# Sums, which are 0 of nothing.
-_SUMS = {"relax.matmul", "relax.sum"}
-_SUMS |= {f"relax.nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")}
+# Numbers that operators make of nothing, as PyTorch and ONNX define them.
+_OF_NOTHING = {f"relax.nn.conv{rank}d{kind}": 0.0 for rank in (1, 2, 3) for kind in ("", "_transpose")}
+_OF_NOTHING |= {"relax.matmul": 0.0, "relax.sum": 0.0, "relax.prod": 1.0}
+_OF_NOTHING |= {f"relax.{name}": nan for name in ("mean", "variance", "std")}
+_OF_NOTHING |= {"relax.max": -inf, "relax.min": inf}  # of whole numbers the least and the greatest
+# Operators that write nothing over their first argument.
+_WRITES = ("relax.scatter_elements", "relax.scatter_nd", "relax.slice_scatter")
 
 
 def fold_empty(mod: tvm.IRModule) -> tvm.IRModule:
@@ -36,8 +41,10 @@ class _Folding(Rebinding):
             return self._joined(call)
         if not any(map(_is_empty, call.args)) or static_shape(call.ty) is None:
             return call
-        if name in _SUMS:
-            return _constant(call.ty)
+        if name in _WRITES:
+            return call.args[0]
+        if name in _OF_NOTHING:
+            return _constant(call.ty, _OF_NOTHING[name])
         return _constant(call.ty, call.attrs.pad_value) if name == "relax.nn.pad" else call
 
     def _joined(self, call: relax.Call) -> relax.Expr:
@@ -55,4 +62,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _constant(type_: Any, number: float = 0) -> relax.Constant:
-    return relax.const(np.full(static_shape(type_) or (), number), str(type_.dtype))
+    dtype = str(type_.dtype)
+    if isinf(number) and not dtype.startswith(("float", "bfloat")):
+        number = number > 0 if dtype == "bool" else getattr(np.iinfo(dtype), "max" if number > 0 else "min")
+    return relax.const(np.full(static_shape(type_) or (), number), dtype)

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from ...errors import BundleError
+from ...errors import BundleError, OutOfRangeError
 from ..loading import loadable
 
 _INT = 1  # kTVMFFIInt
@@ -86,7 +86,8 @@ class NativeLibrary:
         if not handle.value:
             return RuntimeError("a function failed, and does not say why")
         error = _Error.from_address(handle.value)
-        kind, message = getattr(builtins, str(error.kind), RuntimeError), str(error.message)
+        name, message = str(error.kind), str(error.message)
+        kind = OutOfRangeError if name == "IndexError" else getattr(builtins, name, RuntimeError)
         self._ffi.TVMFFIObjectDecRef(handle)
         return kind(message)
 

@@ -296,9 +296,19 @@ def _slice(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Ex
 
 
 def _alone(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a Dropout without a mask, which gives an output of the model; onnxruntime removed the others."""
-    of_inference = len(inputs) < 3 and given["tvm_custom"]["num_outputs"] == 1
-    return inputs[0] if of_inference else None  # no tuple, which ConvertLayout does not take
+    """Return a Dropout that drops nothing, whose mask, if it is asked for, is true; onnxruntime removed those without one."""
+    if len(inputs) > 2:
+        return None
+    if given["tvm_custom"]["num_outputs"] == 1:
+        return inputs[0]  # no tuple, which ConvertLayout does not take
+    mask = emit(relax.op.broadcast_to(relax.const(True, "bool"), inputs[0].ty.shape))
+    return relax.Tuple([inputs[0], mask])
+
+
+def _element(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
+    """Return a tensor of a sequence, counted from its end."""
+    sequence, position = inputs[0], constant(inputs[1])
+    return None if position is None or position >= 0 else sequence[len(sequence.ty.fields) + int(position)]
 
 
 def _reshape(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
@@ -372,6 +382,7 @@ _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Exp
     "ReduceSumSquare": _of_each(relax.op.square),
     "Reshape": _reshape,
     "Resize": resize,
+    "SequenceAt": _element,
     "Slice": _slice,
     "Sum": _combine(relax.op.add),
     "ThresholdedRelu": _threshold,

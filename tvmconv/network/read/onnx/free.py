@@ -16,7 +16,7 @@ from ....frontends.shapes import Dims, Input
 from ....lowering.common.rewrites import substitute
 from ...ir.constants import constant
 from ...ir.free import dims_of, equal, is_free, number_of, product, simplify
-from ..builder import as_tensor, from_start, take_first_of_sort
+from ..builder import as_tensor, from_start, take_first_of_sort, where_within
 from .expand_functions import types_of
 from .sizes import quotient_of
 
@@ -251,14 +251,15 @@ def gather_nd(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping
     count = places[-1]
     if not isinstance(count, int) or given.get("batch_dims"):
         raise ValueError("with free extents it must have no batch axes, and places of as many numbers as is fixed")
-    row = relax.const(0, str(indices.ty.dtype))
+    row, found = relax.const(0, str(indices.ty.dtype)), list[Any]()
     for axis, extent in enumerate(dims[:count]):
         part = emit(relax.op.strided_slice(indices, [len(places) - 1], [axis], [axis + 1], assume_inbound=True))
         place = from_start(builder, emit(relax.op.squeeze(part, [-1])), extent)
+        found.append(place)
         before = emit(relax.op.multiply(row, as_tensor(builder, extent, str(indices.ty.dtype))))
         row = emit(relax.op.add(before, place))
     rows = emit(relax.op.reshape(data, [product(dims[:count]), *dims[count:]]))
-    return relax.op.take(rows, row, 0)
+    return relax.op.take(rows, where_within(builder, row, found, dims[:count]), 0)
 
 
 def take_first(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:

@@ -88,6 +88,11 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
 def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IRModule:
     """Return the result of :func:`read_onnx` for a model from :func:`fix_shapes` and its free extents."""
     check_quantized(model, source)
+    for each in model.graph.output:
+        if each.type.HasField("sequence_type"):
+            raise SourceError(
+                f"{source}: the output {each.name} is a sequence, and networks give tensors; --cut TENSOR gives those in it"
+            )
     simple = prepare(model, source)
     shapes, extents = symbolic(free or {})
     if extents:

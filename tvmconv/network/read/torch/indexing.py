@@ -16,7 +16,7 @@ from tvm import relax
 
 from ...ir.constants import static_shape
 from ...ir.free import equal, is_below_zero, is_one
-from ..builder import from_start
+from ..builder import from_start, where_within
 from .arguments import Converters, Given
 
 
@@ -34,7 +34,7 @@ def _index(given: Given) -> relax.Expr:
     place = linear(given, [given["indices"][axis] for axis in axes], extents)
     if len(axes) > 1:
         data = given.emit(relax.op.reshape(data, (*shape[:begin], prod(extents), *shape[begin + len(axes) :])))
-    return given.emit(relax.op.take(data, place, begin, mode="clip"))
+    return given.emit(relax.op.take(data, place, begin))
 
 
 def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
@@ -44,7 +44,7 @@ def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
     for index, extent in zip(found[1:], extents[1:], strict=True):
         place = given.emit(relax.op.multiply(place, given.of_type(extent, "int64")))
         place = given.emit(relax.op.add(place, index))
-    return place
+    return where_within(given.builder, place, found, extents) if len(found) > 1 else place
 
 
 def _from_start(given: Given, index: Any, extent: Any) -> Any:
@@ -56,7 +56,7 @@ def _from_start(given: Given, index: Any, extent: Any) -> Any:
 
 def _select(given: Given) -> relax.Expr:
     (axis,) = given.axes()
-    return given.emit(relax.op.take(given["self"], given["index"], axis, mode="clip"))
+    return given.emit(relax.op.take(given["self"], given["index"], axis))
 
 
 def _choose(given: Given) -> relax.Expr:
@@ -73,7 +73,7 @@ def _choose(given: Given) -> relax.Expr:
         at = relax.const(index % extent, "int64")
     else:
         raise ValueError(f"the index {index} is not fixed")
-    return given.emit(relax.op.take(given["self"], at, axis, mode="clip"))
+    return given.emit(relax.op.take(given["self"], at, axis))
 
 
 def _part(given: Given) -> relax.Expr:
@@ -90,7 +90,7 @@ def _part(given: Given) -> relax.Expr:
 
 
 def _take_rows(given: Given) -> relax.Expr:
-    return given.emit(relax.op.take(given["weight"], given["indices"], 0, mode="clip"))
+    return given.emit(relax.op.take(given["weight"], given["indices"], 0))
 
 
 def _concatenate(given: Given) -> relax.Expr:

@@ -33,7 +33,7 @@ def _extreme(operator: Reduce) -> Converter:
     """Return how to convert ``amax`` or ``amin``; of truth values by integers."""
 
     def convert(given: Given) -> relax.Expr:
-        data = given["self"] if given.dtype != "bool" else given.of_type(given["self"], "int8")
+        data = given["self"] if given.dtype != "bool" else given.of_type(given["self"], "uint8")
         return given.of_type(_along(given, operator, data), given.dtype)
 
     return convert
@@ -43,7 +43,7 @@ def _extreme_with_index(operator: Reduce, index: Reduce) -> Converter:
     """Return how to convert ``max.dim`` or ``min.dim``."""
 
     def convert(given: Given) -> relax.Expr:
-        data = given["self"] if str(given["self"].ty.dtype) != "bool" else given.of_type(given["self"], "int8")
+        data = given["self"] if str(given["self"].ty.dtype) != "bool" else given.of_type(given["self"], "uint8")
         values = given.of_type(_along(given, operator, data), given.dtype)
         if not any(user.args[1] == 1 for user in given.node.users):
             return relax.Tuple([values, values])  # nobody asks for the second
@@ -59,7 +59,7 @@ def _any(given: Given) -> relax.Expr:
     data = given["self"]
     if str(data.ty.dtype) != "bool":
         data = given.emit(relax.op.not_equal(data, relax.const(0, str(data.ty.dtype))))
-    numbers = given.emit(relax.op.astype(data, "int8"))
+    numbers = given.emit(relax.op.astype(data, "uint8"))
     return given.of_type(_along(given, relax.op.max, numbers), "bool")
 
 
