@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,7 +19,7 @@ from tvmconv.network.read.onnx.compare_quantized import find_wrong_quantizers, w
 from tvmconv.network.read.onnx.reader import as_relax, fix_shapes
 from tvmconv.runtime.networks.network import load_network
 
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def between(name: str) -> list[onnx.NodeProto]:
@@ -62,10 +63,45 @@ def test_quantized_networks(tmp_path: Path) -> None:
         assert find_wrong_quantizers(fixed, arrays, network(**arrays)) == []
 
 
+def read_free(nodes: list[onnx.NodeProto], weights: list[onnx.TensorProto], tmp_path: Path) -> tuple[str, Any]:
+    """Return the file of images of 3 channels and any size, the first node's, and the network of it before passes."""
+    outputs = [value(each.output[0], None, 6 if each.op_type == "ConvInteger" else 2) for each in nodes[2:]]
+    source = save(model(nodes, [value("x", ["n", 3, "h", "w"])], outputs, weights=weights), tmp_path)
+    free = {"x": tuple(map(Extent.parse, ("n", "3", "h", "w")))}
+    return source, as_relax(fix_shapes(source, free=free), source, free)
+
+
+def test_convolutions_of_integers(tmp_path: Path) -> None:
+    """Zero points that are fixed, and one that is computed; groups, strides and pads."""
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("QuantizeLinear", ["x", "x_s", "zero"], ["p"]),
+        node("ConvInteger", ["q", "w", "z"], ["y0"], strides=[2, 1]),
+        node("ConvInteger", ["p", "w", "zero"], ["y1"], pads=[1, 0, 2, 1], dilations=[1, 2]),
+        node(
+            "QLinearConv", ["p", "x_s", "zero", "d", "x_s", "none", "x_s", "zero"], ["y2"], pads=[1, 1, 1, 1], group=3
+        ),
+    ]
+    arrays = {name: RNG.integers(-127, 128, (8, each, 3, 3)).astype(np.int8) for name, each in (("w", 3), ("d", 1))}
+    arrays["d"] = arrays["d"][:3]
+    arrays |= {"x_s": np.float32(0.03), "zero": np.uint8(121), "none": np.int8(0)}
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
+    source, read = read_free(nodes, weights, tmp_path)
+    build(read, tmp_path / "free.so")
+    network, session = load_network(tmp_path / "free.so"), onnxruntime.InferenceSession(source)
+    for batch, size in ((1, (5, 7)), (2, (16, 33)), (1, (3, 5))):
+        image = RNG.standard_normal((batch, 3, *size)).astype(np.float32)
+        found = network(x=image)
+        for name, right in zip(found, session.run(list(found), {"x": image}), strict=True):
+            np.testing.assert_array_equal(found[name], right)
+
+
 def test_what_needs_fixed_extents_says_so(tmp_path: Path) -> None:
-    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), node("ConvInteger", ["q", "w", "z"], ["y"])]
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("Identity", ["s"], ["scale"]),
+        node("ConvInteger", ["q", "w", "z"], ["y"], pads=[1, 1, 1, 1]),
+    ]
     weights = [numpy_helper.from_array(np.ones((2, 3, 3, 3), np.int8), "w")]
-    source = save(model(nodes, [value("x", [1, 3, "h", 8])], [value("y", None, 6)], weights=weights), tmp_path)
-    free = {"x": tuple(map(Extent.parse, ("1", "3", "h", "8")))}
     with pytest.raises(SourceError, match="ConvInteger needs fixed extents: give the inputs' shapes as numbers"):
-        as_relax(fix_shapes(source, free=free), source, free)
+        read_free(nodes, weights, tmp_path)

@@ -18,7 +18,7 @@ from torch.utils._sympy.functions import FloorDiv  # noqa: E402
 from torch.utils._sympy.value_ranges import ValueRanges  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.errors import SourceError, TvmconvWarning  # noqa: E402
+from tvmconv.errors import InputError, SourceError, TvmconvWarning  # noqa: E402
 from tvmconv.network.read.torch.decompose import _holds  # noqa: E402
 
 SIZES = (7, 13), (33, 1), (16, 20)
@@ -83,12 +83,27 @@ class Halved(nn.Module):
         return self.first(x)[:, :, 1:][:, :, ::2]
 
 
+def test_extents_below_what_a_model_does_the_same_at_are_left_out() -> None:
+    model, sizes = Halved().eval(), ({2: Dim("h"), 3: Dim("w")},)
+    fast = tvmconv.torch.compile(model, (images(16, 20),), dynamic_shapes=sizes, progress=None)
+    for height in (4, 5, 33):
+        image = images(height, 7)
+        assert_near(fast(image), model(image), summed=3)
+    with pytest.raises(InputError, match=r"is 3; it must be h\[4:\]"):
+        fast(images(3, 7))
+
+
+class Odd(Halved):
+    def forward(self, x: Any) -> Any:
+        return self.first(x) if x.shape[2] ** 2 % 5 == 1 else x
+
+
 def test_guards_of_extents_are_named() -> None:
     with pytest.warns(
         TvmconvWarning, match=r"at all extents of dynamic_shapes: Not all values of h = .*generated guard"
     ):
         tvmconv.torch.optimize(
-            Halved().eval(), (images(16, 20),), dynamic_shapes=({2: Dim("h"), 3: Dim("w")},), progress=None
+            Odd().eval(), (images(16, 20),), dynamic_shapes=({2: Dim("h"), 3: Dim("w")},), progress=None
         )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sysconfig
 import traceback
 import warnings
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._dynamo.exc import UserError
 from torch.export import ExportedProgram
 
 from ..errors import SourceError, last_line
@@ -28,18 +30,19 @@ _OTHERS = tuple(map(str, (Path(torch.__file__).parent, Path(__file__).parents[1]
 def export(flat: Flat, free: FreeAxes | None = None) -> Any:
     """Return a model as a program; its code's decisions by shapes are those for the example, unless axes are free.
 
+    Of the extents of free axes, the least that its code does not compute as the example's are left out.
+
     Raises
     ------
     SourceError
         If torch.export cannot read it, or it changes its buffers or what it is given.
     """
     written: list[str] = []
-    tensors, shapes = (flat.tensors, None) if free is None else (free.widen(flat.tensors), (tuple(free.shapes),))
     with torch.no_grad(), warnings.catch_warnings(), put_back(flat), whole_layers(), ceil_pools():
         warnings.simplefilter("ignore")
         flat.around = partial(show_writes, flat.model, written)
         try:
-            program = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)
+            program = _read(flat) if free is None else _read_free(flat, free)
             # Before this, changes in place are not noted; it takes longer than to export a small model.
             functional = program.run_decompositions({}) if may_write(program) else program
         except SourceError:
@@ -62,6 +65,24 @@ def export(flat: Flat, free: FreeAxes | None = None) -> Any:
     if free is not None:
         free.allow_one(program, flat.tensors)
     return program
+
+
+def _read(flat: Flat, free: FreeAxes | None = None, **options: Any) -> Any:
+    tensors, shapes = (flat.tensors, None) if free is None else (free.widen(flat.tensors), (tuple(free.shapes),))
+    return torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False, **options)
+
+
+def _read_free(flat: Flat, free: FreeAxes) -> Any:
+    """Return the program for free axes, of the least extent from which all calls do the same."""
+    try:
+        return _read(flat, free)
+    except UserError:
+        # A program that checks the extents that it is called with says which they are.
+        with suppress(Exception):  # of many classes; the first says why
+            narrowed = free.narrowed(_read(flat, free, prefer_deferred_runtime_asserts_over_guards=True), flat.tensors)
+            if narrowed is not None:
+                return _read(flat, narrowed)
+        raise
 
 
 def _reason(error: Exception) -> str:

@@ -11,10 +11,15 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..errors import InputError
 from .flat import flatten_arguments, order_of
+
+_CHECK = torch.ops.aten._assert_scalar.default
+# Extents among which the least that a model allows is looked for: networks have an output for each 32 or 64 pixels.
+_SEARCHED = 256
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,36 @@ class FreeAxes:
                 if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
                     known = program.range_constraints[size.node.expr]
                     program.range_constraints[size.node.expr] = ValueRanges(min(known.lower, 1), known.upper)
+
+    def narrowed(self, program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> FreeAxes | None:
+        """Return axes whose least extents pass the checks of a program that was exported with them; None: there are no others.
+
+        Larger ones may fail: torch.export shows that none does when it reads the model for the axes that are returned.
+        """
+        checks = [
+            node.args[0].meta["val"].node.expr for node in program.graph.find_nodes(op="call_function", target=_CHECK)
+        ]
+        names, dims = self.names(program), dict[str, Dim]()
+        for symbol, known in program.range_constraints.items():
+            own = [each for each in checks if each.free_symbols == {symbol}]
+            searched = range(int(known.lower), int(min(known.upper, known.lower + _SEARCHED)))
+            low = max(
+                (extent + 1 for extent in searched if not all(each.subs(symbol, extent) for each in own)), default=0
+            )
+            name = names.get(str(symbol))
+            if name and 0 < low < known.upper:
+                dims[name] = Dim(name, min=low, max=None if known.upper == int_oo else int(known.upper))
+        shapes = [
+            {axis: dims.get(dim.__name__, dim) if type(dim) is Dim else dim for axis, dim in axes.items()}
+            for axes in self.shapes
+        ]
+        given = (
+            (tensor.shape[axis], dim)
+            for tensor, axes in zip(tensors, shapes, strict=True)
+            for axis, dim in axes.items()
+        )
+        fits = all(extent >= dim.min for extent, dim in given if dim in dims.values())
+        return FreeAxes(shapes) if dims and fits else None
 
     def _ones(self, tensors: Sequence[torch.Tensor]) -> list[list[int]]:
         """Return the free axes of each of an example's tensors with extents of 1."""

@@ -67,8 +67,9 @@ def integer_data(expr: Any, problem: Problem, graph: Graph) -> tuple[Any, Proble
         number = scalar(graph.array(others[0])) if name == "relax.subtract" else None
         if name == "relax.astype" and str(given.ty.dtype) in QUANTIZED:
             dtype = QUANTIZED[str(given.ty.dtype)] + problem.dtype.removeprefix(problem.types.data)
+            builder = relax.BlockBuilder()
             for move in reversed(moves):
-                given = relax.Call(move.op, [given, *move.args[1:]], move.attrs, move.ty_args)
+                given = builder.normalize(relax.Call(move.op, [given, *move.args[1:]], move.attrs, move.ty_args))
             try:
                 return given, problem.with_(dtype=dtype, zero_point=zero)
             except InvalidProblemError as error:

@@ -7,7 +7,7 @@ both, and what follows stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +72,17 @@ def find_dequantized(builder: relax.BlockBuilder, expr: Any) -> Quantized | None
     return read_quantized(values, scale, zero, int(call.attrs.axis))
 
 
-def convolve(emit: Emit, problem: Problem, data: Quantized, weights: Quantized) -> relax.Expr | None:
-    """Return the sums of a convolution channels first in 32 bits; None: they are no convolution of integers that kernels have."""
+def convolve(
+    emit: Emit,
+    problem: Problem,
+    data: Quantized,
+    weights: Quantized,
+    windows: Mapping[str, Sequence[int]] | None = None,
+) -> relax.Expr | None:
+    """Return the sums of a convolution channels first in 32 bits; None: they are no convolution of integers that kernels have.
+
+    `windows` are the strides, pads and dilations of a convolution of free extents, of which a Problem of some leaves out what these make none of.
+    """
     array, transposed = weights.array, problem.op == "convolution_backprop_data"
     if array is None or data.zero.size != 1:
         return None
@@ -89,6 +98,7 @@ def convolve(emit: Emit, problem: Problem, data: Quantized, weights: Quantized) 
         "groups": problem.groups,
         "data_layout": f"NC{letters}",
         "out_dtype": "int32",
+        **(windows or {}),
     }
     if _may_pass(data, filter_, outputs):
         return None
@@ -145,7 +155,9 @@ def take_zero(emit: Emit, sums: relax.Expr, call: relax.Call, zero: relax.Expr) 
     filter_ = constant(call.args[1])
     assert filter_ is not None
     taps, places = filter_.astype(np.int64).sum(0 if filter_.ndim == 2 else 1), {}
-    if filter_.ndim > 2:  # padding is the zero point, so that taps there count for none
+    if filter_.ndim > 2 and not any(map(int, call.attrs.padding)):
+        taps = taps.sum(tuple(range(1, taps.ndim))).reshape(1, -1, *[1] * (filter_.ndim - 2))
+    elif filter_.ndim > 2:  # padding is the zero point, so that taps there count for none
         given, made, rank = static_shape(call.args[0].ty), static_shape(call.ty), filter_.ndim - 2
         assert given is not None and made is not None
         for axis in range(rank):

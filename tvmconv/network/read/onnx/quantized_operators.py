@@ -11,7 +11,7 @@ from tvm import relax
 from ....errors import InvalidProblemError
 from ....frontends.onnx.rules import node_problem
 from ...ir.constants import constant, static_shape
-from ...ir.free import is_free
+from ...ir.free import dims_of, is_free
 from ..quantized import (
     Quantized,
     convolve,
@@ -77,15 +77,25 @@ def _sums(
 ) -> relax.Expr | None:
     if kind not in ("Conv", "ConvTranspose"):
         return multiply(builder.emit, data, weights)
-    shapes = static_shape(data.values.ty), static_shape(weights.values.ty)
-    if shapes[0] is None or shapes[1] is None:
-        return None
+    dims, taps = dims_of(data.values.ty), static_shape(weights.values.ty)
     named = {name: each.decode() if isinstance(each, bytes) else each for name, each in given.items()}
+    free = is_free(data.values.ty)
+    if dims is None or taps is None or (free and (kind != "Conv" or named.get("auto_pad", "NOTSET") != "NOTSET")):
+        return None
+    rank = len(taps) - 2
+    windows: dict[str, Any] = {
+        "strides": named.get("strides", [1] * rank),
+        "padding": named.get("pads", [0] * 2 * rank),
+        "dilation": named.get("dilations", [1] * rank),
+    }
+    # In the place of free extents the least that the filter fits in: what they decide is not read.
+    spans = [1, 1, *(step * (size - 1) + 1 for step, size in zip(windows["dilation"], taps[2:], strict=True))]
+    sizes = [size if isinstance(size, int) else span for size, span in zip(dims, spans, strict=True)]
     try:
-        problem = node_problem(kind, named, shapes[0], shapes[1])
+        problem = node_problem(kind, named, sizes, taps)
     except InvalidProblemError:
         return None
-    return convolve(builder.emit, problem, data, weights)
+    return convolve(builder.emit, problem, data, weights, windows if free else None)
 
 
 def _as_matrix(weights: Quantized, given: dict[str, Any]) -> Quantized | None:
@@ -157,6 +167,8 @@ def _integer(kind: str) -> Convert:
             return multiply_data(builder.emit, (x, x_zero), (w, w_zero))
         if sums is None or not is_computed:
             return sums
+        if is_free(x.ty) and any(map(int, getattr(builder.lookup_binding(sums).attrs, "padding", ()))):
+            return None
         return take_zero(builder.emit, sums, builder.lookup_binding(sums), x_zero)
 
     return convert
