@@ -23,7 +23,7 @@ ALLOWED = {
     # Dot products of integers, by LLVM's names of the instructions.
     "schedules/cpu/dots.py",
     # A table's 256 bytes are looked up by each set's own instruction.
-    "lowering/native/lookup.c",
+    "lowering/native/operators/lookup.c",
     # What AMX's tiles cost, a field of a CPU's row.
     "targets/costs.py", "targets/cost_rows.py",
     # Windows and Android's emulators are on it, and have no tiles.

@@ -171,7 +171,7 @@ class Isa:
     cpu_flag
         The C compiler's flag that a CPU's name follows.
     operator_flags
-        The C compiler's flags for `lowering/native/pools.c`, `attention.c` and their like: each beside the Linux features that a target must have.
+        The C compiler's flags for `lowering/native/operators/pools.c`, `attention.c` and their like: each beside the Linux features that a target must have.
     aliases
         CPU names that LLVM takes and does not list.
     platform

@@ -24,10 +24,10 @@ from .operators import legalizations
 from .operators.attention import with_attention
 from .operators.block_sums import by_blocks
 from .operators.bound_fusion import bound_fusion
-from .operators.indices import check_indices
 from .operators.normalization import narrow_groups
 from .operators.resampling import call_resampling
 from .report import notes_of
+from .rewrite.check_indices import check_indices
 from .schedule.rules import schedule_others
 
 

@@ -187,7 +187,7 @@ def compile_operators(name: str, target: CpuTarget, fixed: bool = False, flags: 
 @cache
 def _operator_object(name: str, flags: tuple[str, ...], isa: Isa) -> bytes:
     """Return operators as an object file; no function outside takes its vectors of 64 bytes, so their ABI does not matter."""
-    return compile_runtime(NATIVE / f"{name}.c", "-Wno-psabi", *flags, isa=isa)
+    return compile_runtime(f"operators/{name}.c", "-Wno-psabi", *flags, isa=isa)
 
 
 def runtime_objects(

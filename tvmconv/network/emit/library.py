@@ -51,7 +51,6 @@ from ..ir.constants import DistinctArrays
 from ..kernels.build import CODE, LOWERED, SYMBOL_OF_CODE
 from ..kernels.tabulate import FUNCTION as LOOKUP
 from ..operators.attention import FUNCTION as ATTENTION
-from ..operators.indices import FUNCTION as CHECK
 from ..operators.matmul import FUNCTION as PRODUCT
 from ..operators.max_pool import FUNCTION as MAX_POOL
 from ..operators.mean_pool import FUNCTION as MEAN_POOL
@@ -59,6 +58,7 @@ from ..operators.recurrent import FUNCTION as RECURRENT
 from ..operators.resize import BEFORE, CUBIC, NEAREST, SHARE
 from ..operators.separable import FUNCTION as WINDOWS
 from ..operators.sort import FUNCTION as SORT
+from ..rewrite.check_indices import FUNCTION as CHECK
 from .families import family_source, is_family
 from .free_table import FreeTable
 from .network_plan import COPY, IF, OWN, Array, NetworkPlan, PlanStep, Region, Storage, item_bytes
@@ -285,12 +285,12 @@ def _executor(isa: Isa) -> bytes:
 
 @cache
 def _sorting(isa: Isa) -> bytes:
-    return compile_runtime("sorting.c", isa=isa)
+    return compile_runtime("operators/sorting.c", isa=isa)
 
 
 @cache
 def _resizing(isa: Isa) -> bytes:
-    return compile_runtime("resizing.c", "-ffp-contract=off", isa=isa)
+    return compile_runtime("operators/resizing.c", "-ffp-contract=off", isa=isa)
 
 
 def _measures(plan: NetworkPlan) -> dict[str, Any]:

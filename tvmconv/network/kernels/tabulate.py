@@ -107,7 +107,7 @@ def _dequantize(call: relax.Call, known: dict[Any, Table]) -> Table | None:
 
 
 def look_up(builder: relax.BlockBuilder, data: relax.Var, values: npt.NDArray[Any]) -> relax.Expr:
-    """Return a table's entries for a tensor's 8-bit numbers, by a C function (`tvmconv/lowering/native/lookup.c`)."""
+    """Return a table's entries for a tensor's 8-bit numbers, by a C function (`tvmconv/lowering/native/operators/lookup.c`)."""
 
     def called(data: te.Tensor, table: te.Tensor) -> te.Tensor:
         count = product(list(data.shape))

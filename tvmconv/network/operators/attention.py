@@ -1,5 +1,5 @@
 """Attention: products of queries and keys, softmax, and products with values, as one call of a C function
-(`tvmconv/lowering/native/attention.c`) that keeps no scores in memory.
+(`tvmconv/lowering/native/operators/attention.c`) that keeps no scores in memory.
 
 What frontends spell out is found by what it computes, from the last product back: the axes of heads may be anywhere, and queries,
 keys, values and what is returned are read and written where they lie, so that what moves them goes. A factor of queries or keys, and

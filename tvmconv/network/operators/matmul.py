@@ -1,7 +1,7 @@
 """Products of two tensors that are both data, as those of attention, in tiles that stay in registers.
 
 TVM's is a loop over rows, columns and the sum, whose sums lie in memory. Of extents that calls give it is a call of a C function
-(`tvmconv/lowering/native/product.c`).
+(`tvmconv/lowering/native/operators/product.c`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Maximum pools that keep NaN, and give minus infinity only for inputs of it.
 
 TVM's (0.27) drop the former, and pad with the least finite number. In f32 or bf16 they are calls of C functions: channels
-last of one whose vectors are of channels whatever their number (`tvmconv/lowering/native/pools.c`), channels first of `windows.c`; else
+last of one whose vectors are of channels whatever their number (`tvmconv/lowering/native/operators/pools.c`), channels first of `windows.c`; else
 tensor expressions.
 """
 

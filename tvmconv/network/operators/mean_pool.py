@@ -1,4 +1,4 @@
-"""Average pools as calls of C functions (`tvmconv/lowering/native/pools.c` of channels last, `windows.c` of channels first).
+"""Average pools as calls of C functions (`tvmconv/lowering/native/operators/pools.c` of channels last, `windows.c` of channels first).
 
 TVM's (0.27) asks of each tap of each element whether it is inside.
 """

@@ -1,4 +1,4 @@
-"""Recurrent layers by a C function (`lowering/native/recurrent.c`)."""
+"""Recurrent layers by a C function (`lowering/native/operators/recurrent.c`)."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _by_tables(
 
 
 def _resized_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a resize of free extents, by tables of a C function (`lowering/native/resizing.c`)."""
+    """Return a resize of free extents, by tables of a C function (`lowering/native/operators/resizing.c`)."""
     attrs, given, shape = call.attrs, dims_of(call.args[0].ty) or (), dims_of(call.ty) or ()
     first, mode = str(attrs.layout).index("H"), str(attrs.coordinate_transformation_mode)
     factors = [float(each) for each in attrs.roi[:2]]  # which nothing else is for; 0: the quotient of the sizes

@@ -1,4 +1,4 @@
-"""Windows along the last axes of a plan's data, as calls of a C function (`tvmconv/lowering/native/windows.c`): what a pool or a
+"""Windows along the last axes of a plan's data, as calls of a C function (`tvmconv/lowering/native/operators/windows.c`): what a pool or a
 resize, channels first, makes of rows, and then of their columns.
 
 As loops of TVM each output takes each element of its window, one after the other.

@@ -1,7 +1,7 @@
 """Sorts and top-k, by integers in the order of the numbers: NaN is the greatest, as in NumPy.
 
 TVM (0.27) sorts by comparisons that are false of what is not a number, gave other elements in a wrong order, too, and calls
-its runtime for it. A C function sorts the integers (`tvmconv/lowering/native/sorting.c`).
+its runtime for it. A C function sorts the integers (`tvmconv/lowering/native/operators/sorting.c`).
 """
 
 from __future__ import annotations

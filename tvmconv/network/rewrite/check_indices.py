@@ -1,6 +1,6 @@
 """Indices from data, checked before what reads or writes by them: an index beyond its axis is an IndexError, as in PyTorch and onnxruntime.
 
-A C function copies them (`tvmconv/lowering/native/indices.c`), so that the call ends before memory of others is read. What bounds
+A C function copies them (`tvmconv/lowering/native/operators/indices.c`), so that the call ends before memory of others is read. What bounds
 itself, such as the places of a sort, clipped indices, and sums and products of such, is left as it is, and so fused.
 """
 
@@ -33,6 +33,7 @@ def check_indices(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Checked(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return a gather or scatter by checked indices; None: these are bounded, or it is another operator."""
         call = self._graph.call(binding.var)
         axes = _axes(call) if call is not None else None
         if call is None or axes is None or str(call.args[1].ty.dtype) not in _BYTES:

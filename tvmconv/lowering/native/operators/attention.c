@@ -109,7 +109,7 @@ INLINE float number(int64_t type, const char* from) {
 #ifdef GREATER_OF_16
 #define GREATER GREATER_OF_16
 #endif
-#include "attention_block.h"
+#include "operators/attention_block.h"
 #endif
 #if WIDE >= 8
 #define LANES 8
@@ -118,12 +118,12 @@ INLINE float number(int64_t type, const char* from) {
 #ifdef GREATER_OF_8
 #define GREATER GREATER_OF_8
 #endif
-#include "attention_block.h"
+#include "operators/attention_block.h"
 #else
 #define LANES 4
 #define NAME(x) x##_of_4
 #define EACH(m, s) EACH4(m, s)
-#include "attention_block.h"
+#include "operators/attention_block.h"
 #endif
 
 /* Blocks of queries: as many of two wide vectors as there are, and of what is left one of two, or of one and perhaps a narrow one. */
