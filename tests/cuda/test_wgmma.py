@@ -59,6 +59,10 @@ PROBLEMS = {
     "one_pixel_first": ("backprop2d-n32-i72x1x1-o8x2x3-k2x3-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f16-bias-scale", 128, 64),
     "one_tap": ("conv2d-n2-i72x9x9-o136x9x9-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-bf16-bias", 128, 128),
     "planes": ("conv2d-n9-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f16-bias-add", 256, 32),
+    # Of 4 x 225 pixels: vectors of 4 reach into other planes.
+    "odd_planes": ("conv3d-n1-i16x4x15x15-o16x4x15x15-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NCX-OIX-f16-bias", 128, 32),
+    # A phase has every third row.
+    "rows_apart": ("backprop2d-n3-i32x4x4-o16x12x5-k3x2-s3x1-d1x1-p0x0_0x0-g1-NCX-XIO-f16-bias", 128, 32),
     "tall": ("conv2d-n2-i200x12x14-o72x12x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", 256, 128),
 }
 QUICK = ("strided", "causal", "pointwise", "tall", "transposed", "few_taps", "one_pixel_first")

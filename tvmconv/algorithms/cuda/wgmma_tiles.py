@@ -193,9 +193,8 @@ class WgmmaTile:
         """Return how many elements of a tile a thread stores together; None if copies of boxes store them."""
         if problem.data_format == "NXC":
             return None if problem.out_channels % ALIGNED == 0 else gcd(problem.out_channels, ALIGNED)
-        # Elements that lie together in boxes, and planes or rows of the output, fill whole vectors.
-        whole_rows = self.box[-1] == problem.out_spatial[-1]
-        extent = prod(problem.out_spatial) if whole_rows else problem.out_spatial[-1]
+        # A vector lies in a row of the output or, where rows follow each other, in a plane of height and width: not in two.
+        extent = prod(problem.out_spatial[-2:]) if _joins_rows(problem, self.box) else problem.out_spatial[-1]
         return gcd(extent, run_of(problem, self.box), ALIGNED)
 
 
@@ -203,7 +202,12 @@ def run_of(problem: Problem, box: tuple[int, ...]) -> int:
     """Return how many pixels of a box lie together in a plane of the output."""
     if phases_of(problem).steps[-1] > 1:
         return 1
-    return box[3] * box[2] if box[3] == problem.out_spatial[-1] else box[3]
+    return box[3] * box[2] if _joins_rows(problem, box) else box[3]
+
+
+def _joins_rows(problem: Problem, box: tuple[int, ...]) -> bool:
+    """Return whether rows of a box follow each other in the output: they are whole, and of one phase."""
+    return box[3] == problem.out_spatial[-1] and phases_of(problem).steps[-2:] == (1, 1)
 
 
 def busiest(cycles: list[float], tiles: int) -> float:
