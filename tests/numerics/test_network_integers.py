@@ -177,7 +177,8 @@ def test_what_lies_between_quantizers_is_computed_in_integers(seed: int, tmp_pat
     chains, steps = drawn(seed)
     source = chains.save(tmp_path)
     got, expected, signatures = answers(source, tmp_path)
-    assert len(signatures) == 7 and all(parse_signature(each).is_quantized for each in signatures), signatures
+    # Beside some products by u8 is the sum of their data.
+    assert len(signatures) >= 7 and all(parse_signature(each).is_quantized for each in signatures), signatures
     for answer, right, step in zip(got.values(), expected, steps, strict=True):
         apart = np.abs(answer - right) / step
         assert apart.max() < 2.01 and (apart > 0.5).mean() < 0.01, (seed, apart.max(), (apart > 0.5).mean())
@@ -350,9 +351,10 @@ def test_what_onnxruntime_quantizes_is_compiled(
         options = {"per_channel": False, "activation_type": kinds.QUInt8, "weight_type": kinds.QUInt8}
     source = _quantize(tmp_path, quantization.QuantFormat[written], **options)
     assert cli.main(["compile", source, "-o", str(tmp_path / "network.so")]) == 0
-    assert "5 of 5 convolutions and products run as tvmconv kernels" in capsys.readouterr().err
+    count = 5 if written == "QDQ" else 6  # beside a product by u8, the sum of its data
+    assert f"{count} of {count} convolutions and products run as tvmconv kernels" in capsys.readouterr().err
     got, expected, signatures = answers(source, tmp_path)
-    assert all(parse_signature(each).is_quantized for each in signatures) and len(signatures) == 5
+    assert all(parse_signature(each).is_quantized for each in signatures) and len(signatures) == count
     (answer,), (right,) = got.values(), expected
     step = np.diff(np.unique(right)).min()
     assert np.abs(answer - right).max() < 2.01 * step

@@ -75,4 +75,5 @@ def of_several() -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_reductions_along_any_axes(name: str, tmp_path: Path) -> None:
     torch.manual_seed(SEED)
-    assert not wrong(drawn() | of_several(), getattr(torch, name), tmp_path)
+    several = of_several() if name == "float32" else {}  # PyTorch has no multilabel_margin_loss of bf16
+    assert not wrong(drawn() | several, getattr(torch, name), tmp_path)

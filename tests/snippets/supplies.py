@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from copy import deepcopy
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -72,7 +73,7 @@ DETECTOR = "ch_PP-OCRv4_det_infer.onnx"
 
 def supply(folder: Path, page: str) -> None:
     """Write the files of all pages; the batch of a model is free where a page gives it."""
-    for name, made in MODELS.items():
+    for name, made in deepcopy(MODELS).items():  # a page's are its own
         for each in (*made.graph.input[:1], *made.graph.output) if page == "bundles" else ():
             if each.type.tensor_type.shape.dim:
                 each.type.tensor_type.shape.dim[0].dim_param = "batch"
