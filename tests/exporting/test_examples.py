@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def test_c(conv: Path, tmp_path: Path) -> None:
 
 
 def test_rust(conv: Path, tmp_path: Path) -> None:
-    if shutil.which("cargo") is None:
-        pytest.skip("cargo is not installed")
+    if shutil.which("cargo") is None or subprocess.run(["cargo", "--version"], capture_output=True).returncode:
+        pytest.skip("cargo is not installed, or rustup has no toolchain")
     shutil.copytree(EXAMPLES / "rust", tmp_path / "rust")
     printed = run("cargo", "run", "--release", "--offline", cwd=tmp_path / "rust", CONV_DIR=str(conv))
     assert printed.startswith("the same bits in one thread and in four")
