@@ -8,14 +8,13 @@ from typing import Any, TypeGuard
 
 from tvm import relax
 
+from ...checks import LARGEST
 from .constants import constant
 from .free import dims_of, equal
 
 # The least and the greatest number that indices may be; the greatest may be an expression of extents.
 Bounds = tuple[Any, Any]
 _ANY: Bounds = (-inf, inf)
-# Greater numbers may not fit into their type.
-_FITS = 2**31 - 1
 # Operators between a value and the model's inputs that are looked at.
 _DEEPEST = 12
 ValueOf = Callable[[relax.Var], Any]
@@ -145,7 +144,7 @@ def _is_zero(expr: Any, value_of: ValueOf) -> bool:
 def _small(bounds: Bounds) -> Bounds:
     """Return bounds, without those beyond what any type of indices holds."""
     least, most = bounds
-    return (least if abs(least) <= _FITS else -inf, most if abs(most) <= _FITS else inf)
+    return (least if abs(least) <= LARGEST else -inf, most if abs(most) <= LARGEST else inf)
 
 
 def _products(one: Bounds, other: Bounds) -> Bounds:

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
+from ...checks import LARGEST
 from ..ir.bounds import bounds_of, is_within
 from ..ir.constants import static_shape
 from ..ir.free import dims_of, number_of
@@ -21,8 +22,6 @@ from ..ir.mutator import GraphMutator, each_function
 
 FUNCTION = "tvmconv_check_indices"
 _BYTES = {"int32": 4, "int64": 8}
-# The greatest number of 32 bits.
-_FITS = 2**31 - 1
 
 
 def check_indices(mod: tvm.IRModule) -> tvm.IRModule:
@@ -78,7 +77,7 @@ def _type_of(call: relax.Call) -> str:
     """Return the type of checked indices, which places in the data as one row fit, too: narrower ones are read in less time."""
     dtype, shape = str(call.args[1].ty.dtype), static_shape(call.args[0].ty)
     is_fixed = call.op.name == "relax.gather_nd" or shape is None  # TVM gives the former 64 bits
-    return dtype if is_fixed or prod(shape or ()) > _FITS else "int32"
+    return dtype if is_fixed or prod(shape or ()) > LARGEST else "int32"
 
 
 def _check(indices: te.Tensor, lows: Sequence[Any], ends: Sequence[Any], dtype: str) -> te.Tensor:
