@@ -67,24 +67,21 @@ def packing_of(isa: Isa | None, target: Any) -> tuple[int, str] | None:
 
 def groups_of(statements: Sequence[Any], bits: int) -> list[list[Any]]:
     """Return statements in order, those together that are packed together, each other by itself."""
-    groups: list[list[Any]] = []
-    open_group: list[Any] = []
+    groups, run = list[list[Any]](), list[Rounding]()
     for each in statements:
         found = rounding_of(each)
-        if found is None or found.lanes * _INTEGER not in (bits, 2 * bits):
-            groups += [[single] for single in open_group]
+        fits = found is not None and found.lanes * _INTEGER in (bits, 2 * bits)
+        if run and not (found is not None and fits and run[0].is_like(found)):
+            groups += [[single.store] for single in run]
+            run = []
+        if found is None or not fits:
             groups.append([each])
-            open_group = []
             continue
-        first = rounding_of(open_group[0]) if open_group else None
-        if first is not None and not first.is_like(found):
-            groups += [[single] for single in open_group]
-            open_group = []
-        open_group.append(each)
-        if len(open_group) * found.lanes * _INTEGER == TOGETHER * bits:
-            groups.append(open_group)
-            open_group = []
-    return groups + [[single] for single in open_group]
+        run.append(found)
+        if len(run) * found.lanes * _INTEGER == TOGETHER * bits:
+            groups.append([single.store for single in run])
+            run = []
+    return groups + [[single.store] for single in run]
 
 
 def pack(
