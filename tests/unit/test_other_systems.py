@@ -7,11 +7,14 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from toys import compile_bundle, small_problem
 
 from tvmconv.isa import ISAS, native
+from tvmconv.isa.aarch64 import sysctl
 from tvmconv.isa.x86 import ISA as X86
 from tvmconv.isa.x86 import flags
 from tvmconv.isa.x86.cpuid import CPUID
@@ -145,6 +148,20 @@ def test_each_system_of_python_finds_features_its_way(monkeypatch: pytest.Monkey
                 monkeypatch.setattr(platform, "machine", lambda machine=port.machine: machine)
                 first = native()
                 assert first is not None and first.machine == port.machine
+
+
+def test_macos_reports_all_that_kernels_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Mac with every feature runs what is built for it, by Python's detection and by that of C."""
+
+    def report(name: bytes, found: Any, *_: object) -> int:
+        found._obj.value = 1
+        return 0
+
+    (isa,) = [each for each in ISAS if each.platform.prefix == "macos"]
+    monkeypatch.setattr(sysctl.ctypes, "CDLL", lambda name: SimpleNamespace(sysctlbyname=report))
+    assert set(map(isa.linux_name, isa.used)) <= sysctl.features()
+    in_c = (isa.platform.native / "cpu_aarch64.c").read_text()
+    assert all(f'{{"{name}", "{asked.decode()}"}}' in in_c for name, asked in sysctl.NAMES.items())
 
 
 @pytest.mark.parametrize("lost", ["", "fcntl"])

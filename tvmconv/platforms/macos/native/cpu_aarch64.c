@@ -11,12 +11,21 @@ struct feature {
 
 #include "tvmconv-targets.h"
 
+/* Linux's names of features, and macOS's, as isa/aarch64/sysctl.py has them. */
+static const char *const names[][2] = {
+    {"asimddp", "hw.optional.arm.FEAT_DotProd"},
+    {"asimdhp", "hw.optional.arm.FEAT_FP16"},
+    {"bf16", "hw.optional.arm.FEAT_BF16"},
+    {"i8mm", "hw.optional.arm.FEAT_I8MM"},
+};
+
 static int has(const char *name) {
-  int found = 0;
-  size_t bytes = sizeof found;
-  if (strcmp(name, "asimd") == 0) return 1; /* all have it */
-  const char *asked = strcmp(name, "asimdhp") == 0 ? "hw.optional.arm.FEAT_FP16" : strcmp(name, "bf16") == 0 ? "hw.optional.arm.FEAT_BF16" : "";
-  return sysctlbyname(asked, &found, &bytes, NULL, 0) == 0 && found != 0;
+  int found = strcmp(name, "asimd") == 0; /* all have it */
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    size_t bytes = sizeof found;
+    if (strcmp(name, names[i][0]) == 0 && sysctlbyname(names[i][1], &found, &bytes, NULL, 0) != 0) return 0;
+  }
+  return found != 0;
 }
 
 uint32_t tvmconv_name_rt_detect(void) {
