@@ -77,6 +77,8 @@ def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
     """
     if epilogue is None:
         return ()
+    if not isinstance(epilogue, Iterable):
+        raise InvalidProblemError(f"epilogue is {epilogue!r}; it must be a string such as 'add-relu'")
     steps = _split(epilogue) if isinstance(epilogue, str) else tuple(epilogue)
     for step in steps:
         if not isinstance(step, Step):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import ops
-from .checks import LARGEST
+from .checks import LARGEST, axes, choice, integer
 from .epilogue import Step, parse_epilogue
 from .errors import InvalidProblemError
-from .problem import Op, Problem
+from .problem import OPS, Op, Problem
 
 _EXTENT = re.compile(
     r"(?:\?|(?P<name>[a-wyz][a-wyz0-9_]*))?(?:%(?P<multiple>[1-9][0-9]*))?(?:\[(?P<low>[0-9]+):(?P<high>[0-9]*)\])?"
@@ -67,7 +67,7 @@ class Extent:
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high <= LARGEST or self.high // self.multiple * self.multiple < self.low:
             raise InvalidProblemError(
-                f"no extent is from {self.low} to {self.high} and a multiple of {self.multiple}; give a minimum and a maximum,  0 to {LARGEST}"
+                f"no extent is from {self.low} to {self.high} and a multiple of {self.multiple}; give a minimum and a maximum, 0 to {LARGEST}"
             )
 
     @staticmethod
@@ -170,8 +170,16 @@ class ProblemFamily:
 
     def __post_init__(self) -> None:
         rank = len(self.in_spatial)
+        choice("op", self.op, OPS)
+        integer("groups", self.groups, 1)
+        for name in ("kernel", "dilations"):
+            object.__setattr__(self, name, axes(name, getattr(self, name), rank, 0))
         object.__setattr__(self, "epilogue", parse_epilogue(self.epilogue))
         object.__setattr__(self, "output_padding", self.output_padding or (0,) * rank)
+        if self.op == "convolution" and any(self.output_padding):
+            raise InvalidProblemError(
+                f"output_padding is {list(self.output_padding)}; only transposed convolutions have one"
+            )
         if isinstance(self.pads, str) and (self.pads not in _RULES or any(self.output_padding)):
             raise InvalidProblemError(
                 f"pads are {self.pads!r}; give numbers, or without output_padding one of {', '.join(_RULES)}"
@@ -183,8 +191,8 @@ class ProblemFamily:
         object.__setattr__(
             self, "dilations", tuple(1 if k == 1 else d for k, d in zip(self.kernel, self.dilations, strict=True))
         )
-        # Raises where there is none.
-        object.__setattr__(self, "bias_dtype", self.problem(*self._typical_extents()).bias_dtype)
+        # Raises where there is no such problem.
+        object.__setattr__(self, "bias_dtype", self.typical.bias_dtype)
 
     @property
     def rank(self) -> int:
@@ -194,10 +202,7 @@ class ProblemFamily:
     @property
     def typical(self) -> Problem:
         """One of its problems, with extents of about 64 where they are free."""
-        return self.problem(*self._typical_extents())
-
-    def _typical_extents(self) -> tuple[int, list[int]]:
-        return self._extents_near(_TYPICAL)
+        return self.problem(*self._extents_near(_TYPICAL))
 
     def _extents_near(self, size: int) -> tuple[int, list[int]]:
         spans = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
@@ -230,8 +235,8 @@ class ProblemFamily:
         shape = (batch, *in_spatial, self.in_channels) if nxc else (batch, self.in_channels, *in_spatial)
         pads: dict[str, Any] = {"auto_pad": self.pads}
         if self.pads == "?":
-            axes = zip(self.kernel, self.dilations, in_spatial, strict=True)
-            least = tuple(max(d * (k - 1) + 1 - x, 0) if convolution else 0 for k, d, x in axes)
+            sizes = zip(self.kernel, self.dilations, in_spatial, strict=True)
+            least = tuple(max(d * (k - 1) + 1 - x, 0) if convolution else 0 for k, d, x in sizes)
             begin, end = (like.pads_begin, like.pads_end) if like else ((0,) * self.rank, least)
             pads = {"pads_begin": begin, "pads_end": end}
             if like and not convolution:

@@ -168,10 +168,10 @@ def match_fields(
     zero_point, filter_zero_point, bias, bias_dtype = found.groups()
     try:
         epilogue = parse_epilogue(tails[found.end() :] or None)
-        if tails.endswith("-"):
+        if text.endswith("-"):
             parse_epilogue("")
     except InvalidProblemError as error:
-        raise SignatureError(f"{text!r} ends in {tails!r}; allowed are bias and an epilogue: {error}") from error
+        raise SignatureError(f"{text!r} ends in {tails or '-'!r}; allowed are bias and an epilogue: {error}") from error
     zeros = {"zero_point": int(zero_point or 0), "filter_zero_point": int(filter_zero_point or 0)}
     return groups, {**zeros, "bias": bias is not None, "bias_dtype": bias_dtype or ""}, epilogue
 

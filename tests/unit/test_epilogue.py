@@ -61,6 +61,7 @@ def test_numbers_read_back_equal():
         ("elu(inf)", "finite f32"),
         ("add-relu-add", "add takes the array residual, so it may occur only once"),
         ("scale-scale", "scale takes the array scale"),
+        (1, "epilogue is 1; it must be a string such as 'add-relu'"),
         ([1], "it must be a string such as 'add-relu'"),
         ([Step("swish")], "the step 'swish'; allowed: scale"),
     ],

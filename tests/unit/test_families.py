@@ -124,6 +124,11 @@ def test_other_pads_and_strides_are_told() -> None:
         (TEXTS[5].replace("p1x1_1x1+1x1", "psame_upper"), "give zeros"),
         (FREE.replace("i16", "i15").replace("g1", "g2"), "groups"),
         ("conv2d", "field 2"),
+        (FREE + "-", "ends in '-'"),
+        (FREE.replace("d1x1", "d1"), "dilations is [1], 1 numbers; 2 are needed"),
+        (FREE.replace("k3x3", "k3"), "kernel is [3], 1 numbers; 2 are needed"),
+        (FREE.replace("g1", "g0"), "groups is 0"),
+        (FREE.replace("1x1-g1", "1x1+1x1-g1"), "only transposed convolutions have one"),
     ],
 )
 def test_a_text_that_is_none_is_refused(text: str, said: str) -> None:
@@ -161,6 +166,11 @@ def test_a_model_of_free_extents_has_families(tmp_path: Path) -> None:
     ]
     read = read_families(network(tmp_path), {"": tuple(map(Extent.parse, ("1", "3", "40", "[16:24]")))})
     assert format_family(read.nodes[0].family).startswith("conv2d-n1-i3x40x?-o8x20x?")
+
+
+def test_another_operation_is_refused() -> None:
+    with pytest.raises(InvalidProblemError, match="op is 'deconvolution'"):
+        replace(parse_family(FREE), op="deconvolution")
 
 
 def test_a_model_that_cannot_be_read_at_a_size_is_told(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ MALFORMED = [
     (GOOD[: -len("-bias")] + "\n", r"field 12, the type, is 'f32\\n'"),
     (" " + GOOD, "field 1, .* is ' conv2d'"),
     (GOOD + "-", "ends in 'bias-'"),
+    (GOOD.removesuffix("bias"), "ends in '-'"),
     (GOOD + "-bias", "ends in 'bias-bias'"),
     (GOOD + "-relux", "ends in 'bias-relux'"),
     (GOOD + "\0", "ends in"),

@@ -113,7 +113,7 @@ def _kept_at() -> Path:
 
 def _rows_at(path: Path) -> dict[str, Costs]:
     try:
-        return rows_in(path.read_text(), str(path))
+        return rows_in(path.read_text("utf-8", "replace"), str(path))
     except (FileNotFoundError, NotADirectoryError):
         return {}
 
@@ -154,13 +154,21 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     of = [each for each in (StepCosts, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
     if of:
         return None if value is None else from_json(of[0], value, where)
-    if hint == frozenset[str] and isinstance(value, list):
+    if hint == frozenset[str] and isinstance(value, list) and all(isinstance(each, str) for each in value):
         return frozenset(value)
-    if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+    # Sizes are integers, of which logarithms are taken.
+    if (
+        hint in (int, float)
+        and isinstance(value, (int, hint))
+        and not isinstance(value, bool)
+        and value >= (hint is int)
+    ):
         return hint(value)
     if (hint is str and isinstance(value, str)) or (hint == Mapping[str, float] | None and isinstance(value, dict)):
         return value
-    raise TargetError(f"{where} is {value!r}; allowed: {getattr(hint, '__name__', hint)}, not negative")
+    raise TargetError(
+        f"{where} is {value!r}; allowed: {getattr(hint, '__name__', hint)}, {'above 0' if hint is int else 'not negative'}"
+    )
 
 
 def row_text(rows: Mapping[str, Costs]) -> str:
