@@ -9,7 +9,8 @@ from math import prod
 
 from tvm.s_tir import Schedule
 
-from tvmconv.algorithms.cuda.direct import THREADS, WARP, DirectWindow
+from tvmconv.algorithms.cuda.blocks import WARP
+from tvmconv.algorithms.cuda.direct import THREADS, DirectWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, OUT, PATCH, stage_name

@@ -48,7 +48,7 @@ REASONS = {
         inner.MOST_PIXELS mmla.LEAST_CHANNELS paired_taps.LEAST_USED plain.LEAST_TAPS plain.LEAST_PRODUCTS
         planar_plan.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd_plan.MOST_PREFETCHED
         winograd_plan.HIDDEN winograd_plan.HIDING_TILES
-        winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS winograd_halves.FEWEST_OUTPUTS""",
+        winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS winograd_halves.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
         filter_parts.MOST_SUMS filter_parts.MOST_TILES_OF_PAIRS grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
         grouped_plan.LEAST_STEPS inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS

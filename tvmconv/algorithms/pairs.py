@@ -57,6 +57,12 @@ def stored_type(problem: Problem, count: int) -> str:
     return f"uint{8 * count * DTYPE_BYTES[problem.types.data]}"
 
 
+def no_integer_pairs(target: CpuTarget) -> str | None:
+    """Return why a CPU cannot multiply pairs of 16-bit integers, or None if it can."""
+    there = target.isa.pairs.get(target.vector_bits) in target.features
+    return None if there else f"{target.name} has no instruction for pairs of 16-bit integers"
+
+
 def adds_products(problem: Problem, count: int, target: CpuTarget) -> bool:
     """Return whether an instruction of its own adds products of elements to sums: of pairs of integers, where one does not do both."""
     return problem.is_quantized and count == 2 and not target.adds_pairs

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import TypeVar
 
 from .cpus import L1_WAY_BYTES, L1_WAYS
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

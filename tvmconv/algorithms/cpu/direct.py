@@ -18,7 +18,7 @@ from ..annotations import BY_VEX
 from ..data_dependence import covers_data
 from ..definition import Definition, assemble, requests_of
 from ..flatten import flatten
-from ..pairs import filter_in_pairs, sum_requests
+from ..pairs import filter_in_pairs, no_integer_pairs, sum_requests
 from ..quads import products_of, quad_types
 from ..shapes import accumulators, shuffles
 from .direct_plan import plan_windows
@@ -87,8 +87,8 @@ def covers(
 def no_dot(problem: Problem, target: CpuTarget, integers: bool = False) -> str | None:
     """Return why products cannot be by dot products of pairs, or None if they can."""
     if problem.is_quantized:
-        if target.isa.pairs.get(target.vector_bits) not in target.features:
-            return f"{target.name} has no instruction for pairs of 16-bit integers"
+        if reason := no_integer_pairs(target):
+            return reason
     elif problem.dtype != "bf16":
         return f"it multiplies bf16{' and integers' if integers else ''}, not {problem.dtype}"
     elif not target.has_dot:

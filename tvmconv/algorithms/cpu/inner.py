@@ -239,7 +239,6 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
 
 def tile_widths(window: Window, target: CpuTarget) -> list[int]:
     """Return how many pixels a tile may have: those with which a multiply-add takes the fewest loads first."""
-
     return sorted(divisors(window.row, accumulators(target) // 2), key=lambda width: _loads(window, width, target))
 
 

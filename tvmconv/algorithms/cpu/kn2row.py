@@ -77,7 +77,7 @@ def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked:
 def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition | None:
     """Define a convolution as it is best where the filter is prepacked; None: no other way."""
     (window,) = tap_windows(problem, target, vnni_factor, prepacked=False)
-    return None if window.stages_filter else define(problem, target, prepacked=True)
+    return None if window.stages_filter else define(problem, target, vnni_factor, prepacked=True)
 
 
 def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[Kn2rowWindow]:

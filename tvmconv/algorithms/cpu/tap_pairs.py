@@ -25,7 +25,7 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble, requests_of
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..pairs import filter_bits, multiply_taps, pair
+from ..pairs import filter_bits, multiply_taps, no_integer_pairs, pair
 from ..shapes import divisors
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, stage_name
 from ..subconvolution import Axis, Expr
@@ -110,8 +110,8 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
         return "it is for depthwise convolutions"
     if problem.data_format != "NXC":
         return f"channels lie apart in {problem.data_format}"
-    if target.isa.pairs.get(target.vector_bits) not in target.features:
-        return f"{target.name} has no instruction for pairs of 16-bit integers"
+    if reason := no_integer_pairs(target):
+        return reason
     if problem.out_channels < (lanes := _lanes(target)):
         return f"{problem.out_channels} channels do not fill a vector of {lanes}"
     return covers_data(problem, target)

@@ -25,13 +25,13 @@ from ..epilogue import Epilogue
 from ..stage_names import ACC, OUT, PATCH, stage_name
 from ..subconvolution import Expr, SubConvolution
 from ..types import zero_outside
+from .blocks import WARP, rounded_up
 from .cost import estimate_direct as estimate
 from .window import define_cuda
 
 __all__ = ["THREADS", "DirectWindow", "covers", "define", "estimate"]
 
-WARP = 32
-# Whole blocks of so many threads at the most: eight warps, two for each of a multiprocessor's four schedulers.
+# Threads of a block at most: eight warps, two for each of a multiprocessor's four schedulers.
 THREADS = 256
 # Neighbours of a thread, if they share data: 4 outputs of 3 taps load 6 columns instead of 12. Where a warp's threads lie
 # along a row, neighbours of a thread spread its loads over as many more cache lines: 2 load 4 columns instead of 6.
@@ -78,8 +78,7 @@ class DirectWindow(SubConvolution):
     @property
     def threads(self) -> int:
         """Extent of p: `total` rounded up to whole blocks, or to whole warps where there is less than a block."""
-        unit = THREADS if self.total > THREADS else WARP
-        return -(-self.total // unit) * unit
+        return rounded_up(self.total, THREADS if self.total > THREADS else WARP)
 
     def split(self, p: Expr) -> dict[str, Expr]:
         """Return the parts of `p`; of those beyond the problem, all but n are within bounds."""

@@ -11,14 +11,13 @@ from ....targets.target import CpuTarget
 from ...annotations import PART
 from ...data_dependence import covers_data
 from ...shapes import F32_BITS
+from ..direct import LEAST_PER_GROUP
 from ..model.cost import Counts, lines, multiply_add, total
 from ..model.counts import far, lines_evict, planes_evict, stored_lines
 from .winograd_plan import planned_windows
 from .winograd_tiles import WinogradWindow, tiles_of, windows_3d
 
 MOST_HELD_TAPS = 16  # of a vector of the filter, which its transform holds in registers
-# Fewer output channels leave most lanes empty.
-LEAST_PER_GROUP = 4
 # Each piece of the taps transforms all data again, to twice its size or more. 11x11 taps are 9.
 MOST_PIECES = 9
 

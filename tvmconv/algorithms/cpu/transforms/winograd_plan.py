@@ -17,7 +17,7 @@ from ..windows.tile import count_spills, spills_alone
 from . import winograd_structures
 from .winograd_tiles import WinogradWindow, tiles_of
 
-UNROLL = 4  # channels a step, as in direct.py
+UNROLL = 4  # channels of a step, at most
 # Tiles whose products hide nothing of a filter that comes from L3, which more hide by the square (benchmarks/results/coefficients.md).
 HIDING_TILES = 12
 HIDDEN = (
