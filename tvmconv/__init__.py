@@ -64,10 +64,8 @@ __all__ = [*_HOME, *_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES or name in (
-        "onnxruntime",
-        "torch",
-    ):  # not imported by *: they need the extras that their names say
+    # The last two need the extras of their names, so `*` does not import them.
+    if name in (*_MODULES, "onnxruntime", "torch"):
         return import_module(f".{name}", __name__)
     if name in _HOME:
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)

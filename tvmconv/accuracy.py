@@ -15,30 +15,30 @@ from .problem import Problem
 # Factors are rounded to 11 bits, each by at most 2^-11 of itself: a product errs by 2^-10, sums of many by less.
 TF32_ERROR = 2.0**-10
 
-# Half, for each type, of the distance between 1 and the next number: what one rounding may add.
+# Unit roundoff of each type: half of the distance between 1 and the next number.
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 UNIT |= {"complex64": UNIT["float32"], "complex128": UNIT["float64"]}
-# Error of one layer beside its sum: its result is rounded, and a step that is approximated errs, in f64 as much more finely as f64 is.
+# Error of one layer apart from its sum: the rounding of its result, and approximated steps (in f64 finer by 2^-29, as its roundoff is).
 _LAYER_ERROR = {"float64": 1e-6 * 2.0**-29, "float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _LAYER_ERROR |= {"complex64": _LAYER_ERROR["float32"], "complex128": _LAYER_ERROR["float64"]}
-# Roundings of a sum add up like steps in either direction, of which this many standard deviations are never left.
+# Roundings of a sum add up as a random walk, which practically never strays further than so many standard deviations.
 _DEVIATIONS = 8.0
 
-# Error of a network's output in relative L2, or of its integers the share that differs. Rounding stays far below it; on random inputs
-# another operator is of the order of 1: Resize by a scale that gives no whole size 0.7 to 1.9, a LayerNorm of several axes 2.
+# Allowed error of a network's output: relative L2, or the share of integers that differ. Rounding errs far less; on random inputs
+# a wrong operator errs by about 1 (Resize by a scale that gives no whole size 0.7 to 1.9, LayerNorm over several axes 2).
 NETWORK_ERROR = 1e-2
-# Error of a network that computes in a type of 16 bits beside one in f32: each layer rounds.
+# Allowed error of a network in a type of 16 bits, against f32: each layer rounds.
 _NARROW_ERROR = {"f16": 1e-2, "bf16": 5e-2}
-# Outputs that are less than this in the mean are compared as if they were so large: of a text detector's probabilities on noise,
-# 4e-7, onnxruntime's own answers with and without its optimizations differ by 0.02.
+# Root mean square, at least, to which an error is relative: on noise a text detector's probabilities are 4e-7, and
+# onnxruntime's answers with and without its optimizations differ by 0.02 of that.
 _SMALL = 1e-4
 
 
 def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, problem: Problem) -> str:
-    """Return how `got` differs from the reference on an exact fill; empty if no more than its class may.
+    """Describe how `got` differs from the reference on an exact fill; empty if it is within its class's tolerance.
 
-    The fill's integers are TF32 numbers, so TF32 is exact too. An output of an epilogue that is approximated may be off
-    by what that errs, of itself or, where a step adds, of the largest output's millionth; an integer by one step.
+    TF32 represents the fill's integers, so TF32 is exact too. After an approximated epilogue, an output may differ by the
+    approximation's relative error and by a millionth of the largest output (steps may add); an integer output by one.
     """
     if numerical_class in ("exact", "tf32"):
         wrong = got != expected
@@ -61,7 +61,7 @@ def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
 
 
 def inaccuracy(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:
-    """Return how far `got` is from the reference on normal data; empty if no more than its class may."""
+    """Describe the error of `got` on normally distributed data; empty if it is within its class's tolerance."""
     error, most = (
         relative_error(got, expected),
         TF32_ERROR if numerical_class == "tf32" else ROWS[dtype].transform_error,
@@ -74,16 +74,16 @@ def inaccuracy(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
 
 
 def rounding(dtype: Any, summed: int = 1, layers: int = 1) -> float:
-    """Return how two correct answers may differ, as a part of the largest number that either had on its way.
+    """Return how much two correct answers may differ, relative to the largest intermediate number of either.
 
     Parameters
     ----------
     dtype
-        Of the answers, NumPy's or PyTorch's or its name: ``float32``. Types of 16 bits are summed in f32.
+        Type of the answers: NumPy's, PyTorch's or a name such as ``float32``. Types of 16 bits are summed in f32.
     summed
-        Products that are added to one output, in any order: of all layers on the longest way to it.
+        Products that are summed into one output, in any order, over all layers of the longest path to it.
     layers
-        Layers that round, or approximate, one after the other.
+        Number of consecutive layers that round or approximate.
     """
     name = str(dtype).removeprefix("torch.")
     unit = min(UNIT[name], UNIT["float32"])
@@ -98,23 +98,23 @@ def tolerance(
     dtype: Any = None,
     numerical_class: str = "exact",
 ) -> dict[str, float]:
-    """Return `rtol` and `atol` for a comparison of all numbers of an answer.
+    """Return `rtol` and `atol` for an elementwise comparison of answers.
 
-    Sums that cancel have the error of their summands, not of their value: each may differ by `rounding` of the largest.
+    Sums that cancel have the error of their summands, so each element may differ by `rounding` times the largest.
 
     Parameters
     ----------
     expected
-        An array of NumPy's, or a tensor of PyTorch's.
+        A NumPy array or a PyTorch tensor.
     summed, layers
         As for `rounding`.
     magnitude
-        The largest number on the way to the answer, where the answer's own are smaller, as after a softmax or a difference.
+        The largest intermediate number, where the answer's are smaller, as after a softmax or a difference.
     dtype
-        The type that is computed in, where it is not that of `expected`.
+        The type of the arithmetic, if it is not that of `expected`.
     numerical_class
-        ``"transform"`` where Winograd may be taken: its L2 error is a part of the root mean square, and a single number of
-        thousands may have several times as much, as the largest is several times as large.
+        ``"transform"`` where Winograd may be chosen: its error is bounded relative to the root mean square, and the worst
+        of thousands of elements may err several times as much.
     """
     sizes = abs(expected)
     finite = sizes[(sizes == sizes) & (sizes != float("inf"))]
@@ -131,14 +131,14 @@ def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
 
 
 def network_tolerance(dtype: str | None) -> float:
-    """Return the allowed error of a network compiled for a type, on top of the errors of the types its model names."""
+    """Return the allowed error of a network compiled for a type, beyond that of the types in its model."""
     return _NARROW_ERROR.get(dtype or "", NETWORK_ERROR)
 
 
 def describe_differences(
     answers: Mapping[str, npt.NDArray[Any]], expected: Sequence[npt.NDArray[Any]], most: float = NETWORK_ERROR
 ) -> list[str]:
-    """Describe the outputs of a network that differ by more than `most` from another library's for the same inputs."""
+    """Describe the outputs of a network that differ by more than `most` from another library's answers to the same inputs."""
     found = []
     for (name, answer), right in zip(answers.items(), expected, strict=True):
         if answer.shape != right.shape:

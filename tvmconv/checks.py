@@ -1,4 +1,4 @@
-"""Checks of single values: each returns the value in its plain form, or raises an error that names the fault."""
+"""Checks of single values: each returns the value in its plain type, or raises an error that names the fault."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .errors import InputError, InvalidProblemError, TvmconvError
 
 # Kernels index with 32-bit integers; a larger array or extent would wrap around.
 LARGEST = 2**31 - 1
-# Choices of a network's memory.
+# Choices for the memory that a network takes, and for the size of its files.
 MEMORIES = ("default", "small")
 FILES = ("default", "small")
-# Layers of a quantised network: in integers, or those that are estimated to be faster so in f32.
+# Layers of a quantized network: all in integers as in the model, or in f32 where that is estimated to be faster.
 QUANTIZED = ("model", "fastest")
 
 
@@ -86,7 +86,7 @@ def as_path(name: str, value: str | os.PathLike[str]) -> Path:
     Raises
     ------
     InputError
-        If it is something else, such as None or bytes.
+        If `value` is no path, such as None or bytes.
     """
     try:
         return Path(value).absolute()

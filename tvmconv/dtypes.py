@@ -1,4 +1,4 @@
-"""Types of elements by their names in a Problem: one row each, which all tables of types are made of."""
+"""Element types by their names in a Problem: the one table from which all others are derived."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ class Dtype:
     nbytes
         Bytes of an element.
     numpy
-        NumPy's name of it; of bf16 that of ml_dtypes.
+        NumPy's name; for bf16 that of ml_dtypes.
     dlpack
-        DLPack's code of its kind: 0 of integers, 1 of those without sign, 2 of floating-point numbers, 4 of bfloat.
+        DLPack's type code: 0 signed integers, 1 unsigned ones, 2 floating point, 4 bfloat.
     onnx
-        ONNX's number of it.
+        ONNX's number (TensorProto.DataType).
     sums
         The type in which products are added.
     range
-        The least and the greatest number, of an integer.
+        The least and the greatest number of an integer type.
     c
-        The C type of an element in exported headers; NAME is the library's.
+        The C type of an element in exported headers, where NAME stands for the library's name.
     c_definition
-        Its definition there; empty: it needs none.
+        The typedef of `c` in these headers; empty: none is needed.
     kernel
-        The type of kernels' arrays, NumPy's and TVM's name, where it is another: LLVM's code generation in TVM has no bf16, and NumPy
-        exports none, so kernels for CPUs take its bits.
+        The type of CPU kernels' arrays, by NumPy's and TVM's name, if it is another: LLVM's code generation in TVM has no bf16, and
+        NumPy exports none, so these kernels take its bits.
     exact
-        Of exact fills: the largest magnitude of data; of the filter, of both operations; and how many products of the largest data and
-        filter one output may sum to and stay exact, of both. Their product is the integer up to which the type has all, 32*32*16384 =
-        2^24 in f32, 4*4*16 = 4*8*8 = 2^8 in bf16, 4*2*256 = 2^11 in f16.
+        For exact fills: the largest magnitude of data; that of the filter, for either operation; and the number of products of these
+        that one output may sum exactly, for either operation. Their product is the integer up to which the type represents all:
+        32*32*16384 = 2^24 in f32, 4*4*16 = 4*8*8 = 2^8 in bf16, 4*2*256 = 2^11 in f16.
     transform_error
-        Relative L2 error that is allowed to transforms (Winograd), as oneDNN's own tests do.
+        Relative L2 error allowed for transforms (Winograd), as in oneDNN's own tests.
     approximated_error
-        Error of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
+        Relative error of approximated steps in f32 (4e-7, and that of later steps), which narrower types may round to a neighbour.
     approximated_floor
-        Error in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
+        Absolute error allowed in any case: nothing is promised for denormal f32 numbers, and it is the distance of denormal f16 numbers.
     arrays
-        Arrays that may have it in a problem with integers: of "data", "filter" and "output".
+        Arrays that may have the type in a problem with integers: of "data", "filter" and "output".
     """
 
     name: str
@@ -71,7 +71,7 @@ class Dtype:
 
     @property
     def in_kernels(self) -> str:
-        """The type of kernels' arrays on CPUs, by NumPy's and TVM's name."""
+        """The type of CPU kernels' arrays, by NumPy's and TVM's name."""
         return self.kernel or self.numpy
 
 
@@ -86,18 +86,18 @@ ROWS: dict[str, Dtype] = {
         Dtype("bf16", 2, "bfloat16", 4, 16, "f32", None, "NAME_bf16", _BF16, "uint16", (4, (4, 8), (16, 8)), 6e-2, 2.0**-7, 2.0**-126),
         Dtype("u8", 1, "uint8", 1, 2, "s32", (0, 255), "uint8_t", arrays=_ANY),
         Dtype("s8", 1, "int8", 0, 3, "s32", (-128, 127), "int8_t", arrays=_ANY),
-        # A filter of 8 bits less its zero points, which may differ from channel to channel.
+        # An 8-bit filter minus its zero points, which may differ by channel.
         Dtype("s16", 2, "int16", 0, 5, "s32", (-255, 255), "int16_t", arrays=("filter",)),
         Dtype("s32", 4, "int32", 0, 6, "s32", (-(2**31), 2**31 - 1), "int32_t"),
     )
 }  # fmt: skip
-# Types whose problems have one type of data, filter, bias and output.
+# Types that data, filter, bias and output share in problems without integers.
 FLOATS: tuple[str, ...] = tuple(name for name, row in ROWS.items() if row.range is None)
 DTYPE_BYTES = {name: row.nbytes for name, row in ROWS.items()}
 
 
 def is_integer(dtype: str) -> bool:
-    """Return whether a type is one of integers."""
+    """Return whether a type is an integer type."""
     return ROWS[dtype].range is not None
 
 

@@ -1,7 +1,7 @@
 """Epilogues: steps on a sum and its bias before it is rounded and stored.
 
-An epilogue is an ordered list of steps, each computed in f32. As a text, steps stand between hyphens and a step's numbers
-behind it: ``add-relu``, ``scale-clip(0,6)``. Signatures name files, so there it is ``scale-clip_0_6``; both are read.
+An epilogue is an ordered list of steps, each computed in f32. As text, steps are joined by hyphens and followed by their
+numbers: ``add-relu``, ``scale-clip(0,6)``. Signatures name files, so they write ``scale-clip_0_6``; both forms are read.
 docs/semantics.md has the formulas.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from .errors import InvalidProblemError
 
-# The numbers that each step takes, by their names.
+# Names of the numbers that each step takes.
 STEPS: dict[str, tuple[str, ...]] = {
     "scale": (),
     "add": (),
@@ -33,16 +33,16 @@ STEPS: dict[str, tuple[str, ...]] = {
     "gelu": (),
     "gelu_tanh": (),
 }
-# Steps that round to integers of 8 bits, of problems with integers: each is the last of its epilogue.
+# Steps that round to integers of 8 bits, in problems with integers: only the last step may be one.
 QUANTIZERS = dict.fromkeys(("q", "q_reciprocal", "q_before", "q_before_reciprocal"), ("scale", "zero_point"))
 NUMBERS = STEPS | QUANTIZERS
-# The array that a step takes, by the name of the kernel's argument.
+# Kernel argument that a step takes an array from.
 OPERANDS = {"scale": "scale", "prelu": "slope", "add": "residual"}
-# Steps that are approximated by polynomials; all others have one right answer.
+# Steps approximated by polynomials; all others have one correctly rounded result.
 APPROXIMATED = ("elu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")
-# Steps of these with less arithmetic where the value is rounded to 16 bits at once.
+# Steps of these with a shorter approximation, used where the value is rounded to 16 bits next.
 SHORT = ("sigmoid", "silu", "gelu", "gelu_tanh")
-# Steps after which large sums are alike.
+# Steps that map all large sums to about the same value.
 SATURATING = ("clip", "sigmoid", "tanh", "hardsigmoid", "hardswish")
 _NUMBER = r"-?(?:inf|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 # Longer names first: gelu_tanh begins with gelu.
@@ -61,9 +61,9 @@ class Step:
 
 
 def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
-    """Return the canonical steps of an epilogue: of two ways to write the same one, the same.
+    """Return the canonical steps of an epilogue, equal for all ways to write the same one.
 
-    A step that changes nothing is left out, and neighbouring bounds (relu is ``clip(0, inf)``) become one.
+    Steps that change nothing are left out, and neighbouring bounds (relu is ``clip(0, inf)``) become one.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
     Raises
     ------
     InvalidProblemError
-        If a step is unknown, takes other numbers, or takes an array that another step takes already.
+        If a step is unknown, has the wrong numbers, or takes an array that another step takes already.
     """
     if epilogue is None:
         return ()
@@ -108,12 +108,12 @@ def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
 
 
 def format_epilogue(steps: Iterable[Step]) -> str:
-    """Return the text of steps, as it stands in a signature."""
+    """Return the text of steps, as signatures have it."""
     return "-".join(map(str, steps))
 
 
 def is_exact(steps: Iterable[Step]) -> bool:
-    """Return whether every step has one right answer."""
+    """Return whether no step is approximated."""
     return all(step.name not in APPROXIMATED for step in steps)
 
 
@@ -135,7 +135,7 @@ def _split(text: str) -> tuple[Step, ...]:
 
 
 def _check(step: Step) -> Step:
-    """Return a step with its numbers rounded to f32, if it is one."""
+    """Return a step with its numbers rounded to f32; raise InvalidProblemError if it is unknown or has wrong numbers."""
     names = NUMBERS.get(step.name)
     if names is None:
         raise InvalidProblemError(f"epilogue has the step {step.name!r}; allowed: {', '.join(NUMBERS)}")
@@ -158,7 +158,7 @@ def _check(step: Step) -> Step:
 
 
 def _bounds(step: Step) -> tuple[float, float] | None:
-    """Return the bounds of a step that clips; None if it does anything else."""
+    """Return the bounds of a step that clips; None for other steps."""
     if step.name == "relu":
         return 0.0, inf
     return (step.numbers[0], step.numbers[1]) if step.name == "clip" else None

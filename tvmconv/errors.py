@@ -1,4 +1,4 @@
-"""The errors of tvmconv. Every message says what was given, what is allowed and what to do."""
+"""The errors of tvmconv. Each message names the wrong value, what is allowed, and a remedy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LackingOperatorsError(SourceError):
     Attributes
     ----------
     names
-        Of the operators.
+        Names of the operators.
     """
 
     def __init__(self, message: str, names: Collection[str]) -> None:
@@ -45,7 +45,7 @@ class LackingOperatorsError(SourceError):
 
 
 class TargetError(TvmconvError, ValueError):
-    """A target name that is unknown, or that this compiler cannot build for."""
+    """A target that is unknown, or that kernels cannot be built for."""
 
 
 class BundleError(TvmconvError):
@@ -73,7 +73,7 @@ class CompilationError(TvmconvError):
 
 
 class BuildError(TvmconvError):
-    """No algorithm gives a right kernel for a problem, or the first does not and none may be skipped."""
+    """No algorithm gives a correct kernel for a problem, or the first does not and may not be skipped."""
 
 
 class ToolchainError(TvmconvError, RuntimeError):
@@ -85,7 +85,7 @@ class TuningError(TvmconvError):
 
 
 class ReplayError(TuningError, LookupError):
-    """A schedule that its algorithm's space does not offer (any more, of a record), or that cannot be applied."""
+    """A schedule that its algorithm's space does not (or no longer) offer, or that cannot be applied."""
 
 
 class RewriteError(TvmconvError, RuntimeError):
@@ -108,10 +108,7 @@ def missing_extra(extra: str, module: str) -> MissingExtraError:
 
 
 def _origin() -> str:
-    """Return this package's source for pip: a folder, a wheel, or its name in an index.
-
-    PEP 610 has the record of it.
-    """
+    """Return this package's source for pip: a folder, a wheel (both as PEP 610 records them), or its name in an index."""
     import json
     import os
     from importlib.metadata import PackageNotFoundError, distribution

@@ -1,7 +1,7 @@
-"""`ProblemFamily`: a convolution of which batch and spatial extents are known only when it is called.
+"""`ProblemFamily`: a convolution whose batch and spatial extents are known only when it is called.
 
-Channels, taps, strides, dilations, groups, layouts, type and epilogue are those of every Problem of it; pads are numbers, or follow
-from the extents by a rule. `tvmconv.family_text` has its text.
+Its Problems have the same channels, taps, strides, dilations, groups, layouts, type and epilogue; pads are numbers, or follow from the
+extents by a rule. `tvmconv.family_text` formats and parses families.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXTENT = re.compile(
     r"(?:\?|(?P<name>[a-wyz][a-wyz0-9_]*))?(?:%(?P<multiple>[1-9][0-9]*))?(?:\[(?P<low>[0-9]+):(?P<high>[0-9]*)\])?"
 )
 _RULES = ("same_upper", "same_lower", "?")
-# Fields that are those of every problem as they stand.
+# Fields that all problems of a family share.
 _STATIC = (
     "op",
     "in_channels",
@@ -39,9 +39,9 @@ _STATIC = (
     "bias",
     "epilogue",
 )
-# Extents of the problem that stands for a family, if they may be; and of those that check its kernels, of so many operations at most.
+# Extents, where the family allows them, of its typical problem and of those that check its kernels, with so many operations at most.
 _TYPICAL, _EXAMPLES, _EXAMPLE_FLOPS = 64, (1, 5, 13, 29, 53), 1_000_000_000
-# Extents by which its algorithm is chosen, of images; of other ranks those of as many pixels.
+# Extents of images by which the algorithm is chosen; other ranks take those with as many pixels.
 _SIZES = (7, 14, 28, 56, 112, 224)
 
 
@@ -52,11 +52,11 @@ class Extent:
     Attributes
     ----------
     low, high
-        The least and the greatest; equal: it is that number.
+        The least and the greatest extent; if equal, the extent is fixed.
     multiple
-        Number that divides it.
+        Number that divides the extent.
     name
-        Extents of one name are equal; empty: it has none.
+        Extents of one name are equal; empty: no name.
     """
 
     low: int = 1
@@ -72,12 +72,12 @@ class Extent:
 
     @staticmethod
     def parse(text: str) -> Extent:
-        """Return the extent that a text is: ``64``, ``?``, ``h``, ``?%32``, ``[32:4096]``, ``w%8[8:]``.
+        """Return the extent of a text such as ``64``, ``?``, ``h``, ``?%32``, ``[32:4096]``, ``w%8[8:]``.
 
         Raises
         ------
         InvalidProblemError
-            If it is none.
+            If the text is no extent.
         """
         if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
             return Extent.of(int(text))
@@ -93,21 +93,21 @@ class Extent:
 
     @staticmethod
     def of(value: int | Extent) -> Extent:
-        """Return an extent that is a number, or the one that is given."""
+        """Return a number as a fixed extent, and an extent as it is."""
         return value if isinstance(value, Extent) else Extent(value, value)
 
     @property
     def is_free(self) -> bool:
-        """Return whether it is no number."""
+        """Return whether more than one extent is allowed."""
         return self.low != self.high
 
     def near(self, value: int) -> int:
-        """Return one of its values, near another."""
+        """Return an allowed extent near `value`."""
         value = min(max(self.low, value), self.high) // self.multiple * self.multiple
         return value if value >= self.low else value + self.multiple
 
     def obstacle(self, value: int) -> str | None:
-        """Return why a value is not in the range, and a remedy; None if it is."""
+        """Return why an extent is not allowed, and a remedy; None if it is."""
         if not self.low <= value <= self.high:
             return f"is {value}; it must be {self}" + ("" if self.is_free else ", a number")
         if value % self.multiple:
@@ -132,12 +132,12 @@ class ProblemFamily:
     Attributes
     ----------
     batch, in_spatial
-        What they may be.
+        The extents that are allowed.
     pads
-        ``(begin, end)``, each a number an axis; ``"same_upper"`` or ``"same_lower"``; ``"?"``: each problem has its own, as where a
-        transposed convolution is given the extents of its output.
+        ``(begin, end)``, each with a number for each axis; ``"same_upper"`` or ``"same_lower"``; or ``"?"``: each problem has its own,
+        as for a transposed convolution whose output extents are an argument.
     output_padding
-        Of a transposed convolution whose pads are numbers.
+        That of a transposed convolution whose pads are numbers.
     op, in_channels, out_channels, kernel, strides, dilations, groups, data_format, filter_format, dtype, bias, epilogue, zero_point, \
     filter_zero_point, bias_dtype
         As of :class:`tvmconv.Problem`.
@@ -201,7 +201,7 @@ class ProblemFamily:
 
     @property
     def typical(self) -> Problem:
-        """One of its problems, with extents of about 64 where they are free."""
+        """A problem of the family whose free extents are about 64."""
         return self.problem(*self._extents_near(_TYPICAL))
 
     def _extents_near(self, size: int) -> tuple[int, list[int]]:
@@ -210,20 +210,20 @@ class ProblemFamily:
         return self.batch.near(1), spatial
 
     def sizes(self) -> tuple[Problem, ...]:
-        """Return small and large problems of the family, by which its algorithm is chosen."""
+        """Return small and large problems of the family, by which the algorithm is chosen."""
         found: dict[Problem, None] = {}
         for size in _SIZES:
-            with suppress(InvalidProblemError):  # it is too large
+            with suppress(InvalidProblemError):  # too large
                 found[self.problem(*self._extents_near(round(size ** (2 / self.rank))))] = None
         return tuple(found) or (self.typical,)
 
     def problem(self, batch: int, in_spatial: Sequence[int], like: Problem | None = None) -> Problem:
-        """Return the family's problem of these extents, even outside of its ranges; free pads are those of `like`, or the least.
+        """Return the problem with these extents, even outside the family's ranges; free pads are those of `like`, or the least.
 
         Raises
         ------
         InvalidProblemError
-            If there is none, as where the filter is larger than data with its pads.
+            If there is none, for example because the filter is larger than the padded data.
         """
         convolution = self.op == "convolution"
         outputs, inputs = (
@@ -254,7 +254,7 @@ class ProblemFamily:
         )  # fmt: skip
 
     def examples(self) -> tuple[Problem, ...]:
-        """Return problems by which its kernels are checked: of one pixel, if there is one, to some tiles, in primes."""
+        """Return problems to check kernels with: from one pixel, if allowed, to several tiles, by prime extents."""
         found: dict[Problem, None] = {}
         for number, size in enumerate(_EXAMPLES):
             named: dict[str, int] = {}
@@ -273,11 +273,11 @@ class ProblemFamily:
         return tuple(found) or (self.typical,)
 
     def is_like(self, problem: Problem) -> bool:
-        """Return whether a problem differs in extents, strides and pads at most."""
+        """Return whether a problem differs from the family's at most in extents, strides and pads."""
         return all(getattr(self, name) == getattr(problem, name) for name in _STATIC)
 
     def obstacle(self, problem: Problem) -> str | None:
-        """Return why a problem is not of this family, and a remedy; None if it is."""
+        """Return why a problem is not in this family, and a remedy; None if it is."""
         for name in _STATIC:
             ours, given = getattr(self, name), getattr(problem, name)
             if ours != given:

@@ -1,11 +1,11 @@
-"""The text of a `ProblemFamily`: a signature in which an `Extent` may stand for a number. For example::
+"""The text of a `ProblemFamily`: a signature with an `Extent` in place of some numbers. For example::
 
     conv2d-n?-i64x?x?-o64x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32
     conv2d-n1-i3xh%32xw%32[32:4096]-o16x?x?-k3x3-s2x2-d1x1-psame_upper-g1-NXC-XIO-f32-bias-relu
     backprop2d-n?-i64x?x?-o32x?x?-k3x3-s2x2-d1x1-p1x1_1x1+1x1-g1-NXC-XIO-f32
 
-``?`` is any extent, a name the same one wherever it stands, ``%32`` a multiple of 32, ``[32:4096]`` the least and the greatest.
-Pads are ``begin_end``, of a transposed convolution with ``+output_padding``; ``same_upper`` or ``same_lower``; or ``?``: as they come.
+``?`` is any extent, a name stands for one extent wherever it occurs, ``%32`` is a multiple of 32, ``[32:4096]`` a range.
+Pads are ``begin_end``, for a transposed convolution with ``+output_padding``; ``same_upper`` or ``same_lower``; or ``?``: each call's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .family import Extent, ProblemFamily
 from .signature import FIELDS, OPS_BY_PREFIX, PREFIXES, format_integers, join, match_fields, split
 
 _EXAMPLE = "conv2d-n?-i64x?x?-o64x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
-# Fields in which numbers may be free, by their first letters.
+# Name, pattern and example of fields that may have free numbers, by their first letters.
 _FREE = {
     "n": (r"n([^x]+)", "n1 or n?"),
     "i": (r"i([0-9]+(?:x[^x]+)+)", "i64x?x?"),
@@ -29,7 +29,7 @@ _PADS = re.compile(r"([0-9]+(?:x[0-9]+)*)_([0-9]+(?:x[0-9]+)*)(?:\+([0-9]+(?:x[0
 
 
 def is_family(signature: str) -> bool:
-    """Return whether a text is one of a family, not of a Problem, if it is any of both."""
+    """Return whether a text, which is a Problem's or a family's, is a family's."""
     return any(re.fullmatch(r"[a-z][0-9x_]*", field) is None for field in signature.split("-")[1:8])
 
 
@@ -62,7 +62,7 @@ def parse_family(text: str) -> ProblemFamily:
     Raises
     ------
     SignatureError
-        If `text` does not have the form of a family's text, or there is no such problem.
+        If `text` does not have the form of a family's text, or describes no valid problem.
     """
     groups, named, epilogue = match_fields(text, _FIELDS, _EXAMPLE)
     op, rank, batch, inputs, outputs, kernel, strides, dilations, pads, group_count, *formats = groups

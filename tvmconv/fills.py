@@ -1,7 +1,7 @@
 """Inputs to check kernels with.
 
 `exact_fill` draws small integers, sparse enough that every partial sum is exact in the f32 accumulator
-whatever the order of summation, so that a right kernel equals the reference bit for bit.
+in any order of summation, so that a correct kernel equals the reference bit for bit.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .problem import Problem
 ADDED_RANGE = 8
 # Powers of two, so that products stay exact.
 FACTORS = (-1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
-# Products of a sum that a bound or its like ends: of -1, 0 and 1, so few that the sum's standard deviation is about 3.
+# Ranges as `Dtype.exact` before steps that saturate: -1, 0 and 1, and so few products that a sum's standard deviation is about 3.
 _SATURATING = (1, (1, 1), (20, 20))
-# Draws before an all-zero output is taken for the problem's own (its windows see only padding).
+# Draws after which an all-zero output is accepted as the problem's own (its taps meet only padding).
 _DRAWS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The inputs of one problem, of the types of its operands (`bf16` as ``ml_dtypes.bfloat16``).
+    """The inputs of one problem, in the types of its operands (`bf16` as ``ml_dtypes.bfloat16``).
 
-    It unpacks to data, filter and bias (or None), and to the epilogue's after them where there are some.
+    They unpack to data, filter, bias (or None), and those of the epilogue's arrays that there are.
     """
 
     data: npt.NDArray[Any]
@@ -46,7 +46,7 @@ class Arrays:
     residual: npt.NDArray[Any] | None = None
 
     def given(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that there are, by name, in the order in which kernels take them."""
+        """Return the arrays that are not None, by name, in the order of a kernel's arguments."""
         arrays = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: array for name, array in arrays.items() if array is not None}
 
@@ -56,16 +56,16 @@ class Arrays:
 
 
 def exact_fill(problem: Problem, seed: int = 0) -> Arrays:
-    """Return integer inputs whose outputs are exact in any order of sums.
+    """Return integer inputs whose sums are exact in any order.
 
     The same problem and seed give the same arrays. The sums are not all zeros, unless the problem allows nothing
-    else. With steps that are approximated, the answer is right within what they err.
+    else. Outputs of approximated steps are exact within the error of these steps.
     """
     return exact_case(problem, seed)[0]
 
 
 def exact_case(problem: Problem, seed: int = 0) -> tuple[Arrays, npt.NDArray[Any]]:
-    """Return :func:`exact_fill`'s inputs with the output a right kernel gives, in the problem's dtype."""
+    """Return :func:`exact_fill`'s inputs and the output of a correct kernel, in the problem's output type."""
     for draw in range(_DRAWS):
         arrays = _draw(problem, np.random.default_rng((seed, draw)))
         sums = reference.compute(problem.without_epilogue(), arrays.data, arrays.filter)
@@ -76,10 +76,10 @@ def exact_case(problem: Problem, seed: int = 0) -> tuple[Arrays, npt.NDArray[Any
 
 
 def random_fill(problem: Problem, seed: int = 0) -> Arrays:
-    """Return normal inputs, the same for the same problem and seed.
+    """Return normally distributed inputs, the same for the same problem and seed.
 
-    Their standard deviation is 1. Before an epilogue the filter's is such that sums have about 1, as networks see to: of
-    large sums, a bound or its like keeps a few small differences, and with them the errors of the whole.
+    Their standard deviation is 1. With an epilogue the filter is scaled so that sums have a standard deviation of about 1, as in
+    networks: steps that saturate leave small differences of large sums, but the errors of the whole sums.
     """
     rng = np.random.default_rng(seed)
     if problem.is_quantized:
@@ -92,7 +92,10 @@ def random_fill(problem: Problem, seed: int = 0) -> Arrays:
 
 
 def fixed_fill(problem: Problem) -> Arrays:
-    """Return nearly normal inputs, the same with every NumPy on every machine: a digest of the outputs then tells the order of sums."""
+    """Return nearly normal floating-point inputs, the same with every NumPy on every machine.
+
+    Digests of the outputs then show the order of sums.
+    """
     arrays = {}
     for name, (shape, dtype) in problem.operands.items():
         bits = hashlib.shake_256(name.encode()).digest(8 * prod(shape))
@@ -105,7 +108,7 @@ def fixed_fill(problem: Problem) -> Arrays:
 
 
 def exact_ranges(problem: Problem) -> tuple[int, int, float]:
-    """Return the largest integers of data and filter, and the share of data that is not zero, with which all sums are exact."""
+    """Return the largest magnitudes of data and filter, and the share of nonzero data, for which all sums are exact."""
     backprop = problem.op == "convolution_backprop_data"
     saturates = problem.is_quantized or any(step.name in SATURATING for step in problem.epilogue)
     data_range, filter_ranges, safe = _SATURATING if saturates else ROWS[problem.dtype].exact
@@ -113,18 +116,18 @@ def exact_ranges(problem: Problem) -> tuple[int, int, float]:
 
 
 def blank_output(problem: Problem) -> npt.NDArray[Any]:
-    """Return an output full of NaN, or of 85: elements that a kernel fails to write stay so."""
+    """Return an output full of NaN (of integers 85), by which elements that a kernel does not write are noticed."""
     dtype = problem.types.output
     return np.full(problem.output_shape, 85 if is_integer(dtype) else np.nan, numpy_dtype(dtype))
 
 
 def _draw_integers(problem: Problem, rng: np.random.Generator) -> Arrays:
-    """Return integers of the whole range of their types, whose sums an epilogue spreads over the output's range, and beyond its ends."""
+    """Return integers over the whole range of their types, and epilogue arrays that spread the sums over the output's range and beyond."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, (shape, dtype) in list(problem.operands.items())[:2]:
         least, greatest = ROWS[dtype].range or (0, 0)
         arrays[name] = rng.integers(least, greatest, shape, numpy_dtype(dtype), endpoint=True)
-    # Standard deviations of numbers of 8 bits are 74.
+    # Uniform 8-bit numbers have a standard deviation of 74.
     spread = 74.0**2 * max(problem.products, 1) ** 0.5
     steps = [step.numbers[0] for step in problem.epilogue if step.name in QUANTIZERS]
     unit = (steps or [1.0])[0]
@@ -134,7 +137,7 @@ def _draw_integers(problem: Problem, rng: np.random.Generator) -> Arrays:
         elif name == "slope":
             drawn = rng.choice(FACTORS, shape)
         elif name == "scale":
-            # Powers of two have quotients that are ties.
+            # Powers of two give quotients that are ties.
             drawn = 100 * unit / spread * rng.uniform(0.5, 2, shape)
             drawn = np.where(rng.random(shape) < 0.5, drawn, unit * 2.0 ** -np.round(np.log2(spread / 100)))
         else:

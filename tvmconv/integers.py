@@ -1,4 +1,4 @@
-"""Checks of problems with integers: zero points, a step that rounds, sums of 32 bits."""
+"""Checks of problems with integers: zero points, the step that rounds, sums of 32 bits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ BIAS_DTYPES = ("s32", "f32")
 
 
 def check_types(problem: Any, types: Types) -> dict[str, object]:
-    """Check the types of a Problem and the fields that depend on them; return these fields' canonical values.
+    """Check the types of a Problem and the fields that depend on them; return the canonical values of these fields.
 
     Raises
     ------
     InvalidProblemError
-        If a zero point is no number of its type, or bias, epilogue and output do not go together.
+        If a zero point is out of its type's range, or bias, epilogue and output types are incompatible.
     """
     canonical: dict[str, object] = {}
     for name, dtype in (("zero_point", types.data), ("filter_zero_point", types.filter)):
@@ -31,9 +31,9 @@ def check_types(problem: Any, types: Types) -> dict[str, object]:
     steps = problem.epilogue
     last = steps[-1] if steps and steps[-1].name in QUANTIZERS else None
     if (last is not None) != (types.output in ("u8", "s8")):
-        wanted = "ends in q(scale,zero_point)" if last is None else "rounds to integers of 8 bits in no step"
+        wanted = "must end in q(scale,zero_point)" if last is None else "must not round to integers of 8 bits"
         raise InvalidProblemError(
-            f"epilogue is {format_epilogue(steps)!r}; that of a problem whose output is {types.output} {wanted}"
+            f"epilogue is {format_epilogue(steps)!r}; an epilogue of a problem whose output is {types.output} {wanted}"
         )
     if last is not None:
         _zero_point("the zero point of the epilogue's last step", int(last.numbers[1]), types.output)
@@ -45,7 +45,7 @@ def check_types(problem: Any, types: Types) -> dict[str, object]:
 
 
 def check_sums(types: Types, products: int, largest: int) -> None:
-    """Raise InvalidProblemError if sums of so many products may pass 32 bits, with room for one more of the largest."""
+    """Raise InvalidProblemError if a sum of so many products, and one more of the largest, may overflow 32 bits."""
     most = (2**31 - 1) // largest - 1
     if products > most:
         raise InvalidProblemError(
@@ -55,14 +55,14 @@ def check_sums(types: Types, products: int, largest: int) -> None:
 
 
 def largest_numbers(types: Types, *zero_points: int) -> tuple[int, int]:
-    """Return the largest magnitudes of data and filter, integers less their zero points; 0 for other types."""
+    """Return the largest magnitudes of data and filter minus their zero points; 0 for floating-point types."""
     ranges = (ROWS[dtype].range or (0, 0) for dtype in types[:2])
     data, filter_ = (max(zero - least, most - zero) for (least, most), zero in zip(ranges, zero_points, strict=True))
     return data, filter_
 
 
 def _zero_point(name: str, value: object, dtype: str) -> int:
-    """Return a zero point as an int, if it is a number of its type."""
+    """Return a zero point as an int; raise InvalidProblemError if it is out of its type's range."""
     bounds = ROWS[dtype].range
     number = integer(name, value, -LARGEST)
     if bounds is None and number:

@@ -1,4 +1,4 @@
-"""Offer the spaces as tasks of MetaSchedule to users of TVM, with their own components, and import their results.
+"""Offer the spaces as MetaSchedule tasks to users of TVM with search strategies, builders and runners of their own; import their results.
 
 docs/tuning.md has a whole example::
 
@@ -41,30 +41,30 @@ def tasks(
     math: str = "default",
     seed: int = 0,
 ) -> list[TuneContext]:
-    """Return a task of MetaSchedule for every algorithm that covers each problem.
+    """Return a MetaSchedule task for each problem and each algorithm worth trying for it.
 
-    Its module says in attributes what it is of. Its space generator has the sketches, and the mutator of choices that an
-    evolutionary search needs; there are no postprocessors. A module is built with :func:`build`, and what that gives is
-    called with :class:`Arguments`.
+    The attributes of a task's module name its problem, target and algorithm. Its space generator has the sketches, and the mutator of
+    choices that an evolutionary search needs; there are no postprocessors. Modules are built with :func:`build` and called
+    with :class:`Arguments`.
 
     Parameters
     ----------
     problems
-        What to tune.
+        The problems to tune.
     target
-        As for `tvmconv.tuning.tuner.tune`; it need not be of this machine.
+        As for `tvmconv.tuning.tuner.tune`; this machine need not run it.
     strategy
-        Makes a search strategy of MetaSchedule for each task; ``ReplayTrace`` is another.
+        Returns a MetaSchedule search strategy for each task; ``ReplayTrace`` is another.
     math
-        As in `tvmconv.algorithms.table.applicable`.
+        As for `tvmconv.algorithms.table.applicable`.
     seed
-        Of the random choices.
+        Seed of the random choices.
 
     Returns
     -------
     list of tvm.s_tir.meta_schedule.TuneContext
-        Named by signature and algorithm. The algorithms of a problem are alternatives: a task scheduler that lessens the
-        sum of all tasks, as the gradient one does, spends most time on the slowest of them.
+        Each is named by signature and algorithm. The algorithms of a problem are alternatives, but a task scheduler that minimizes
+        the sum over all tasks, such as the gradient one, spends most trials on the slowest of them.
     """
     target = Target.parse(target) if isinstance(target, str) else target
     return [
@@ -84,24 +84,24 @@ def tasks(
 def build(module: tvm.IRModule, target: tvm.target.Target, params: Any = None) -> Any:
     """Return the ``tvm.runtime.Module`` of a scheduled module of :func:`tasks`: an ``f_build`` for ``LocalBuilder``.
 
-    TVM's own build lacks what the schedules ask of lowering. Its function ``main`` takes the problem's operands (data,
-    filter, bias if there is one) and its output. ``export_library`` makes it a library that runs in a process with TVM.
+    TVM's own build lacks the rewrites that the schedules request. The module's function ``main`` takes the problem's operands (data,
+    filter, bias if there is one) and its output. ``export_library`` writes it as a library for processes that have loaded TVM.
 
     Parameters
     ----------
     module
-        Scheduled by a strategy; its attributes say what it is of.
+        A task's module, scheduled by a search strategy.
     target
-        As MetaSchedule gives it; the attributes name it, too.
+        MetaSchedule's; not used, as the module's attributes name the target.
     params
-        None: MetaSchedule gives what Relax has, which is nothing here.
+        None; MetaSchedule passes parameters of Relax here.
 
     Raises
     ------
     TargetError
-        If it is of a GPU.
+        If the module is for a GPU.
     ReplayError, TvmconvError
-        If it is none of those of :func:`tasks`.
+        If the module is not one of :func:`tasks`.
     """
     workload = workload_in(module)
     definition, _ = sketches_of(workload.algorithm, workload.problem, workload.target)
@@ -109,9 +109,9 @@ def build(module: tvm.IRModule, target: tvm.target.Target, params: Any = None) -
 
 
 class Arguments:
-    """Arguments that built tasks are called with: an ``f_alloc_argument`` for ``LocalRunner``.
+    """Arguments for calls of built tasks: an ``f_alloc_argument`` for ``LocalRunner``.
 
-    MetaSchedule takes the arguments of a task's module, whose shapes are those of the definition, not of the problem.
+    MetaSchedule would allocate the shapes of the task's module, which are those of the definition, not of the problem.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Arguments:
         self._signatures = {key: str(context.mod["main"].attrs[SIGNATURE]) for key, context in found.items()}
 
     def __call__(self, device: Any, args_info: Any, alloc_repeat: int) -> list[list[Any]]:
-        """Return so many times the operands, normally distributed, and the output of the problem of these arguments."""
+        """Return normally distributed operands and an output for the problem of these arguments, `alloc_repeat` times."""
         problem = parse_signature(self._signatures[_key(args_info)])
         output = np.zeros(problem.output_shape, numpy_dtype(problem.types.output))
         arrays = [*random_fill(problem).given().values(), output]

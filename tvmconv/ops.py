@@ -1,8 +1,7 @@
-"""The two operations as people and models write them, resolved to a `Problem`.
+"""The two operations with the attributes of models and users, resolved to a `Problem`.
 
-Pure Python: attributes, defaults, shape inference and validation, with no array touched. The rules
-are those of the Convolution and ConvolutionBackpropData specifications; docs/semantics.md lists the points on
-which systems differ and what `same_rule` chooses.
+Attributes, defaults, shape inference and validation, without arrays. The rules are those of the Convolution and
+ConvolutionBackpropData specifications; docs/semantics.md lists where systems differ, and the choices of `same_rule`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class ConvolutionAttributes(TypedDict, total=False):
 
 
 class BackpropDataAttributes(ConvolutionAttributes, total=False):
-    """Named arguments of every function that computes a ConvolutionBackpropData, besides."""
+    """Named arguments of every function that computes a ConvolutionBackpropData: those of a Convolution, and its own."""
 
     output_padding: Sequence[int] | None
 
@@ -88,7 +87,7 @@ def convolution(
     groups
         Number of independent groups; divides both channel counts.
     data_format, filter_format
-        ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``. None: ``"XIO"``, or what `weights_format` says.
+        ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``. None: that of `weights_format`, else ``"XIO"``.
     same_rule
         ``"default"``: `same_*` pads so that the output has ``ceil(X / stride)`` elements.
         ``"pre_stride"``: so that the output before striding has X elements.
@@ -101,7 +100,7 @@ def convolution(
     epilogue
         The steps after the sum and its bias, such as ``"add-relu"`` (:mod:`tvmconv.epilogue`).
     zero_point, filter_zero_point, bias_dtype
-        Of integers: what is taken off data and filter, and the bias' type (:class:`tvmconv.problem.Problem`).
+        For integers: zero points of data and filter, and the bias' type (:class:`tvmconv.problem.Problem`).
 
     Returns
     -------
@@ -170,8 +169,8 @@ def convolution_backprop_data(
 ) -> Problem:
     """Resolve a ConvolutionBackpropData (transposed convolution, the input gradient).
 
-    The filter is that of the forward convolution whose input gradient is computed: its O are the
-    channels of `data` and its I the output channels per group.
+    The filter is that of the forward convolution whose input gradient is computed: its O channels are those of `data`, its I
+    channels the output channels of a group.
 
     Parameters
     ----------
@@ -180,17 +179,17 @@ def convolution_backprop_data(
     filter_shape
         ``(k..., M/groups, C)`` for XIO, ``(C, M/groups, k...)`` for OIX, M the output channels.
     output_shape
-        Spatial extents of the output alone; the pads then follow from it and given ones are ignored, unless
-        `same_rule` keeps them.
+        Spatial extents of the output. The pads then follow from them, and `pads_begin` and `pads_end` are ignored, unless
+        `same_rule` is ``"keep_pads"``.
     strides, dilations, pads_begin, pads_end, auto_pad, groups, data_format, filter_format, dtype
         As for :func:`convolution`; pads are not required when `output_shape` is given.
     output_padding
-        One non-negative number per spatial axis: lowers the end pad, whatever its size.
+        One non-negative number per spatial axis, subtracted from the end pad; it may exceed the stride.
     same_rule
-        Where the odd pad goes with `output_shape`. ``"default"``: `same_upper` at the beginning,
-        otherwise at the end. ``"attribute_text"``: `same_upper` at the end, `same_lower` at the beginning.
-        ``"keep_pads"``: as the default, but without `same_*` there is no odd pad: `pads_begin` is kept (zeros for
-        `valid`), and the output is cut off at `output_shape`, or goes on in zeros.
+        Side of the odd pad with `output_shape`. ``"default"``: with `same_upper` the beginning, otherwise the end.
+        ``"attribute_text"``: with `same_upper` the end, with `same_lower` the beginning. ``"keep_pads"``: as the default with
+        `same_*`; otherwise `pads_begin` is kept (zeros for `valid`), and the output is cut off at `output_shape` or continued
+        by zeros.
     bias_shape
         ``(M,)`` when a bias is added.
     weights_format
@@ -198,7 +197,7 @@ def convolution_backprop_data(
     epilogue
         The steps after the sum and its bias, such as ``"add-relu"`` (:mod:`tvmconv.epilogue`).
     zero_point, filter_zero_point, bias_dtype
-        Of integers: what is taken off data and filter, and the bias' type (:class:`tvmconv.problem.Problem`).
+        For integers: zero points of data and filter, and the bias' type (:class:`tvmconv.problem.Problem`).
 
     Returns
     -------
@@ -248,7 +247,7 @@ def convolution_backprop_data(
 
 
 def _span(kernel: int, dilation: int) -> int:
-    """Extent of the input that a dilated filter covers (KE)."""
+    """Return the extent of the input that a dilated filter covers (KE)."""
     return dilation * (kernel - 1) + 1
 
 
@@ -258,7 +257,7 @@ def _halves(totals: Sequence[int], extra_at_end: bool) -> tuple[tuple[int, ...],
 
 
 def _same_pads(x: Sequence[int], spans: Sequence[int], strides: Sequence[int], same_rule: str) -> list[int]:
-    """Return both pads' sum on each axis for `same_*`."""
+    """Return the sum of both pads along each axis for `same_*`."""
     if same_rule == "pre_stride":
         return [max(span - 1, 0) for span in spans]
     return [max((-(-xx // s) - 1) * s + span - xx, 0) for xx, s, span in zip(x, strides, spans, strict=True)]
@@ -300,7 +299,7 @@ def _pads_of_output(totals: Sequence[int], mode: str, same_rule: str, pads_begin
 def _transposed_extents(
     natural: Sequence[int], begin: Sequence[int], end: Sequence[int], extra: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return a transposed convolution's spatial output extents, `natural` ones without pads."""
+    """Return a transposed convolution's spatial output extents; `natural` are those without pads."""
     extents = tuple(n - b - e + more for n, b, e, more in zip(natural, begin, end, extra, strict=True))
     for axis, y in enumerate(extents):
         if y < 1:
@@ -356,7 +355,7 @@ def _data_extents(shape: tuple[int, ...], data_format: str) -> tuple[int, int, t
 
 
 def _one_format(filter_format: str | None, weights_format: str | None) -> str:
-    """Return the filter's format, which has two names."""
+    """Return the filter's format, an attribute of two names."""
     if filter_format is None:
         filter_format = "XIO" if weights_format is None else weights_format
         choice("filter_format" if weights_format is None else "weights_format", filter_format, FILTER_FORMATS)

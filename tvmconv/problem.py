@@ -1,7 +1,7 @@
 """`Problem`: one convolution with every rule resolved to explicit numbers.
 
-A Problem is canonical: two ways of writing one convolution give equal Problems. It holds no
-`auto_pad`, `output_padding`, `output_shape` or `same_rule`; `tvmconv.ops` resolves those.
+Problems are canonical: two ways to write one convolution give equal Problems. They have no `auto_pad`, `output_shape` or `same_rule`,
+which `tvmconv.ops` resolves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Problem:
     """One convolution, resolved and canonical.
 
     Build one with :func:`tvmconv.ops.convolution` or :func:`tvmconv.ops.convolution_backprop_data`,
-    which validate what a person wrote; the constructor checks and canonicalizes explicit numbers.
+    which take attributes as users write them; the constructor checks and canonicalizes explicit numbers.
 
     Parameters
     ----------
@@ -44,26 +44,26 @@ class Problem:
     kernel
         Filter taps per spatial axis, at least 0 (0: an empty window).
     strides, dilations
-        Per spatial axis, at least 1. Canonical: a dilation between no two taps is 1, and a stride
-        that is never taken the least that gives `out_spatial`.
+        Per spatial axis, at least 1. Canonical: the dilation of a single tap is 1, and the stride of a single output
+        the least that gives `out_spatial`.
     pads_begin, pads_end
         Per spatial axis, at least 0. Canonical: `pads_end` is the least that gives `out_spatial`.
     groups
         At least 1.
     dtype
-        ``"f32"``, ``"f16"`` or ``"bf16"``: the type of data, filter, bias and output. Or those of data, filter and output, such as
-        ``"u8s8u8"``: data are u8 or s8; a filter s8, u8 or s16; outputs s32, a floating-point type, u8 or s8. Sums are exact.
+        ``"f32"``, ``"f16"`` or ``"bf16"``: the type of data, filter, bias and output. Or the types of data, filter and output, such as
+        ``"u8s8u8"``: data of u8 or s8; a filter of s8, u8 or s16; outputs of s32, a floating-point type, u8 or s8. Sums are then exact.
     data_format, filter_format
         ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``.
     bias
         Whether a bias, one value per output channel, is added.
     epilogue
-        The steps after that, or their text (:mod:`tvmconv.epilogue`). Canonical: no step that changes nothing.
+        The steps after the bias, or their text (:mod:`tvmconv.epilogue`). Canonical: without steps that change nothing.
     zero_point, filter_zero_point
-        What is taken off each number of data, and of the filter, of integers. Padding is the zero point.
+        For integers: the number subtracted from each element of data, and of the filter. Padding is the zero point.
     bias_dtype
-        The bias' type beside integers: ``"s32"``, added to the sums, or ``"f32"``, added after the first step if that is `scale`, else
-        to the sums. Canonical: "s32", or empty without a bias and for floating-point types.
+        The bias' type with integers: ``"s32"``, added to the sums, or ``"f32"``, added after the first step if that is `scale`, else
+        to the sums. Canonical: ``"s32"`` as the default; empty without a bias and for floating-point types.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class Problem:
             check_sums(self.types, self.products, self._largest_product)
 
     def _check_fields(self) -> None:
-        """Check each field by itself; make its numbers plain ints and tuples."""
+        """Check each field by itself; convert its numbers to plain ints and tuples."""
         choices = (
             ("op", OPS),
             ("dtype", (*DTYPES, *QUANTIZED)),
@@ -141,7 +141,7 @@ class Problem:
 
     def _check_sizes(self) -> None:
         """Refuse sizes that 32-bit indices cannot reach."""
-        # Kernels compute places in the padding too: around the input, or around the output until it is cut off.
+        # Kernels index padding too: around the input, or around the output before it is cut off.
         if self.op == "convolution":
             padded, channels, inner = "data with its pads", self.in_channels, self.in_spatial
         else:
@@ -156,7 +156,7 @@ class Problem:
             within_reach(shape, name)
 
     def _canonical_axis(self, axis: int) -> tuple[int, int, int]:
-        """Check one axis' extents against each other; return its canonical (stride, dilation, pad_end)."""
+        """Check the extents of one axis against each other; return its canonical (stride, dilation, pad_end)."""
         x, y, k = self.in_spatial[axis], self.out_spatial[axis], self.kernel[axis]
         s, d, begin, end = self.strides[axis], self.dilations[axis], self.pads_begin[axis], self.pads_end[axis]
         taken = d * (k - 1) + 1
@@ -223,7 +223,7 @@ class Problem:
 
     @property
     def output_padding(self) -> tuple[int, ...]:
-        """Outputs of a transposed convolution along each spatial axis beyond those that the other numbers give."""
+        """Outputs of a transposed convolution along each spatial axis beyond those of its data, taps and pads."""
         sizes = zip(self.in_spatial, self.kernel, self.strides, self.dilations, strict=True)
         whole = (s * (x - 1) + d * (k - 1) + 1 for x, k, s, d in sizes)
         kept = zip(self.out_spatial, whole, self.pads_begin, self.pads_end, strict=True)
@@ -231,14 +231,14 @@ class Problem:
 
     @property
     def bias_shape(self) -> tuple[int]:
-        """Shape of the bias, when there is one."""
+        """Shape of a bias."""
         return (self.out_channels,)
 
     @property
     def operands(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and type of each input, by its name, in the order in which kernels take them; the output comes last.
+        """Shape and type of each input by its name, in the order of a kernel's arguments, which the output follows.
 
-        `scale` and `slope`, one f32 number for each output channel, and `residual` are the epilogue's. Beside integers a
+        `scale` and `slope`, one f32 number for each output channel, and `residual` are the epilogue's. With integers the
         residual is f32.
         """
         channels = (self.out_channels,)
@@ -256,12 +256,12 @@ class Problem:
 
     @property
     def arrays(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and type of each input, and of the output, by its name, in the order in which kernels take them."""
+        """Shape and type of each input, then of the output, by its name, in the order of a kernel's arguments."""
         return {**self.operands, "output": (self.output_shape, self.types.output)}
 
     @property
     def flops(self) -> int:
-        """Floating point operations, a multiply and an add for every tap, padding counted as data."""
+        """Arithmetic operations: a multiply and an add for each product, those with padding included."""
         if self.op == "convolution":
             return (
                 2
@@ -282,7 +282,7 @@ class Problem:
 
     @property
     def nbytes(self) -> int:
-        """Bytes read and written at the least: each input and the output once."""
+        """Bytes of all inputs and the output: the least that is read and written."""
         return sum(DTYPE_BYTES[dtype] * prod(shape) for shape, dtype in self.arrays.values())
 
     @property
@@ -292,21 +292,21 @@ class Problem:
 
     @property
     def products(self) -> int:
-        """The most products summed into one output element; exact fills keep as many sparse (`tvmconv.fills`)."""
+        """Products of an output's sum, at most."""
         if self.op == "convolution":
             return prod(self.kernel) * (self.in_channels // self.groups)
-        # Taps d apart meet an output every s/gcd(s, d) taps.
+        # Of taps d apart, every s/gcd(s, d)-th meets an output.
         taps = prod(-(-k * gcd(s, d) // s) for k, s, d in zip(self.kernel, self.strides, self.dilations, strict=True))
         return taps * (self.in_channels // self.groups)
 
     @property
     def largest_sum(self) -> int:
-        """The largest magnitude that a sum of integers may have; 0 for other types."""
+        """The largest possible magnitude of a sum of integers; 0 for floating-point types."""
         return self.products * self._largest_product
 
     @property
     def largest_numbers(self) -> tuple[int, int]:
-        """The largest magnitudes of data and filter less their zero points, of integers."""
+        """The largest magnitudes of integer data and filter minus their zero points; 0 for floating-point types."""
         return largest_numbers(self.types, self.zero_point, self.filter_zero_point)
 
     @property
@@ -320,12 +320,12 @@ class Problem:
 
     @property
     def is_constant(self) -> bool:
-        """Return whether every sum is zero: no input channel, an empty window, or taps that meet padding alone."""
+        """Return whether every sum is zero: no input channel, no tap, or taps that meet padding alone."""
         return self.in_channels == 0 or not all(map(self._meets_data, range(self.rank)))
 
     @property
     def is_depthwise(self) -> bool:
-        """Return whether each group reads one channel of data."""
+        """Return whether each of several groups has one input channel."""
         return self.groups > 1 and self.in_channels == self.groups
 
     def with_(self, **changes: object) -> Problem:
@@ -338,7 +338,7 @@ class Problem:
         return self.with_(bias=False, bias_dtype="", epilogue=(), dtype=dtype)
 
     def _meets_data(self, axis: int) -> bool:
-        """Return whether some tap of some output along an axis is data."""
+        """Return whether some tap of some output along an axis meets data, not padding."""
         counts, limits = self.out_spatial, self.in_spatial
         if self.op != "convolution":
             counts, limits = limits, counts
@@ -354,7 +354,7 @@ def list_of(problems: object) -> list[Problem]:
     Raises
     ------
     InvalidProblemError
-        If it is no sequence, or something in it is no Problem.
+        If `problems` is no sequence, or one of its items no Problem.
     """
     items = list(problems) if isinstance(problems, Iterable) and not isinstance(problems, str) else None
     for wrong in [problems] if items is None else [each for each in items if not isinstance(each, Problem)]:

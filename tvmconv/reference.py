@@ -1,7 +1,7 @@
 """The two operations in float64 NumPy, written from their formulas: the reference of every kernel.
 
-It shares nothing with the tensor expressions that kernels are compiled from: a convolution gathers
-each tap's window and multiplies, a backprop-data scatters each tap's products to where they belong.
+The code is independent of the tensor expressions that kernels are compiled from: a convolution gathers and multiplies each
+tap's data, a backprop-data scatters each tap's products to their outputs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def convolution(
     data, filter, bias
         Arrays of any real type; shapes as for :func:`tvmconv.ops.convolution`.
     scale, slope, residual
-        What the epilogue takes.
+        The epilogue's arrays.
     **attributes
         As for :func:`tvmconv.ops.convolution`.
 
@@ -82,7 +82,7 @@ def convolution_backprop_data(
     output_shape
         Spatial extents of the output, or None.
     scale, slope, residual
-        What the epilogue takes.
+        The epilogue's arrays.
     **attributes
         As for :func:`tvmconv.ops.convolution_backprop_data`.
 
@@ -116,9 +116,9 @@ def compute(
     Parameters
     ----------
     problem
-        What to compute. Its `dtype` plays no part: nothing is rounded but each step of the epilogue, to f32.
+        The problem. Its `dtype` has no effect on floating-point sums; only the steps of the epilogue round, to f32.
     data, filter, bias, scale, slope, residual
-        Arrays of any real type with the shapes of ``problem.operands``, exactly those that it has.
+        The arrays of ``problem.operands``, of these shapes and any real type; None for all others.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def compute(
     Raises
     ------
     InputError
-        If an array has another shape than the problem says, or one is missing or unexpected.
+        If an array has another shape than the problem's, is missing or unexpected.
     """
     operands = problem.operands
     given: dict[str, Any] = {"bias": bias, "scale": scale, "slope": slope, "residual": residual}
@@ -155,12 +155,12 @@ def compute(
 def finish(problem: Problem, sums: Float64Array, arrays: Mapping[str, npt.NDArray[Any]]) -> Float64Array:
     """Add the bias to sums in `data_format`, and apply the epilogue.
 
-    Sums of integers, with a bias of theirs, are rounded to f32 before all steps.
+    Sums of integers are rounded to f32, after a bias of s32, before all steps.
 
     Parameters
     ----------
     arrays
-        The problem's operands by name; of `data` and `filter` nothing is read.
+        The problem's operands by name; `data` and `filter` are not used.
     """
     y = np.moveaxis(sums, 1, -1) if problem.data_format == "NCX" else sums
     given = {name: np.asarray(array, np.float64) for name, array in arrays.items() if name not in ("data", "filter")}
@@ -183,7 +183,7 @@ def finish(problem: Problem, sums: Float64Array, arrays: Mapping[str, npt.NDArra
 
 
 def quantize(step: Step, x: Float64Array, dtype: str) -> Float64Array:
-    """Return f32 numbers rounded to integers of 8 bits, as the last step of an epilogue says; of NaN the zero point."""
+    """Return f32 numbers rounded to integers of 8 bits by the last step of an epilogue; the zero point for NaN."""
     scale, zero_point = step.numbers
     least, greatest = ROWS[dtype].range or (0, 0)
     quotient = _f32(x * _f32(np.float64(1) / scale) if "reciprocal" in step.name else x / scale)
@@ -207,7 +207,7 @@ def apply_step(step: Step, x: Float64Array, arrays: Mapping[str, Float64Array]) 
         "hardsigmoid": lambda: np.minimum(np.maximum(numbers[0] * x + numbers[1], 0), 1),
         "silu": lambda: x / (1 + np.exp(-x)),
         "hardswish": lambda: x * np.minimum(np.maximum(_f32(_f32(x / 6) + 0.5), 0), 1),
-        # erfc does not cancel where 1 + erf does.
+        # 1 + erf would cancel.
         "gelu": lambda: x / 2 * _erfc(-x / math.sqrt(2)),
         "gelu_tanh": lambda: x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     }
@@ -219,7 +219,7 @@ def _erfc(x: Float64Array) -> Float64Array:
 
 
 def _f32(x: Float64Array) -> Float64Array:
-    """Round to f32, as kernels do after each operation of a step that has one right answer."""
+    """Return numbers rounded to f32, as kernels round after each operation of a step that is not approximated."""
     return x.astype(np.float32).astype(np.float64)
 
 
@@ -231,7 +231,7 @@ def _check(name: str, array: npt.ArrayLike, shape: tuple[int, ...]) -> Float64Ar
 
 
 def _convolution(p: Problem, x: Float64Array, w: Float64Array) -> Float64Array:
-    """y[n, j, o] = sum over taps k and channels i of x[n, s*j + d*k - pad, i] * w[k, i, o]."""
+    """Return y[n, j, o], the sum over taps k and channels i of x[n, s*j + d*k - pad, i] * w[k, i, o]."""
     groups, inputs, outputs = p.groups, p.in_channels // p.groups, p.out_channels // p.groups
     # Pad, and split the channels: (g, N, X..., I) and (k..., g, I, O).
     padded = np.pad(x, [(0, 0), *zip(p.pads_begin, p.pads_end, strict=True), (0, 0)])
@@ -246,12 +246,12 @@ def _convolution(p: Problem, x: Float64Array, w: Float64Array) -> Float64Array:
 
 
 def _backprop_data(p: Problem, x: Float64Array, w: Float64Array) -> Float64Array:
-    """y[n, s*j + d*k - pad, m] += x[n, j, c] * w[k, m, c] for every input j, tap k and channel c."""
+    """Return y, by y[n, s*j + d*k - pad, m] += x[n, j, c] * w[k, m, c] for every input j, tap k and channel c."""
     groups, inputs, outputs = p.groups, p.in_channels // p.groups, p.out_channels // p.groups
     columns = np.moveaxis(x.reshape(-1, groups, inputs), 1, 0)
-    # O of the filter are the data's channels: (k..., M/g, g, C/g) -> (k..., g, C/g, M/g).
+    # The filter's O channels are the data's: (k..., M/g, g, C/g) -> (k..., g, C/g, M/g).
     taps = np.moveaxis(w.reshape(*p.kernel, outputs, groups, inputs), -3, -1)
-    # Every place a product can fall on before pads are cut off, and zeros where the output is longer.
+    # All outputs of products before pads are cut off, and zeros where the output is longer.
     extents = [
         max(s * (j - 1) + d * (k - 1) + 1, begin + y)
         for j, k, s, d, begin, y in zip(
@@ -270,7 +270,7 @@ def _backprop_data(p: Problem, x: Float64Array, w: Float64Array) -> Float64Array
 def _slices(
     tap: tuple[int, ...], dilations: tuple[int, ...], strides: tuple[int, ...], counts: tuple[int, ...]
 ) -> list[slice]:
-    """Slices that pick, per axis, the `count` places d*tap, d*tap + s, d*tap + 2s, ..."""
+    """Return slices of the indices d*tap, d*tap + s, d*tap + 2s, ..., `counts` of them along each axis."""
     return [
         slice(d * t, d * t + s * (count - 1) + 1, s)
         for t, d, s, count in zip(tap, dilations, strides, counts, strict=True)

@@ -1,13 +1,14 @@
-"""The signature: a Problem as one line of text, readable, parsed back exactly.
+"""The signature: a Problem as one line of text, which parses back to the same Problem.
 
-It keys the registry, the tuning logs and the files of a bundle. For example::
+Registries, tuning logs and the files of bundles use signatures as keys. For example::
 
     conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias
 
 In order: operation and spatial rank (``conv`` or ``backprop``), batch, input channels x spatial
 extents, output channels x spatial extents, kernel taps, strides, dilations, pads begin ``_`` end,
-groups, data format, filter format, type, then optional tails, each present only when it differs from
-its default: the zero points of data and filter (``zx128``, ``zw3``), ``bias`` or ``bias_f32``, then the epilogue's steps. New fields become new tails, so old keys stay valid.
+groups, data format, filter format, type, then optional tails, each present only if it differs from
+its default: the zero points of data and filter (``zx128``, ``zw3``), ``bias`` or ``bias_f32``, and the epilogue's steps.
+New fields become new tails, so old keys stay valid.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ OPS_BY_PREFIX = {prefix: op for op, prefix in PREFIXES.items()}
 _EXAMPLE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _NUMBERS = rf"({_NUMBER}(?:x{_NUMBER})*)"
-# Fields with their meaning, pattern and an example, in order; tails follow.
+# Fields in order, each with its meaning, pattern and an example; tails follow.
 FIELDS = (
     (
         "the operation and its spatial rank",
@@ -47,12 +48,12 @@ FIELDS = (
 )
 # The optional parts before an epilogue.
 _TAILS = re.compile(r"(?:zx(-?[1-9][0-9]*)(?:-|$))?(?:zw(-?[1-9][0-9]*)(?:-|$))?(?:(bias)(?:_(f32))?(?:-|$))?")
-# No signature of a valid problem is as long, and int() refuses absurdly long numbers.
+# Signatures of valid problems are shorter, and int() refuses numbers of thousands of digits.
 _MAX_LENGTH = 512
 
 
 def format_integers(problem: Any) -> Iterator[str]:
-    """Yield the texts of a problem's, or a family's, zero points and bias."""
+    """Yield the texts of the zero points and the bias of a problem or a family."""
     if problem.zero_point:
         yield f"zx{problem.zero_point}"
     if problem.filter_zero_point:
@@ -67,7 +68,7 @@ def format_signature(problem: Problem) -> str:
     Raises
     ------
     InvalidProblemError
-        If it is no Problem.
+        If `problem` is no Problem.
     """
     p = problem
     if not isinstance(p, Problem):
@@ -132,19 +133,19 @@ def parse_signature(text: str) -> Problem:
 def match_fields(
     text: str, fields: Sequence[tuple[str, str, str]] = FIELDS, whole: str = _EXAMPLE
 ) -> tuple[list[str], dict[str, Any], tuple[Step, ...]]:
-    """Return the groups of the fields' patterns in a text, the rest as fields of a Problem, and its epilogue.
+    """Return the groups that the fields' patterns match in a text, the rest as fields of a Problem, and its epilogue.
 
     Parameters
     ----------
     fields
-        The meaning of each field, its pattern and an example.
+        Meaning, pattern and example of each field.
     whole
-        Example of a whole text.
+        Example of a whole text, for messages.
 
     Raises
     ------
     SignatureError
-        If the text does not have that form.
+        If the text does not match.
     """
     if not isinstance(text, str):
         raise SignatureError(f"{text!r} is a {type(text).__name__}, not a signature; one is a string like {whole}")
@@ -164,7 +165,7 @@ def match_fields(
         groups += match.groups()
     tails = "-".join(parts[len(fields) :])
     found = _TAILS.match(tails)
-    assert found is not None  # it may be of no character
+    assert found is not None  # the pattern also matches an empty text
     zero_point, filter_zero_point, bias, bias_dtype = found.groups()
     try:
         epilogue = parse_epilogue(tails[found.end() :] or None)
@@ -177,10 +178,10 @@ def match_fields(
 
 
 def join(values: Sequence[object]) -> str:
-    """Return numbers as signatures have them."""
+    """Return numbers as in signatures, joined by x."""
     return "x".join(map(str, values))
 
 
 def split(text: str) -> tuple[int, ...]:
-    """Return the numbers of a text that :func:`join` made."""
+    """Return the numbers of a text that :func:`join` returned."""
     return tuple(int(part) for part in text.split("x"))

@@ -45,9 +45,9 @@ def test_floating_point_problems_are_as_before() -> None:
 @pytest.mark.parametrize(
     ("tail", "message"),
     [
-        ("u8s8u8-scale", r"whose output is u8 ends in q\(scale,zero_point\)"),
-        ("u8s8f32-q_0.1_3", "whose output is f32 rounds to integers of 8 bits in no step"),
-        ("f32-q_0.1_3", "whose output is f32 rounds"),
+        ("u8s8u8-scale", r"whose output is u8 must end in q\(scale,zero_point\)"),
+        ("u8s8f32-q_0.1_3", "whose output is f32 must not round to integers of 8 bits"),
+        ("f32-q_0.1_3", "whose output is f32 must not round"),
         ("u8s8u8-q_0_3", "takes a positive scale and an integer"),
         ("u8s8u8-q_-0.5_3", "takes a positive scale"),
         ("u8s8u8-q_inf_3", "must be finite"),

@@ -1,6 +1,6 @@
-"""Instruction sets, a folder each with its `ISA`: which features there are and how they are found, registers, compilers.
+"""Instruction sets, a folder each with its `ISA`: features and their detection, registers, assembly, compilers.
 
-Whatever folder is here is one that kernels are compiled for; on other systems, what `Platform.ports` say.
+Kernels can be compiled for the instruction set of each folder here, and on other systems for those of `Platform.ports`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def native() -> Isa | None:
 
 
 def unless_native(isa: Isa | None) -> Isa | None:
-    """Return an instruction set if it is another than this machine's, else None."""
+    """Return an instruction set if it is not this machine's, else None."""
     return None if isa is native() else isa
 
 
 def isa_of(features: Iterable[str]) -> Isa | None:
-    """Return the instruction set that code is of which needs `features`, by Linux's names; None if they do not tell."""
+    """Return the instruction set of code that needs `features`, by Linux's names; None if they are of none."""
     there = set(features)
     systems = there & {each.prefix for each in PLATFORMS}
     of_system = (isa for isa in ISAS if set(isa.platform.marks) == systems)

@@ -1,6 +1,6 @@
-"""Functions and loops of machine code as LLVM writes it.
+"""Functions and natural loops in LLVM's assembly.
 
-A loop is found from labels and jumps: a jump, or a way on, to a block that every way to the jump passes.
+Loops are found from labels and jumps: a back edge is a jump or fall-through to a block that dominates it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 _LABEL = re.compile(r"([\w.$]+):")
 _TYPE = re.compile(r"\s+\.type\s+([\w.$]+),@function")
-# Directives, comments, and labels that only debuggers use.
+# Directives, comments, blank lines, and labels for debuggers.
 _NO_CODE = re.compile(r"\s+\.|\s*(#|//)|\s*$|\.L(tmp|func_)")
 
 
@@ -24,7 +24,7 @@ class Jumps:
     ends
         Matches the mnemonics that end a block.
     no_way_on
-        Those of them behind which nothing goes on with the next block.
+        Those of them that never fall through to the next block.
     """
 
     ends: re.Pattern[str]
@@ -33,7 +33,7 @@ class Jumps:
 
 @dataclass
 class _Block:
-    """Lines that run one after the other, and the numbers of the blocks that may follow."""
+    """A basic block: its lines, and the numbers of its successors."""
 
     lines: list[str]
     next: list[int]
@@ -56,7 +56,7 @@ def functions_of(asm: str) -> dict[str, list[str]]:
 
 
 def innermost_loops(lines: list[str], work: Callable[[list[str]], int], branches: Jumps) -> list[list[str]]:
-    """Return the loops of a function that do some `work`, less those with such a loop inside."""
+    """Return the loops of a function that do some `work`, except those that contain another such loop."""
     if not work(lines):
         return []
     blocks = _blocks(lines, branches)
@@ -64,13 +64,13 @@ def innermost_loops(lines: list[str], work: Callable[[list[str]], int], branches
     for number, block in enumerate(blocks):
         for follower in block.next:
             before[follower].append(number)
-    # Blocks where the function begins, and those jumped to by an address.
+    # The function's first block, and those reached by indirect jumps.
     entries = {number for number, earlier in enumerate(before) if number == 0 or not earlier}
     loops: dict[int, set[int]] = {}
     for last, block in enumerate(blocks):
         for header in block.next:
             body = _body(header, last, before)
-            if not (entries - {header}) & body:  # else one comes to the jump past the header, and it closes no loop
+            if not (entries - {header}) & body:  # else the header does not dominate the jump
                 loops.setdefault(header, set()).update(body)
     busy = {header: body for header, body in loops.items() if any(work(blocks[number].lines) for number in body)}
     return [
@@ -81,7 +81,7 @@ def innermost_loops(lines: list[str], work: Callable[[list[str]], int], branches
 
 
 def _body(header: int, last: int, before: list[list[int]]) -> set[int]:
-    """Return the blocks from which `last` is reached without passing `header`, and that."""
+    """Return `header` and the blocks from which `last` is reached without passing it."""
     body, waiting = {header}, [last]
     while waiting:
         number = waiting.pop()
@@ -92,7 +92,7 @@ def _body(header: int, last: int, before: list[list[int]]) -> set[int]:
 
 
 def _blocks(lines: list[str], branches: Jumps) -> list[_Block]:
-    """Return the basic blocks of a function, the first where it begins."""
+    """Return the basic blocks of a function in order."""
     pieces: list[list[str]] = [[]]
     for line in lines:
         if _LABEL.match(line) and pieces[-1]:
@@ -113,6 +113,6 @@ def _blocks(lines: list[str], branches: Jumps) -> list[_Block]:
 
 
 def _jump(line: str, branches: Jumps) -> tuple[str, str] | None:
-    """Return the mnemonic and the last operand, a label, of what ends a block."""
+    """Return the mnemonic and the last operand of a line that ends a block, else None."""
     mnemonic, _, operands = line.strip().partition("\t")
     return (mnemonic, operands.rpartition(",")[2].strip()) if branches.ends.match(mnemonic) else None

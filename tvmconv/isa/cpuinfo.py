@@ -1,4 +1,4 @@
-"""/proc/cpuinfo: what Linux says of this machine's first processor."""
+"""/proc/cpuinfo: Linux's description of this machine's first processor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @cache
 def fields() -> dict[str, str]:
-    """Return the first processor's fields; none where there is no such file."""
+    """Return the first processor's fields; an empty dict if there is no such file."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:

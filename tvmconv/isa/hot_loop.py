@@ -1,7 +1,7 @@
-"""The hot loop of a kernel's machine code as text: the innermost loop that sums most.
+"""The hot loop of a kernel's assembly: the innermost loop with the most multiply-adds into loop-carried sums.
 
-Of loops with multiply-adds the innermost count, and of those first such whose sums go on in the next pass: the transforms
-of Winograd's algorithm multiply and add too, and more than the sum between them does.
+Loop-carried sums decide before the number of multiply-adds: Winograd's transforms have more of these than the products between
+them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ _KERNEL = re.compile(r"\b(tvmconv_(?:kernel|packed|pack))_compute_")
 
 @dataclass(frozen=True)
 class HotLoop:
-    """A loop of a kernel, and what its instructions are.
+    """A loop of a kernel, and counts of its instructions.
 
     Attributes
     ----------
     function
-        The kernel's function that it is of: ``tvmconv_kernel`` or ``tvmconv_packed`` (the filter prepacked).
+        The kernel's function that contains the loop: ``tvmconv_kernel`` or ``tvmconv_packed`` (the filter prepacked).
     lines
-        Its labels and instructions, as they stand.
+        Its labels and instructions, unchanged.
     multiply_adds, sums
-        Multiply-adds, and the sums that they add to: the register tile.
+        Multiply-adds, and the sums that they accumulate: the register tile.
     loads, stores
-        Accesses to memory but those of spills.
+        Memory accesses except spills.
     spill_stores, spill_loads
-        Accesses to places on the stack that no index changes, which hold what registers do not. An array on the stack
-        that is read at constant places looks the same.
+        Accesses to stack slots at constant offsets. Arrays on the stack that are read at constant indices are counted too.
     spilled_vectors
-        Those of vectors: parts of sums or operands. The others compute addresses.
+        Those of vectors: parts of sums or operands. The others are of addresses.
     """
 
     function: str
@@ -60,7 +59,7 @@ class HotLoop:
 
 
 def hot_loop(asm: str, reader: AssemblyReader) -> HotLoop | None:
-    """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
+    """Return the hot loop of a module's assembly; None if no loop has a multiply-add."""
     read = cache(reader.read)  # once a line
 
     def multiply_adds(lines: Iterable[str]) -> int:
@@ -77,7 +76,7 @@ def hot_loop(asm: str, reader: AssemblyReader) -> HotLoop | None:
     kernels = {name: _kernel_of(name, functions) for name, _ in loops}
 
     def heat(loop: tuple[str, list[str]]) -> tuple[int, int, bool]:
-        # Of two with as many, the one that reads the prepacked filter: that is the measured one.
+        # Among equals, the one that reads the prepacked filter: that one is timed.
         name, lines = loop
         return (
             sum(each.length for each in sums(map(read, lines)) if each.carried),
@@ -90,16 +89,16 @@ def hot_loop(asm: str, reader: AssemblyReader) -> HotLoop | None:
 
 
 def listing(asm: str, reader: AssemblyReader) -> str:
-    """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
+    """Return the hot loop with its counts, then the labels and instructions of all functions, the loop in place."""
     loop = hot_loop(asm, reader)
     code = [line for _, lines in functions_of(asm).items() for line in lines]
-    none = "the loops of multiply-adds are not found" if reader.multiply_adds(code) else "no loop has a multiply-add"
+    none = "loops of multiply-adds were not found" if reader.multiply_adds(code) else "no loop has a multiply-add"
     top = [f"# {loop}", *loop.lines] if loop else [f"# {none}"]
     return "\n".join([*top, "# all functions", *code])
 
 
 def _kernel_of(name: str, functions: dict[str, list[str]]) -> str:
-    """Return the kernel's function whose work a function does: the body of a parallel loop has a name of its own."""
+    """Return the kernel's function that a function is part of: the body of a parallel loop is a function of another name."""
     while not (found := _KERNEL.match(name)):
         uses = (
             other for other, lines in functions.items() if other != name and any(_names(line, name) for line in lines)

@@ -1,4 +1,4 @@
-"""Describe the effect of a line of machine code on loops of multiply-adds, for any instruction set."""
+"""Effects of single assembly lines on loops of multiply-adds, for any instruction set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .assembly import Jumps
 
 @dataclass(frozen=True)
 class Effect:
-    """Effect of an instruction on a place: a vector register, or a place on the stack.
+    """Effect of an instruction on a place: a vector register or a stack slot.
 
     Attributes
     ----------
@@ -19,7 +19,7 @@ class Effect:
     adds
         Whether a multiply-add writes it.
     source
-        What it adds to, or is moved from; None: neither, or no place.
+        The place that is added to, or moved from; None: neither, or memory.
     """
 
     place: str
@@ -36,11 +36,11 @@ class Access:
     is_store
         Whether it writes.
     base
-        The register that its address begins with, "" if there is none.
+        The base register of its address, "" if there is none.
     is_fixed
-        Whether no other register is added.
+        Whether the address has no index register.
     is_vector
-        Whether vectors are moved.
+        Whether it moves vectors.
     """
 
     is_store: bool
@@ -51,7 +51,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction: how many multiply-adds it is, what it writes, and its accesses to memory."""
+    """An instruction: its number of multiply-adds, its writes, and its memory accesses."""
 
     multiply_adds: int = 0
     effects: tuple[Effect, ...] = ()
@@ -60,16 +60,16 @@ class Instruction:
 
 @dataclass(frozen=True)
 class AssemblyReader:
-    """Syntax in which LLVM writes the machine code of an instruction set.
+    """Reader of LLVM's assembly of an instruction set.
 
     Attributes
     ----------
     read
-        Returns what a line does; of a label nothing.
+        Returns the instruction of a line; an empty one for a label.
     frame
-        Returns the registers that hold the place of a function's frame, by its lines.
+        Returns the stack and frame pointers that a function's lines use.
     branches
-        How it jumps.
+        The jumps of the instruction set.
     """
 
     read: Callable[[str], Instruction]

@@ -20,18 +20,19 @@ _NAMED: dict[str, Isa] = {}
 
 @dataclass(frozen=True)
 class Matrices:
-    """An instruction that adds to a matrix of sums, in a vector register, the product of two matrices of bf16.
+    """An instruction that adds the product of two bf16 matrices to a matrix of sums in a vector register.
 
     Attributes
     ----------
     feature
-        Linux's name of the feature that has it.
+        Linux's name of its feature.
     intrinsic
-        LLVM's.
+        LLVM's intrinsic.
     rows, columns
-        Of the sums: pixels, whose channels are the first operand's rows, and output channels, whose weights are the second's.
+        Rows of the sums are pixels, whose channels are the rows of the first operand; columns are output channels, whose weights
+        are the rows of the second.
     depth
-        Products that it adds to each: channels.
+        Products added to each sum: channels.
     """
 
     feature: str
@@ -42,34 +43,34 @@ class Matrices:
 
 
 def isa_named(name: str) -> Isa:
-    """Return the instruction set of a name."""
+    """Return the instruction set called `name`."""
     return _NAMED[name]
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Instructions for tiles, in registers of their own: products of pairs of bf16, added to sums of f32, and of quads of integers.
+    """Instructions for tile registers: products of pairs of bf16 added to f32 sums, and of quads of integers to s32 sums.
 
     Attributes
     ----------
     features, of_integers
-        Linux's names of the features that a kernel by tiles of bf16 needs, and one of integers.
+        Linux's names of the features that kernels with tiles of bf16 need, and those with tiles of integers.
     registers
-        Tile registers.
+        Number of tile registers.
     rows, row_bytes
-        Rows of a register, and bytes of a row, at most.
+        Largest number of rows of a register, and of bytes in a row.
     configuration
-        From the rows of each register, and the bytes of one, to what `configure` reads.
+        Returns the operand of `configure` for the rows, and bytes of a row, of each register.
     configure, release, zero, load, store
         LLVM's intrinsics.
     multiply
-        Those that multiply, by the types of data and filter.
+        LLVM's intrinsics that multiply, by the types of data and filter.
     allow
-        The C function that asks the system for tiles; other results than 0 are errors.
+        The C function that requests tiles from the system; results other than 0 are errors.
     awake
-        The function that a step of a sum calls beside its products.
+        The function that each step of a sum calls beside its products (`text`).
     text
-        That, in LLVM IR.
+        LLVM IR of that function.
     """
 
     features: tuple[str, ...]
@@ -90,98 +91,98 @@ class Tiles:
 
     @property
     def side(self) -> int:
-        """Sums, pairs or quads in a row: as many as rows."""
+        """Number of sums, pairs or quads in a row, which is also that of rows."""
         return self.row_bytes // 4
 
 
 @dataclass(frozen=True, eq=False)
 class Isa:
-    """An instruction set that kernels are compiled for. There is one object of each, `ISA` of its folder, in `tvmconv.isa.ISAS`.
+    """An instruction set that kernels are compiled for: one object each, `ISA` of its folder, in `tvmconv.isa.ISAS`.
 
     Attributes
     ----------
     name
-        What messages call it.
+        Its name in messages.
     machine
-        What ``platform.machine()`` is on CPUs that have it.
+        Result of ``platform.machine()`` on its CPUs.
     triple
-        LLVM's.
+        LLVM's target triple.
     linux_names
         Linux's names of features, in /proc/cpuinfo and AT_HWCAP, where LLVM's differ.
     used
         LLVM's names of the features that kernels may use. A CPU model's other features are not required of a machine.
     without
-        LLVM's names of those that it would use here and there if a CPU's name implies them, to nobody's gain.
+        LLVM's names of features that are disabled: LLVM would use them here and there where a CPU's name implies them, to no gain.
     options
-        What TVM's target has beside, for LLVM.
+        Further attributes of TVM's target, for LLVM.
     needed
-        LLVM's names of those that every kernel needs.
+        LLVM's names of the features that every kernel needs.
     least
-        The least CPU that has them, in words.
+        Message for CPUs without these, with the least CPU that has them.
     vectors
-        Width in bits and number of vector registers, by the Linux feature that makes them so, the widest first.
+        Width in bits and number of vector registers by the Linux feature that adds them, the widest first.
     working_registers
-        Vector registers that a tile's sums leave to the filter's vectors and data.
+        Vector registers not used for a tile's sums, left to the filter's vectors and data.
     fused
         Whether its CPUs have a multiply-add that rounds once.
     saturates
         Whether they have instructions that round vectors to integers, and that narrow these with saturation.
     steps_together
-        Channels of a direct sum that stand unrolled in a step, at most.
+        Channels that a step of a direct sum unrolls, at most.
     dot
-        Linux's name of the feature that has a dot product of bf16.
+        Linux's name of the feature with a dot product of bf16.
     dot_intrinsic
-        LLVM's intrinsic of that, for vectors of ``{lanes}`` sums, ``{halves}`` bf16, ``{bits}`` bits.
+        LLVM's intrinsic for it, for vectors of ``{lanes}`` sums, ``{halves}`` bf16, ``{bits}`` bits.
     dots_by_element
-        Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
+        Whether it broadcasts a pair from an element of a vector register, not from memory.
     pairs
-        Linux's names of the features that multiply pairs of 16-bit integers, whose products they add (vpmaddwd), by the bits of a vector.
+        Linux's names, by a vector's bits, of the features with products of pairs of 16-bit integers added pairwise (vpmaddwd).
     packs
-        LLVM's intrinsics that narrow two vectors to one, by the bits of a vector that `pairs` has, too; ``{}`` is the operation.
+        LLVM's intrinsics that narrow two vectors to one, for the vectors of `pairs`; ``{}`` is the operation.
     sums_of_pairs
-        Linux's name of the feature whose instruction also adds those products to sums; empty: it has none.
+        Linux's name of the feature whose instruction also adds these products to sums; empty: there is none.
     quads
-        By Linux's names of features, the dot products of quads of 8-bit integers that each has: mnemonics by the types of data and filter.
+        Dot products of quads of 8-bit integers by Linux's names of features: mnemonics by the types of data and filter.
     quads_by_evex
-        The feature whose instruction is encoded for all vectors and registers; the others' are written with a prefix.
+        The feature whose instruction has an encoding for all vectors and registers; others are written with a prefix.
     matrices
-        An instruction that multiplies matrices of bf16 in vector registers; None: it has none.
+        An instruction that multiplies matrices of bf16 in vector registers; None: there is none.
     tiles
-        Instructions for tiles; None: it has none.
+        Instructions for tiles; None: there are none.
     known_cpus
-        CPUs of a maker, older ones first: a machine whose model LLVM does not know, or that hides its number, is taken for one of them.
+        CPUs by vendor, older ones first, one of which is assumed where LLVM does not know a machine's model or the model is hidden.
     models
-        Names of its CPUs, and by each what LLVM's ``generic`` has with it; none: they are LLVM's.
+        CPU names, each with the features that it adds to LLVM's ``generic``; empty: the names are LLVM's.
     detect
         Returns Linux's names of the features that this machine has and programs may use.
     cross_compilers
-        C compilers for it on machines of another instruction set, each with flags that it always needs.
+        C compilers for it on machines of other instruction sets, each with the flags that it always needs.
     install
-        What gets one on Debian and Ubuntu.
+        Command that installs one on Debian and Ubuntu.
     assembly
-        Name of the module whose ``READER`` reads its assembly. It is imported when it is asked.
+        Name of the module whose ``READER`` reads its assembly; imported on first use.
     native
-        Folder of its C files, which every library has, and of headers: ``processor.h`` has what threads need.
+        Folder of the C files of every library, and of headers: ``processor.h`` has instructions for threads.
     c_file
-        The C file of an exported library that asks a CPU for features, in `exporting/native`.
+        The C file in `exporting/native` by which exported libraries detect features.
     c_features
-        What that asks for, by Linux's names: initializers of its ``struct feature``.
+        Initializers of its ``struct feature`` by Linux's names.
     c_flags
-        The C compiler's flags for the C files of exported libraries.
+        Flags for the C files of exported libraries.
     cpu_flag
-        The C compiler's flag that a CPU's name follows.
+        Flag that a CPU's name follows.
     operator_flags
-        The C compiler's flags for `lowering/native/operators/pools.c`, `attention.c` and their like: each beside the Linux features that a target must have.
+        Flags for the C files of operators (`lowering/native/operators`), each with the Linux features that a target must have for it.
     aliases
-        CPU names that LLVM takes and does not list.
+        CPU names that LLVM accepts but does not list.
     platform
-        The system that its libraries are for.
+        The system of its libraries.
     emulators
-        Programs that run code for it on machines of another instruction set.
+        Programs that run its code on machines of other instruction sets.
     emulated_cpus
-        Their CPUs, and what those have of `used` by Linux's names, the least first.
+        CPUs of the emulators, each with those of `used` that it has by Linux's names, the least first.
     port
-        The instruction set on a platform that its folder does not name; None: this is the folder's.
+        The port that this instruction set is of, on another platform than its folder's; None: it is the folder's.
     """
 
     name: str
@@ -234,32 +235,32 @@ class Isa:
         return self.linux_names.get(feature, feature)
 
     def registers(self, features: Iterable[str]) -> tuple[int, int]:
-        """Return the width in bits and the number of the vector registers of a CPU, by Linux's names of its features."""
+        """Return the width in bits and the number of vector registers of a CPU with `features`, by Linux's names."""
         there = set(features)
         return next((vectors for feature, vectors in self.vectors.items() if feature in there), (128, 16))
 
     def flags(self, features: Iterable[str]) -> tuple[str, ...]:
-        """Return the C compiler's flags for a CPU, by Linux's names of its features."""
+        """Return the C compiler's flags for a CPU with `features`, by Linux's names."""
         there = set(features)
         return tuple(flag for flag, needed in self.operator_flags if needed <= there)
 
     def c_rows(self, features: Iterable[str]) -> list[str]:
-        """Return the initializers of those features that C code asks a CPU for."""
+        """Return the initializers of the features that C code detects."""
         return [self.c_features[each] for each in features if each not in self.platform.marks]
 
     @property
     def tools(self) -> str:
-        """Begin of the names of binutils for it."""
+        """Prefix of the names of its binutils."""
         return self.port.tools if self.port else f"{self.triple}-"
 
     @property
     def zig(self) -> str:
-        """Name by which `zig cc` knows it; empty: that has no C library for it."""
+        """Target name of `zig cc`; empty: Zig has no C library for it."""
         return self.port.zig if self.port else f"{self.triple}{self.platform.zig_suffix}"
 
     @property
     def reader(self) -> AssemblyReader:
-        """Syntax in which LLVM writes its machine code."""
+        """Reader of its assembly."""
         reader: AssemblyReader = import_module(self.assembly).READER
         return reader
 
@@ -288,7 +289,7 @@ class Isa:
         return [loop for lines in functions for loop in innermost_loops(lines, reader.multiply_adds, reader.branches)]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The one object, in another process, too.
+        # One object in other processes, too.
         return isa_named, (self.name,)
 
     def __repr__(self) -> str:

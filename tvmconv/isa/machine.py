@@ -1,4 +1,4 @@
-"""Features of this machine's CPU, by the names that Linux gives."""
+"""Features, name and caches of this machine's CPU."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from . import cpuinfo, isa_of, native, unless_native
 
-# Names of features that the CPU has and this process, and those that it starts, do without: `pytest --as-cpu`. Programs in C of
-# exported libraries read it, too (exporting/native/tvmconv-runtime.h).
+# Environment variable with features that this process and its children do not use (`pytest --as-cpu`). Exported libraries read it,
+# too (exporting/native/tvmconv-runtime.h).
 HIDDEN = "TVMCONV_HIDDEN_FEATURES"
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def cpu_features() -> frozenset[str]:
-    """Return the instruction-set features that programs may use here, such as ``"fma"``.
+    """Return Linux's names of the features that programs may use here, such as ``"fma"``, without those that the environment hides.
 
-    None on a machine of an instruction set that kernels are not compiled for; and none that the environment hides.
+    The set is empty on machines that kernels are not compiled for.
     """
     isa = native()
     return frozenset() if isa is None else isa.detect() - frozenset(os.environ.get(HIDDEN, "").split())
@@ -30,7 +30,7 @@ def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
 
 
 def obstacle_of(needed: Iterable[str]) -> str | None:
-    """Return why this machine does not run code that needs some features, or None if it does."""
+    """Return why this machine cannot run code that needs these features, or None if it can."""
     isa = unless_native(isa_of(needed))
     if isa is not None:
         system = f" under {platform.system()}" if isa.port else ""
@@ -40,7 +40,7 @@ def obstacle_of(needed: Iterable[str]) -> str | None:
 
 
 def vendor() -> str:
-    """Return the CPU's vendor, as it names itself: ``"GenuineIntel"``; ``""`` if the system does not report it."""
+    """Return the CPU's vendor, such as ``"GenuineIntel"``; ``""`` if the system does not report it."""
     return cpuinfo.fields().get("vendor_id", "")
 
 
@@ -50,7 +50,7 @@ def model_name() -> str:
 
 
 def cache_bytes() -> tuple[int, int] | None:
-    """Return the sizes of L2 and L3 that the first processor uses; None if Linux does not tell."""
+    """Return the bytes of the first processor's L2 and L3; None if Linux does not report both."""
     sizes: dict[int, int] = {}
     for folder in _CACHES.glob("index*"):
         try:

@@ -1,6 +1,6 @@
-"""The sums of a loop of machine code: chains of multiply-adds, each of which adds to what the one before gave.
+"""The sums of a loop of machine code: chains of multiply-adds, each of which adds to the result of the one before.
 
-A register is not a sum: LLVM may let a sum move from one to the next, or keep a part of them on the stack.
+Sums are not registers: LLVM may move a sum from one register to another, or spill it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class RegisterSum:
     Attributes
     ----------
     start
-        Location of the first instruction's summand before the loop; None: it is computed in the loop.
+        Place of the first instruction's summand at the start of an iteration; None: it is computed in the loop.
     length
-        How many there are.
+        Number of multiply-adds.
     carried
-        Whether the next pass goes on with it.
+        Whether the next iteration continues the sum.
     multiplies
-        Whether one of them multiplies, instead of only adding another's product.
+        Whether one of the instructions multiplies, instead of only adding another's product.
     """
 
     start: str | None
@@ -34,9 +34,9 @@ class RegisterSum:
 
 
 def sums(instructions: Iterable[Instruction]) -> list[RegisterSum]:
-    """Return the sums of one pass through a loop; what an addition alone adds to a register that no pass writes is an address."""
+    """Return the sums of one iteration of a loop, without additions to registers that the loop never writes, which are addresses."""
     found: list[RegisterSum] = []
-    # Contents of registers and places on the stack: a sum, their content before the pass (its place), or None.
+    # Contents of registers and stack slots: a sum, the content of a place at the start of the iteration, or None.
     held: dict[str, RegisterSum | str | None] = {}
     for effect, multiplies in ((effect, each.multiply_adds > 0) for each in instructions for effect in each.effects):
         value = held.get(effect.source, effect.source) if effect.source else None

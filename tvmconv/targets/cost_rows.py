@@ -1,4 +1,4 @@
-"""The rows of the cost model: which one a CPU has, and the files that they are in (`tvmconv.targets.costs`)."""
+"""The rows of the cost model (`tvmconv.targets.costs`): their files, and the choice of a CPU's row."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ T = TypeVar("T")
 def costs_of(
     mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = (), own: Costs | None = None
 ) -> Costs:
-    """Return the coefficients of an LLVM CPU, or those of the nearest one.
+    """Return the coefficients of an LLVM CPU, or those of the nearest row.
 
     Parameters
     ----------
     core
-        As of `Costs.core`: without some of its features a CPU is another.
+        As `Costs.core`, of the CPU without the features that are disabled.
     l2, l3
-        Bytes of its caches.
+        Bytes of the CPU's caches.
     features
-        Features that its code uses: only rows with AMX have the costs of tiles.
+        Features that code uses: only rows with AMX have the costs of tiles.
     own
-        What was calibrated on this machine, in place of the row of this name.
+        A row calibrated on this machine, in place of the one called `mcpu`.
     """
     rows = {**all_rows(), **({mcpu: own} if own else {})}
     return rows[nearest(rows, mcpu, core, l2, l3, features)]
@@ -43,7 +43,7 @@ def costs_of(
 def nearest(
     rows: Mapping[str, Costs], mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = ()
 ) -> str:
-    """Return the name of the row that is nearest, by `costs_of`'s parameters."""
+    """Return the name of the nearest row, for the parameters of `costs_of`."""
     amx = "amx_tile" in features
 
     def distance(name: str, row: Costs) -> tuple[float, ...]:
@@ -64,7 +64,7 @@ def all_rows() -> dict[str, Costs]:
 def user_rows() -> dict[str, Costs]:
     """Return the rows that `tvmconv calibrate` kept for this user, by names of targets.
 
-    A file that cannot be read has none, with a warning.
+    If their file cannot be read, there are none, and a warning says so.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def user_rows() -> dict[str, Costs]:
 
 
 def keep(name: str, row: Costs) -> Path:
-    """Keep a row for this user; return the file."""
+    """Write a row to this user's file; return the file."""
     path = _kept_at()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, row_text({**_rows_at(path), name: row}).encode())
@@ -93,7 +93,7 @@ def keep(name: str, row: Costs) -> Path:
 
 
 def forget(name: str) -> Path:
-    """Remove a row that was kept, or a damaged file; return the file."""
+    """Remove a row from this user's file, or the file if it is damaged; return the file."""
     path = _kept_at()
     try:
         rows = _rows_at(path)
@@ -124,7 +124,7 @@ def rows_in(text: str, where: str) -> dict[str, Costs]:
     Raises
     ------
     TargetError
-        If it is none, or a row lacks a coefficient or has one that there is not.
+        If the text is no table of rows, or a row lacks a coefficient or has an unknown one.
     """
     try:
         values = json.loads(text)

@@ -1,8 +1,7 @@
 """Costs of work on each CPU: the coefficients of the cost model (tvmconv/algorithms/cpu/model/cost.py).
 
-The rows are data: `costs.json`, and beside the user's tuning records what `tvmconv calibrate` wrote. A CPU without a row has the
-nearest's, by its registers and ports, then by its caches. docs/cost-model.md says what each coefficient means,
-benchmarks/results/coefficients.md which measurements it is from.
+The rows are data: `costs.json`, and the user's own from `tvmconv calibrate`. A CPU without a row takes the nearest one, by vector registers
+and ports, then by caches. docs/cost-model.md explains the coefficients, benchmarks/results/coefficients.md has their measurements.
 """
 
 from __future__ import annotations
@@ -18,20 +17,21 @@ from .cpus import L1_WAY_BYTES, L1_WAYS
 class StepCosts:
     """A step's cost in a tile whose sums are in registers, in multiply-adds of whole vectors.
 
-    Multiply-adds, what starts with them, and the chain of sums bound a step: the slowest counts. The rest is added.
+    Three bounds compete, and the largest counts: multiply-adds, loads that start beside them, and the chain of sums. Other costs
+    are added.
 
     Attributes
     ----------
     scale
-        Of the whole step.
+        Factor of the whole step.
     chain
-        Multiply-adds that a step takes at least: its sums wait for those of the step before.
+        Least multiply-adds of a step: its sums wait for those of the step before.
     vector, broadcast
-        A load of a vector, and of an element that a multiply-add broadcasts, among what bounds a step.
+        In the bound of loads: a vector, and an element that a multiply-add broadcasts.
     from_l2, from_l3
-        A vector of the filter that comes from there, among what bounds a step.
+        In the bound of loads: a vector of the filter from that cache.
     far
-        How many times as long the load of a vector takes that comes from L2, whether it bounds a step or is added.
+        Factor of vector loads from L2, in the bound and in what is added.
     step, beside_vector, beside_part, beside_broadcast
         Added for a step; for a vector of the filter, and for the part of a whole vector that it is; for a broadcast.
     crowded
@@ -39,11 +39,11 @@ class StepCosts:
     spill
         Added for a sum that has no register.
     single
-        Added for a pixel of tiles of one vector that spill, if a sum is of one tap.
+        Added for each pixel of spilling tiles of one vector, if sums are of one tap.
     pair
-        Loads that start with a multiply-add, for each vector and broadcast, where tiles of several rows are compared.
+        Loads for each vector and broadcast that start beside a multiply-add, where tiles of several rows are compared.
     addresses
-        Pixels of a tile whose addresses stay in registers, if they are anywhere in data.
+        Pixels of a tile whose addresses stay in registers, if pixels are at arbitrary places in data.
     """
 
     scale: float = 1.0
@@ -66,24 +66,24 @@ class StepCosts:
 
 @dataclass(frozen=True)
 class Lanes:
-    """A tap's cost in a tile whose lanes have data of their own, in multiply-adds, for each vector of outputs.
+    """A tap's cost in a tile whose lanes have data of their own, in multiply-adds for each vector of outputs.
 
     Attributes
     ----------
     scale
-        Of the whole tap.
+        Factor of the whole tap.
     chain
-        Multiply-adds that a tap takes at least.
+        Least multiply-adds of a tap.
     load
         A vector of data or of the filter.
     long, long_in_place
-        For each vector of a tile: long tiles wait for caches; the same of data that is read where it lies.
+        For each vector of a tile, as long tiles wait for caches: of copied data, and of data read in place.
     single
-        Of tiles of one vector, which waste half of a pair of lines.
+        For tiles of one vector, which waste half of a pair of lines.
     reload, reload_beyond
         A vector of data that left its register before its last tap, of images that L2 keeps, and of others.
     crowded
-        A vector of data or of the filter that is not in L1, for pixels lie in few of its sets.
+        A vector of data or of the filter that is not in L1, because pixels share few of its sets.
     """
 
     chain: float
@@ -99,22 +99,23 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Elements:
-    """Cycles of an element that is copied, transposed or stored by itself.
+    """Cycles of copying, transposing or storing an element.
 
     Attributes
     ----------
     copy, transpose, transpose_pairs, transpose_across
-        In order (widened, padded); from planes to channels in lanes or back; the same of pairs of bf16, and by lanes across groups.
+        A copy in order (widened, padded); from planes to channels in lanes or back; the same for pairs of bf16, and for lanes across
+        groups.
     to_planes, panel
-        From pixels to planes; in pieces of whole vectors.
+        A copy from pixels to planes; in pieces of whole vectors.
     apart
-        From planes to channels in lanes or back, one by one.
+        A copy from planes to channels in lanes or back, element by element.
     scattered
-        Of an array that L2 does not keep, more.
+        Added for an array that L2 does not keep.
     store, store_apart
-        Stored by itself; more, where a line is stored to again after others.
+        A store of one element; added where lines are stored to again after others.
     add_lanes
-        The lanes of a sum added up.
+        Adding the lanes of a sum.
     """
 
     copy: float
@@ -137,14 +138,14 @@ class Lines:
     Attributes
     ----------
     l2, l3
-        Read from there.
+        Read from that cache.
     again
-        Of a filter that L2 does not keep, for each time that tasks read it.
+        Of a filter that L2 does not keep, each time that tasks read it.
     memory
         Of a filter that L3 does not keep from call to call.
     cold, cold_wait
-        Of a filter that other layers of a network drive out of L3, more than from a cache: of all of it, and of what is read before
-        anything could fetch it ahead.
+        Added for a filter that a network's other layers evict from L3: all of its lines, and those read before anything can be
+        prefetched.
     streamed
         Of a filter that is prefetched from L3.
     stored
@@ -158,7 +159,7 @@ class Lines:
     beside
         Of a filter that every tile reads from L3 again, beside its products.
     passed, passed_memory
-        Of a copy from planes, made before all tasks, that L2 does not keep; more, of what L3 does not keep of it.
+        Of a copy from planes before all tasks that L2 does not keep; added for lines that L3 does not keep either.
     """
 
     l2: float
@@ -184,19 +185,19 @@ class Points:
     Attributes
     ----------
     product4, product6
-        A multiply-add of the products' matrices, of tiles of 4 and 6 points.
+        A multiply-add of the products' matrices, for tiles of 4 and 6 points.
     data_again
-        A vector of a point of data that several tasks transform, where they are compared.
+        A vector of a point of data that several tasks transform, where task sizes are compared.
     data, output, output_row
-        A vector of a point of data; of output, of two axes and of one.
+        A vector of a point of data; of outputs tiled along two axes, and along one.
     transpose
-        An element of planes, of data or outputs, by squares.
+        An element of data or outputs in planes, transposed by squares.
     data_line, filter_line, memory_line
-        A line of transformed data that passes a core; of the transformed filter, as it is read; of a filter that is transformed as it is
-        read from memory.
+        A line of transformed data to or from a core; of the transformed filter; of a filter that is transformed as it is read from
+        memory.
     filter, tap, tap_oix, tap_apart, tap_oix_apart
-        A vector of a point of the filter; and of one of its taps: lanes together (XIO), taps of a lane together (OIX), and the same of
-        transposed convolutions.
+        A vector of a point of the filter; and of a tap: with lanes contiguous (XIO), with the taps of a lane contiguous (OIX), and the
+        same for transposed convolutions.
     """
 
     product4: float
@@ -223,13 +224,13 @@ class Structures:
     Attributes
     ----------
     step
-        Of a tile of the products.
+        A step of a register tile of the products.
     tile
-        Of each tile of registers and point, whose sums are cleared and stored.
+        Clearing and storing the sums of a register tile at a point.
     data_line, copy_line
-        A line of transformed data to and from L3; of the copy of data that is padded.
+        A line of transformed data to and from L3; of the padded copy of data.
     filter_line, filter_line_memory
-        A line of the filter that L3 keeps, hidden behind the products for the most part; of one that it does not.
+        A line of a filter that L3 keeps, mostly hidden behind the products; of a larger filter.
     sums
         A vector of sums that L2 does not keep.
     tap, filter
@@ -249,20 +250,21 @@ class Structures:
 
 @dataclass(frozen=True)
 class Amx:
-    """Cycles of AMX's tiles; absent for CPUs of which none was measured.
+    """Cycles of AMX's tiles; absent in rows of CPUs without AMX.
 
     Attributes
     ----------
     multiply, latency
-        A multiplication of tiles; what one waits for the one before.
+        A multiplication of tiles; the latency between dependent ones.
     data_line, filter_line
-        A line of data and of the filter from L2, while others are multiplied.
+        A line of data and of the filter from L2, while other tiles are multiplied.
     store, store_half, store_half_late, store_planes, store_strided
-        A vector of sums: written by whole lines; by halves; those not one soon after the other; by squares to planes; by elements.
+        A vector of sums: stored by whole lines; by halves of lines; by halves that do not follow each other; by squares to planes; by
+        elements.
     copy
         A line of data that is copied.
     scale
-        Of all of it.
+        Factor of the whole estimate.
     shared_line
         A line of the output that several threads write to.
     """
@@ -288,35 +290,35 @@ class Costs:
     Attributes
     ----------
     vector_bits, vector_registers, multiply_adds, l2, l3
-        Of the CPU that they were measured on: by these, the nearest row is found.
+        Facts about the measured CPU, by which the nearest row is found.
     l1
         Bytes of its L1.
     source
-        How they were found, and on which machine.
+        Origin of the coefficients: the method and the machine.
     tile, rows, shared_rows, taps, products
-        Steps of tiles: direct's, those with lanes along a row, of several rows that share loads, of single taps, and of Winograd's products.
+        Steps of tiles: of direct; with lanes along a row; of several rows that share loads; of single taps; of Winograd's products.
     rows_depthwise_scale
         `rows.scale` of depthwise convolutions.
     lanes
-        Of tiles with lanes across groups.
+        Costs of tiles with lanes across groups.
     elements, lines, points, structures, amx
-        Each as its class says.
+        Costs that their classes describe.
     latency
-        Of a multiply-add.
+        Latency of a multiply-add.
     product_reduced
         A multiply-add with lanes along summed channels, each of which loads its own vector.
     add_tap, add_tap_far
-        Adding a vector of what a tap gave an output, in multiply-adds; the same where these leave half of L1.
+        Adding a vector of one tap's products to an output, in multiply-adds; the same for products larger than half of L1.
     add_passes
-        A line of these that L2 does not keep, to and from L3.
+        A line of these products that L2 does not keep, to and from L3.
     start, task, plane
-        Starting and ending a tile; starting a task; a task's planes of another channel, which it copies and reads at once.
+        Starting and ending a tile; starting a task; a task's planes of another channel, which are copied and read at once.
     pays
-        What schedules do on this CPU, because it was measured to pay: the names are in benchmarks/results/coefficients.md.
+        Names of choices that were measured to pay on this CPU (benchmarks/results/coefficients.md explains each).
     pieces, pages
-        Bytes of a filter in place from which on pieces of lines, and pages, make reading it slow.
+        Bytes of a filter from which reading it in place is slow: in pieces of lines, and on many pages.
     residuals
-        Of the fit, by term: how far estimates are from times, as standard deviations of logarithms.
+        Residuals of the fit by term: standard deviations of the logarithms of estimates by times.
     """
 
     vector_bits: int
@@ -357,7 +359,7 @@ class Costs:
         return self.vector_bits, self.vector_registers, self.multiply_adds
 
     def coefficient(self, name: str) -> float:
-        """Return an event's cycles; its coefficient is ``group.name``, or ``name`` without a group."""
+        """Return the cycles of an event by its name: ``group.name``, or ``name`` without a group."""
         value = self
         for part in name.split("."):
             value = getattr(value, part)

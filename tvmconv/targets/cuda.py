@@ -1,4 +1,4 @@
-"""CUDA targets: one or several GPU architectures that one library holds code for."""
+"""CUDA targets: one or several GPU architectures, for which one library has code."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from ..errors import TargetError
 from .target import Target
 
-# Shared memory that one block can have, in bytes, and f32 units of one multiprocessor, by architecture (CUDA C++
-# Programming Guide, Technical Specifications per Compute Capability). Each has 65,536 registers a multiprocessor.
+# Bytes of shared memory that one block can have, by architecture (CUDA C++ Programming Guide, Technical Specifications per Compute
+# Capability).
 _SHARED_BYTES = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
 # The architecture whose instructions no other GPU has: wgmma, setmaxnreg.
 SPECIFIC = "sm_90a"
@@ -18,16 +18,16 @@ SPECIFIC = "sm_90a"
 
 @dataclass(frozen=True)
 class CudaTarget(Target):
-    """NVIDIA GPUs that kernels are compiled for, by one source for all of its architectures.
+    """NVIDIA GPUs that kernels are compiled for, from one source for all architectures.
 
     Attributes
     ----------
     architectures
-        Compute capabilities times ten (90: sm_90), ascending. A library holds machine code for each, and PTX of the
-        last for later GPUs. Schedules keep to what the first can do.
+        Compute capabilities times ten (90: sm_90), ascending. A library has machine code for each, and PTX of the
+        last for later GPUs. Schedules use only features of the first.
     specific
-        Whether code may use instructions that only GPUs of its one architecture have (sm_90a). A library then holds
-        machine code alone.
+        Whether code may use instructions that only GPUs of the one architecture have (sm_90a). A library then has
+        no PTX.
     """
 
     architectures: tuple[int, ...]
@@ -50,7 +50,7 @@ class CudaTarget(Target):
         Raises
         ------
         TargetError
-            If it names no architecture, or one that kernels cannot be built for.
+            If `text` names no architecture, or one that kernels cannot be built for.
         """
         if text == f"cuda:{SPECIFIC}":
             return CudaTarget(text, (SPECIFIC,), (int(SPECIFIC[3:-1]),), specific=True)

@@ -1,4 +1,4 @@
-"""Names of targets on other systems than Linux: the system, a colon, and a CPU."""
+"""Names of targets on systems other than Linux: the system, a colon, and a CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..isa import ISAS, Isa
 
 
 def ports_by_name() -> dict[str, list[Isa]]:
-    """Return instruction sets on other systems by all names that targets begin with, the usual one first."""
+    """Return instruction sets on other systems by each prefix of targets' names, the usual one first."""
     named: dict[str, list[Isa]] = {}
     for isa in ISAS:
         if isa.port is not None:
@@ -17,5 +17,5 @@ def ports_by_name() -> dict[str, list[Isa]]:
 
 
 def usual_targets() -> list[str]:
-    """Return a target of each other system."""
+    """Return one target of each other system."""
     return [f"{isa.platform.prefix}:{isa.port.default}" for isa in ISAS if isa.port is not None]

@@ -1,4 +1,4 @@
-"""Targets: the CPU or GPU that a kernel is compiled for, by name, and the features its code may use."""
+"""Targets: the CPU or GPU that a kernel is compiled for, by name, and the features that its code may use."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .costs import Costs
 from .cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES, cpu_of
 from .ports import ports_by_name, usual_targets
 
-# Classes of targets that are no CPUs, by their kind, which their names begin with.
+# Modules and classes of targets other than CPUs by their kind, the prefix of their names.
 _OTHERS = {"cuda": (".cuda", "CudaTarget")}
-# Mark before each feature in the name of a CPU that is compiled for without it.
+# Prefix of each disabled feature in the name of a CPU.
 _MISSING = "-no-"
-# Tasks whose filter fits 256 KiB, half of a Zen 3's cache, took 0.75 to 1.3 of the time of those for this size (20 shapes,
-# two threads, 1.01 by the mean), the worst with deep filters.
+# Tasks whose filter fits 256 KiB, half of a Zen 3's L2, took 0.75 to 1.3 of the time of tasks for this size (20 shapes, two
+# threads, mean 1.01); deep filters were the worst.
 LEAST_L2_SHARE = 512 * 1024
 
 
@@ -36,8 +36,8 @@ class Target:
     name
         The name for ``--target``, and in the keys of records and bundles.
     features
-        What its code uses. A CPU must have all of them, by Linux's names, sorted. A GPU must be of one of
-        these architectures, or later than the last: ``sm_90``, ascending.
+        Features that its code uses. For CPUs Linux's names, sorted; a CPU must have all of them. For GPUs architectures
+        such as ``sm_90``, ascending; a GPU must be of one of them, or later than the last.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """``"cpu"`` or ``"cuda"``: which algorithms apply."""
+        """``"cpu"`` or ``"cuda"``, as `Algorithm.kind`."""
         raise NotImplementedError
 
     @property
@@ -55,34 +55,34 @@ class Target:
 
     @property
     def tuned_as(self) -> str:
-        """The target that shares its records with this one: the same CPU under another system."""
+        """Name of the target whose tuning records apply: the same CPU under Linux."""
         return self.name
 
     @property
     def library_suffix(self) -> str:
-        """Ending of a library's file."""
+        """Suffix of library files."""
         return ".so"
 
     @property
     def cost_source(self) -> str:
-        """Source of its coefficients, in words; empty: it has none, and algorithms count cycles."""
+        """Origin of its coefficients, in words; empty: there are none, and algorithms count cycles."""
         return ""
 
     def coefficient(self, event: str) -> float:
-        """Return the cycles of an event that algorithms count."""
+        """Return the cycles of one event that algorithms count."""
         return 1.0
 
     def keeps(self, size: int) -> bool:
-        """Return whether caches keep so many bytes of filters from call to call, as far as is known."""
+        """Return whether caches are known, or assumed, to keep so many bytes of filters from call to call."""
         return True
 
     @property
     def evicting(self) -> int:
-        """Bytes of filters of which no cache keeps any from call to call; 0: that is not known."""
+        """Bytes of filters that evict each other from all caches between calls; 0: not known."""
         return 0
 
     def least_cycles(self, operations: int, size: int) -> float | None:
-        """Return the cycles of a core that so many operations on so many bytes take at the least; None: that is not known."""
+        """Return the least cycles of a core for so many operations on so many bytes; None: not known."""
         return None
 
     def tvm(self) -> Any:
@@ -96,16 +96,16 @@ class Target:
         Parameters
         ----------
         text
-            ``host``, an LLVM CPU name such as ``x86-64-v3``, ``znver4`` or ``neoverse-n1``, one without some of its features such as
-            ``sapphirerapids-no-amx-bf16-no-amx-tile``, a CPU on another system such as ``windows:x86-64-v3``, or ``cuda:`` and one
+            ``host``; an LLVM CPU name such as ``x86-64-v3``, ``znver4`` or ``neoverse-n1``; one without some features such as
+            ``sapphirerapids-no-amx-bf16-no-amx-tile``; a CPU on another system such as ``windows:x86-64-v3``; or ``cuda:`` and one
             or several GPU architectures, such as ``cuda:sm_90`` or ``cuda:sm_80,sm_90``.
 
         Raises
         ------
         TargetError
-            If there is no such target, or it is not one that kernels can be built for.
+            If there is no such target, or kernels cannot be built for it.
         MissingExtraError
-            If the compiler, which knows CPUs by name, is not installed.
+            If the compiler is not installed, which knows the names of CPUs.
         """
         if isinstance(text, str) and kind_of(text) in _OTHERS:
             module, name = _OTHERS[kind_of(text)]
@@ -123,18 +123,18 @@ class Target:
 
 @dataclass(frozen=True)
 class CpuTarget(Target):
-    """A CPU that kernels are compiled for. Its name is that of an LLVM CPU.
+    """A CPU that kernels are compiled for, named after an LLVM CPU.
 
     Attributes
     ----------
     mcpu
         The LLVM CPU.
     disabled
-        LLVM features of the CPU that are switched off (``host`` on a machine that hides some).
+        LLVM features of the CPU that are disabled (by its name, or ``host`` on a machine that hides some).
     caches
-        Bytes of L2 and L3, where this machine's are known (``host``); None: those of its name.
+        Bytes of this machine's L2 and L3 (``host``); None: those of the named CPU.
     isa
-        Its instruction set.
+        Instruction set of the CPU.
     """
 
     mcpu: str
@@ -154,10 +154,10 @@ class CpuTarget(Target):
 
     @property
     def library_suffix(self) -> str:
-        """Ending of its platform's libraries."""
+        """Suffix of its platform's libraries."""
         return self.isa.platform.library_suffix
 
-    @cached_property  # asked for each tile that is compared
+    @cached_property  # read for each tile that is compared
     def vector_bits(self) -> int:
         """Width of a vector register."""
         return self.isa.registers(self.features)[0]
@@ -169,81 +169,81 @@ class CpuTarget(Target):
 
     @property
     def has_dot(self) -> bool:
-        """Return whether there are dot products of bf16, and an instruction that rounds to it."""
+        """Return whether there are instructions for dot products of bf16 and rounding to it."""
         return self.isa.dot in self.features
 
     @cached_property
     def multiply_adds(self) -> int:
-        """Multiply-adds of full vectors that a core starts in a cycle."""
+        """Multiply-adds of whole vectors that a core starts in a cycle."""
         cpu = cpu_of(self.mcpu)
         return cpu.pipes if self.vector_bits < 512 or cpu.two_of_512 else 1
 
     @property
     def two_of_512(self) -> bool:
-        """Return whether a core starts two multiply-adds of 512 bits in a cycle, so that loads and caches limit it."""
+        """Return whether a core starts two multiply-adds of 512 bits in a cycle, so that loads and caches are the limit."""
         return self.vector_bits == 512 and self.multiply_adds == 2
 
     @property
     def halves_fast(self) -> bool:
-        """Return whether a core starts two multiply-adds of half vectors in the time of a whole one, of 512 bits."""
+        """Return whether a core starts two multiply-adds of 256 bits in the time of one of 512 bits."""
         return self.vector_bits == 512 and self.multiply_adds == 1
 
     @property
     def matrices(self) -> Matrices | None:
-        """The instruction that multiplies matrices of bf16 in vector registers; None: there is none."""
+        """Instruction that multiplies matrices of bf16 in vector registers; None: there is none."""
         there = self.isa.matrices is not None and self.isa.matrices.feature in self.features
         return self.isa.matrices if there else None
 
     @property
     def matrix_rate(self) -> float:
-        """Products that such an instruction does in the time of a multiply-add's."""
+        """Products of that instruction in the time of an f32 multiply-add."""
         return cpu_of(self.mcpu).matrix_rate
 
     @property
     def dot_rate(self) -> float:
-        """Products that the dot product of bf16 does in the time of a multiply-add of f32."""
+        """Products of the bf16 dot product in the time of an f32 multiply-add."""
         return cpu_of(self.mcpu).dot_rate
 
     def product_rate(self, integers: bool, count: int = 2) -> float:
-        """Return the products that dot products of so many channels do in the time of a multiply-add of f32; of integers those of one instruction, by its ports."""
+        """Return the products, in the time of an f32 multiply-add, of dot products of `count` channels of integers, or of pairs of bf16."""
         of_integers = float(count) if count == 4 or self.adds_pairs else cpu_of(self.mcpu).pair_rate
         return of_integers if integers else self.dot_rate
 
     @property
     def adds_pairs(self) -> bool:
-        """True if one instruction multiplies pairs of 16-bit integers and adds their products to sums."""
+        """Return whether one instruction multiplies pairs of 16-bit integers and adds the products to sums."""
         return self.isa.sums_of_pairs in self.features
 
     @cached_property
     def costs(self) -> Costs:
-        """Costs of work on it: its row of coefficients, or the nearest."""
+        """Coefficients of the cost model: its row, or the nearest."""
         return _costs(self)
 
     @property
     def cost_source(self) -> str:
-        """Source of its row of coefficients."""
+        """Origin of its row of coefficients."""
         return self.costs.source
 
     def coefficient(self, event: str) -> float:
-        """Return the cycles of an event: that of its row."""
+        """Return the cycles of an event by the CPU's row."""
         return self.costs.coefficient(event)
 
     @cached_property
     def l1_share(self) -> int:
-        """Bytes of L1 that tiles and tasks count on: those of at most `L1_WAYS` ways, which the coefficients were measured with."""
+        """Bytes of L1 that plans use: at most `L1_WAYS` ways, with which the coefficients were measured."""
         return min(self.costs.l1, L1_WAYS * L1_WAY_BYTES)
 
     @property
     def l2(self) -> int:
-        """Bytes of L2 of a core."""
+        """Bytes of a core's L2."""
         return self.caches[0] if self.caches else cpu_of(self.mcpu).l2
 
     @property
     def l2_share(self) -> int:
         """Bytes of a filter that is read at the speed of L2.
 
-        Half of it; the other half holds data and outputs. Not less than `LEAST_L2_SHARE`, beyond which L3
-        of a CPU with a small L2 is counted as slower than it is.
+        That is half of L2, whose other half holds data and outputs, but at least `LEAST_L2_SHARE`: for CPUs with a small L2, less
+        would overestimate the cost of L3.
         """
         return max(self.l2 // 2, LEAST_L2_SHARE)
 
@@ -263,16 +263,16 @@ class CpuTarget(Target):
 
     @property
     def evicting(self) -> int:
-        """Bytes that evict everything from L3: twice its size, because it does not always evict the least recently used."""
+        """Bytes that evict everything from L3: twice its size, as replacement is not strictly least recently used."""
         return 2 * self.l3
 
     def least_cycles(self, operations: int, size: int) -> float:
-        """Return the cycles of multiply-adds of full vectors, or of bytes that come from L3."""
+        """Return the cycles of multiply-adds of whole vectors, or of reading the bytes from L3 if these are more."""
         products = operations / 2 / (self.vector_bits // 32) / self.multiply_adds
         return max(products, size / LINE_BYTES * self.costs.lines.l3)
 
     def tvm(self, keep_zeros: bool = False) -> Any:
-        """Return the ``tvm.target.Target``; if it is to `keep_zeros`, no zero gets another sign than on other CPUs."""
+        """Return the ``tvm.target.Target``; with `keep_zeros`, one that keeps the signs of zeros, as on all CPUs."""
         import tvm
 
         cpu = _llvm(self.mcpu, self.isa)
@@ -284,23 +284,23 @@ class CpuTarget(Target):
 @cache
 def _costs(target: CpuTarget) -> Costs:
     core = (target.vector_bits, target.vector_registers, target.multiply_adds)
-    # Only for this machine's CPU, whose caches are known: builds for another do not depend on the machine.
+    # Only for `host`, whose caches are known: builds for named CPUs do not depend on the machine.
     own = user_rows().get(target.name) if target.caches else None
     return costs_of(target.mcpu, core, target.l2, target.l3, target.features, own)
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of targets that a target's name, or its folder's, is of."""
+    """Return the kind of a target by its name, or its folder's."""
     return next((kind for kind in _OTHERS if name.startswith(kind)), "cpu")
 
 
 def folder_of(name: str) -> str:
-    """Return a target's name without characters that file systems and linkers reject."""
+    """Return a target's name with hyphens for characters that file systems and linkers reject."""
     return name.replace(":", "-").replace(",", "-")
 
 
 def _llvm(mcpu: str, isa: Isa) -> dict[str, Any]:
-    """Return TVM's description of an LLVM CPU: this machine's instruction set needs no name."""
+    """Return TVM's description of an LLVM CPU; this machine's instruction set needs no triple."""
     if mcpu in isa.models:
         named: dict[str, Any] = {"mcpu": "generic", "mattr": [f"+{feature}" for feature in isa.models[mcpu]]}
     else:
@@ -322,7 +322,7 @@ def _llvm_cpus(isa: Isa) -> frozenset[str]:
 @cache
 def _find_named(name: str) -> CpuTarget:
     system, _, named = name.rpartition(":")
-    # Begin with this machine's set: "generic" is in each.
+    # This machine's instruction set comes first: each has a CPU called "generic".
     isas = sorted((isa for isa in ISAS if isa.port is None), key=lambda isa: isa is not native())
     if found := ports_by_name().get(system or named):
         isas = found
@@ -335,7 +335,7 @@ def _find_named(name: str) -> CpuTarget:
     if isa is None:
         near = difflib.get_close_matches(cpu if isas else system, set(ports_by_name()).union(*map(_llvm_cpus, isas)), 4)
         names = ", ".join(each.name for each in isas)
-        what = f"LLVM does not know for {names}" if isas else "is for no system that there is"
+        what = f"LLVM does not know for {names}" if isas else "names no known system"
         raise TargetError(
             f"target is {name!r}, which {what}"
             f"{'; near it: ' * bool(near)}{', '.join(near)}; allowed under Linux: host; on x86-64 a level (x86-64-v3, the default for"
@@ -350,11 +350,11 @@ def _find_named(name: str) -> CpuTarget:
 
 
 def _without(mcpu: str, missing: frozenset[str], isa: Isa) -> CpuTarget:
-    """Return an LLVM CPU as a target, without some features: that is another target than the CPU."""
+    """Return an LLVM CPU without some features as a target, whose name lists those that the CPU has."""
     has = _llvm_features(mcpu, isa)
     disabled = tuple(sorted(has & missing))
     name = ":".join((*isa.platform.marks, _MISSING.join((mcpu, *disabled))))
-    used = _llvm_features(mcpu, isa, disabled) & isa.used  # others may need those
+    used = _llvm_features(mcpu, isa, disabled) & isa.used  # disabling some also disables those that imply them
     if not isa.needed <= used:
         raise TargetError(f"target {name!r} {isa.least}")
     features = (*map(isa.linux_name, used), *isa.platform.marks)
@@ -390,9 +390,9 @@ def _host() -> CpuTarget:
 
 
 def _closest(mcpu: str, usable: frozenset[str], vendor: str, isa: Isa) -> str:
-    """Return the LLVM CPU with the most of the `usable` features: `mcpu`, which LLVM takes this machine for, if that has them.
+    """Return the LLVM CPU with the most of the `usable` features: `mcpu`, LLVM's name of this machine's CPU, if it has all.
 
-    A virtual machine may show another model's number than its processor's: LLVM then takes a Sapphire Rapids for a
+    A virtual machine may report another model number than its processor's: LLVM then takes a Sapphire Rapids for a
     Rocket Lake, without bf16.
     """
     if usable <= _llvm_features(mcpu, isa):

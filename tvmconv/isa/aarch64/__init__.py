@@ -1,4 +1,4 @@
-"""64-bit ARM: NEON's 32 registers of 128 bits, BFDOT, BFMMLA and dot products of integers where there are. Scalable vectors are not used."""
+"""64-bit ARM: NEON's 32 registers of 128 bits, and BFDOT, BFMMLA and dot products of integers where CPUs have them; no scalable vectors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ..isa import Isa, Matrices
 from .hwcap import c_features, features
 
 _LINUX_NAMES = {"neon": "asimd", "fullfp16": "asimdhp", "dotprod": "asimddp"}
-# Features that LLVM may put into any code if a CPU's name implies them, which then needs them: other widths, three-way
-# logic (sha3), complex products, comparisons, copies and atomics of later versions.
+# Features whose instructions LLVM may use in any code if a CPU's name implies them: other vector widths, three-way logic (sha3),
+# complex products, comparisons, copies and atomics of later versions.
 _WITHOUT = (
     *("sve", "sve2", "sve-bitperm", "sve-aes", "sve-sha3", "sve-sm4", "sve-b16b16", "sme", "sme2"),
     *("sha3", "sm4", "rdm", "complxnum", "jsconv", "fp16fml", "fptoint", "crc"),
@@ -24,14 +24,14 @@ ISA = Isa(
     linux_names=_LINUX_NAMES,
     used=frozenset({"neon", "fullfp16", "bf16", "dotprod", "i8mm"}),
     without=_WITHOUT,
-    # Sums then begin with a product, and not with a zero, which takes the time of one: the sign of a zero may be another. Depthwise
+    # Sums then begin with a product, not with a zero, which would cost a multiply-add more; zeros may have another sign. Depthwise
     # sums of nine taps by llvm-mca: 75 cycles instead of 82 on a Neoverse N1, 36.6 instead of 39.1 on a V1.
     options={"fast-math-nsz": True},
     needed=frozenset({"neon"}),
     least="has no NEON, which every kernel needs; the least is cortex-a53",
     vectors={"asimd": (128, 32)},
-    # Operands in memory need one each, too. With 4, LLVM spilled sums: 61 % of a Neoverse N1's multiply-adds by llvm-mca in a
-    # pointwise layer's loop, 98 % with 8 (benchmarks/static_analysis.py).
+    # Operands from memory need registers, too. With 4, LLVM spilled sums: a pointwise layer's loop reached 61 % of a Neoverse N1's
+    # multiply-adds by llvm-mca, with 8 98 % (benchmarks/static_analysis.py).
     working_registers=8,
     saturates=True,
     dot="bf16",
@@ -41,15 +41,15 @@ ISA = Isa(
         "asimddp": {("s8", "s8"): "sdot", ("u8", "u8"): "udot"},
         "i8mm": {("u8", "s8"): "usdot", ("s8", "u8"): "sudot"},
     },
-    # FEAT_BF16 has both.
+    # FEAT_BF16 has dot products and matrices.
     matrices=Matrices("bf16", "llvm.aarch64.neon.bfmmla", rows=2, columns=2, depth=4),
-    # Linux names no maker.
+    # Linux reports no vendor.
     known_cpus={"": ("cortex-a53", "neoverse-n1", "neoverse-n2")},
     cross_compilers=("aarch64-linux-gnu-gcc",),
     install="apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
     c_file="cpu_aarch64",
     c_features=c_features(),
-    # Else atomics are calls of a function in GCC's library, which another compiler's programs may not link with.
+    # Outlined atomics are calls into GCC's library, which other compilers' programs may not link.
     c_flags=("-mno-outline-atomics",),
     cpu_flag="-mcpu=",
     detect=features,

@@ -1,4 +1,4 @@
-"""Machine code of 64-bit ARM as LLVM writes it."""
+"""Reader of LLVM's assembly of 64-bit ARM."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..instructions import Access, AssemblyReader, Effect, Instruction
 
 _BRANCHES = Jumps(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
 
-# Multiply-adds of f32, scalar or by vectors, and of bf16.
+# Multiply-adds of f32, scalar and vector ones, and of bf16.
 _ADDS_TO_FIRST = ("fmla", "fmls", "bfdot", "bfmmla")
 _ADDS_TO_LAST = ("fmadd", "fmsub", "fnmadd", "fnmsub")
-# A register of vectors by any of its names: v0.4s, v0.s[1], q0, d0, s0.
+# A vector register by any of its names: v0.4s, v0.s[1], q0, d0, s0.
 _VECTOR = re.compile(r"[vqdsh](\d+)\b")
 _OPERAND = re.compile(r"(?:[^,\[{]|\[[^\]]*\]!?|\{[^}]*\})+")
-# An operand in memory: [base], [base, #offset], [base, index, ...]; and #number after it, which is added to the base then.
+# An operand in memory: [base], [base, #offset], [base, index, ...]; a #number after it post-increments the base.
 _MEMORY = re.compile(r"\[(\w+)(?:, ([^\]]+))?\]")
 _ADDRESSED = ("ld", "st")
-# Distance on the stack between the vector registers of a pair.
+# Bytes of vector registers: the distance in memory between those of a pair.
 _BYTES = {"q": 16, "d": 8, "s": 4, "h": 2}
 
 
@@ -44,13 +44,13 @@ def _read(line: str) -> Instruction:
 
 
 def _access(mnemonic: str, registers: Iterable[str], memory: re.Match[str]) -> Instruction:
-    """Return what a load or a store of registers does."""
+    """Return the instruction of a load or a store of registers."""
     names = [name for operand in registers for name in re.findall(r"\b[vqdshwx]\d+\b", operand)]
     vectors = [name for name in names if name[0] not in "wx"]
     is_store, offset = mnemonic.startswith("st"), memory[2] or "#0"
     is_fixed = offset.startswith("#")
     access = Access(is_store, memory[1], is_fixed, bool(vectors))
-    # Of lanes and structures, no register is as it was in memory.
+    # Loads of lanes and structures change the order of elements.
     whole = mnemonic.startswith(("ldr", "ldu", "ldp", "str", "stu", "stp"))
     on_stack = is_fixed and memory[1] in ("sp", "x29") and whole
     effects = []
@@ -66,13 +66,13 @@ def _access(mnemonic: str, registers: Iterable[str], memory: re.Match[str]) -> I
 
 
 def _vector(operand: str) -> str | None:
-    """Return the vector register of an operand, None if it is none."""
+    """Return the vector register of an operand; None if it has none."""
     found = _VECTOR.match(operand)
     return f"v{found[1]}" if found else None
 
 
 def _frame(lines: Iterable[str]) -> frozenset[str]:
-    """The frame pointer only where the stack's is copied to it."""
+    """Return the stack pointer, and the frame pointer if it is set from the stack pointer."""
     copied = re.compile(r"(mov\tx29, sp|add\tx29, sp, )")
     return frozenset({"sp", *(["x29"] if any(copied.match(line.strip()) for line in lines) else [])})
 

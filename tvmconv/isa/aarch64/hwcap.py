@@ -1,6 +1,6 @@
 """Features of a 64-bit ARM CPU as Linux reports them: bits of AT_HWCAP and AT_HWCAP2.
 
-/proc/cpuinfo names the same, but is the other machine's under an emulator, and may be missing in a sandbox.
+/proc/cpuinfo has the same features, but describes the host under an emulator, and may be missing in a sandbox.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 
 _AT_HWCAP, _AT_HWCAP2 = 16, 26  # <elf.h>
-# Linux, arch/arm64/include/uapi/asm/hwcap.h, by their names in /proc/cpuinfo: what vectors of floats and integers can use.
+# Bits (Linux, arch/arm64/include/uapi/asm/hwcap.h) of features for vectors of floats and integers, by their names in /proc/cpuinfo.
 _HWCAP = {"fp": 0, "asimd": 1, "fphp": 9, "asimdhp": 10, "asimdrdm": 12, "fcma": 14, "asimddp": 20, "sve": 22}
 _HWCAP |= {"asimdfhm": 23}
 _HWCAP2 = {"sve2": 1, "i8mm": 13, "bf16": 14}
@@ -28,6 +28,6 @@ def decode(hwcap: int, hwcap2: int) -> frozenset[str]:
 
 
 def c_features() -> dict[str, str]:
-    """Return each as an initializer of ``struct feature`` (exporting/native/cpu_aarch64.c)."""
+    """Return an initializer of ``struct feature`` for each feature (exporting/native/cpu_aarch64.c)."""
     words = {_AT_HWCAP: _HWCAP, _AT_HWCAP2: _HWCAP2}
     return {name: f'{{{word}, {bit}, "{name}"}}' for word, bits in words.items() for name, bit in bits.items()}

@@ -1,4 +1,4 @@
-"""WebAssembly of 32-bit addresses: vectors of 128 bits, with a fused multiply-add where an engine has relaxed SIMD."""
+"""WebAssembly with 32-bit addresses: vectors of 128 bits, and a fused multiply-add in engines with relaxed SIMD."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ISA = Isa(
     options={"vector-width": 128},
     needed=frozenset({"simd128"}),
     least="has no simd128, which every kernel needs; the least is wasm32",
-    # An engine has as many locals as are asked for; an x86 CPU beneath it has 16 registers of this width, of which V8 keeps one, and
-    # a product needs one before it is added. Of steps that are unrolled LLVM first loads all data: in Node 20 on a Zen 3, 64 to 64
-    # channels, 3x3 at 56x56, direct, took 9.5 ms with 4 channels together, and 6.9 with one.
+    # The number of locals is unlimited, but an x86 CPU has 16 registers of this width, one of which V8 reserves, and a product needs
+    # another before it is added. LLVM loads the data of all unrolled steps first: in Node 20 on a Zen 3, 64 to 64 channels, 3x3 at
+    # 56x56, direct, took 9.5 ms with 4 channels together, and 6.9 with one.
     vectors={"simd128": (128, 16)},
     working_registers=8,
     fused=False,

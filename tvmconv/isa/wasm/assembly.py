@@ -1,4 +1,4 @@
-"""WebAssembly as LLVM writes it: a machine of a stack. Its loops are nested blocks, without labels to jump to, so that no hot loop is found."""
+"""Reader of LLVM's WebAssembly. Its loops are nested blocks without labels to jump to, so no hot loop is found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from ..assembly import Jumps
 from ..instructions import AssemblyReader, Instruction
 
-# A product is the multiply-add of its sum, which is added by an instruction of its own.
+# Instructions that are counted as multiply-adds: without relaxed SIMD the product, not its addition.
 _MULTIPLY_ADDS = ("f32x4.mul", "f32x4.relaxed_madd", "f32x4.relaxed_nmadd")
 _BRANCHES = Jumps(re.compile(r"br(_if|_table)?$|return$"), frozenset({"br", "return"}))
 

@@ -68,9 +68,9 @@ _USED = frozenset(
         "gfni",
     ]
 )
-# Features that LLVM would use here and there if a CPU's name implies them, to no gain, and that CPUs of the same
-# features lack: SSE4A's insertq in a kernel for znver4 ended in SIGILL on an Intel CPU that has all of `_USED`, and
-# push2p of APX in one for diamondrapids would on a Sapphire Rapids, bextri of TBM in one for bdver4 on a Zen.
+# Features that LLVM would use here and there if a CPU's name implies them, to no gain, although other CPUs with all of
+# `_USED` lack them: SSE4A's insertq in a kernel for znver4 ended in SIGILL on an Intel CPU; push2p of APX (diamondrapids) would on
+# a Sapphire Rapids, bextri of TBM (bdver4) on a Zen.
 _WITHOUT = (
     *("sse4a", "fma4", "xop", "tbm"),
     *(

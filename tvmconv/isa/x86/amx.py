@@ -1,4 +1,4 @@
-"""AMX: eight tile registers of configured shapes, and instructions that multiply two, of bf16 or integers, and add to one of f32 or s32."""
+"""AMX: eight tile registers of configurable shape; instructions add the product of two (bf16 or integers) to a third (f32 or s32)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _QUADS = ("u8", "s8")
 
 
 def _configuration(registers: Sequence[tuple[int, int]]) -> bytes:
-    """Return the 64 bytes of `ldtilecfg` (Intel's manual): palette 1; at byte 16 two of columns' bytes, at 48 one of rows."""
+    """Return the 64 bytes of `ldtilecfg` (Intel's manual): palette 1; from byte 16 bytes of rows, 16 bits each; from 48 rows."""
     columns = [octet for _, nbytes in registers for octet in (nbytes, 0)]
     return bytes([1, *[0] * 15, *columns, *[0] * 16, *(rows for rows, _ in registers), *[0] * 8])
 
 
 TILES = Tiles(
-    # The last rounds the stored values.
+    # avx512_bf16 rounds the stored values.
     features=("amx_bf16", "amx_tile", "avx512_bf16"),
     of_integers=("amx_int8", "amx_tile"),
     registers=8,
@@ -34,9 +34,9 @@ TILES = Tiles(
         **{(data, filter_): f"llvm.x86.tdpb{data[0]}{filter_[0]}d" for data in _QUADS for filter_ in _QUADS},
     },
     allow="tvmconv_allow_tiles",  # of native/permissions.c
-    # The CPU gates the power of its floating-point vector units where only tiles are multiplied for 650 ns, some 30 steps of a sum,
-    # and what stores the tiles then waits 240 ns for them. An addition of two zeros in each step keeps them on. On one core of a
-    # Granite Rapids, sums of 36 steps took 4400 cycles and take 3250.
+    # The CPU powers its floating-point vector units down after 650 ns of tile products alone, some 30 steps of a sum, and storing the
+    # tiles then waits 240 ns for them. An addition of two zeros in each step keeps the units on: on one core of a Granite Rapids, sums
+    # of 36 steps take 3250 cycles, without it 4400.
     awake=_AWAKE,
     text=f"""
 define void @{_AWAKE}() alwaysinline nounwind {{

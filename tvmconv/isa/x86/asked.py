@@ -1,4 +1,4 @@
-"""Features of an x86-64 CPU as it says itself, on systems that have no /proc/cpuinfo: cpuid, and the registers that the system saves."""
+"""Features of an x86-64 CPU by cpuid and XCR0 (the registers that the system saves), on systems without /proc/cpuinfo."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import cache
 
 from .cpuid import CPUID
 
-# Code of a function of a pointer to four words, of which the first two are cpuid's leaf and subleaf: it writes registers there.
+# Machine code of a function of a pointer to four words: it reads cpuid's leaf and subleaf from the first two, and writes eax to edx there.
 _BEGIN = b"\x53"  # push rbx
 _POINTER = b"\x49\x89\xc8" if sys.platform == "win32" else b"\x49\x89\xf8"  # mov r8, rcx, or rdi
 _CPUID = b"\x41\x8b\x00\x41\x8b\x48\x04\x0f\xa2\x41\x89\x00\x41\x89\x58\x04\x41\x89\x48\x08\x41\x89\x50\x0c"
-_XGETBV = b"\x31\xc9\x0f\x01\xd0\x41\x89\x00"  # of XCR0, whose upper half nothing here asks for
+_XGETBV = b"\x31\xc9\x0f\x01\xd0\x41\x89\x00"  # of XCR0, of which only the lower half is needed
 _END = b"\x5b\xc3"  # pop rbx; ret
 _COMMIT, _EXECUTE, _PAGE = 0x3000, 0x40, 4096  # VirtualAlloc's
 _SAVES = (1, 0, 2, 27)  # leaf, subleaf, register and bit: programs may read XCR0
@@ -20,7 +20,7 @@ _SAVES = (1, 0, 2, 27)  # leaf, subleaf, register and bit: programs may read XCR
 
 @cache
 def features() -> frozenset[str]:
-    """Return the features of this machine's CPU that programs may use, by Linux's names; but for tiles, which must be asked for."""
+    """Return the features of this machine's CPU that programs may use, by Linux's names, without tiles, which must be requested."""
     ask, state = _function(_CPUID), 0
     most = {base: _registers(ask, base, 0)[0] for base in (0, 0x80000000)}
 
@@ -42,7 +42,7 @@ def _registers(function: object, *words: int) -> tuple[int, ...]:
 
 
 def _function(code: bytes) -> object:
-    """Return machine code as a function of a pointer; the page that it lies in stays."""
+    """Return machine code as a function of a pointer, in a page that is never freed."""
     content = _BEGIN + _POINTER + code + _END
     if sys.platform == "win32":
         allocate = ctypes.WinDLL("kernel32").VirtualAlloc

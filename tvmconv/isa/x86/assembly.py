@@ -1,4 +1,4 @@
-"""Machine code of x86 as LLVM writes it, in AT&T's syntax."""
+"""Reader of LLVM's assembly of x86, in AT&T syntax."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..instructions import Access, AssemblyReader, Effect, Instruction
 
 _BRANCHES = Jumps(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
 
-# Multiply-adds of f32, scalar or by vectors, of pairs of bf16 and of pairs and quads of integers by vectors and by AMX's tiles. The digits say which operand, as AT&T
-# writes them backwards, is added to: 1 in 231 is the last one, 3 in 213 the first, 2 in 132 the one between.
+# Multiply-adds: of f32, scalar and vector ones; of pairs of bf16, and pairs and quads of integers, by vectors and AMX's tiles. The last
+# digit of 132, 213 and 231 is the operand that is added to; AT&T syntax reverses operands: 1 is the last one, 3 the first.
 _MULTIPLY_ADD = re.compile(r"(?:vfn?m(?:add|sub)(132|213|231)[ps]s|[vt]dpbf16ps|(?:vp|t)dpb[su][su]d|vpdpwssd)$")
-# Products of pairs of integers, which an instruction of its own adds to a sum.
+# Products of pairs of integers, and the instruction that adds these to a sum.
 _MULTIPLY, _ADD = "vpmaddwd", "vpaddd"
 _PREFIX = re.compile(r"\{vex\}\s*")
 _ADDED_TO = {"132": -2, "213": -3, "231": -1, None: -1}
@@ -22,10 +22,10 @@ _OPERAND = re.compile(r"(?:[^,(]|\([^)]*\))+")
 _VECTOR = re.compile(r"%[txyz]mm(\d+)")
 _SPILLED = re.compile(r"-?\d*\(%r[sb][px]\)")
 _MASK = re.compile(r"\s*\{%k\d\}$")
-# An operand in memory: displacement(base, index, scale); the base apart.
+# An operand in memory: displacement(base, index, scale), the base in a group of its own.
 _MEMORY = re.compile(r"[-\w.$+]*\((%\w+)?(,[^)]*)?\)")
 _NO_ACCESS = ("lea", "prefetch", "nop", "j", "call")
-# Instructions that read a last operand in memory, where others write it; and those of them that read it before.
+# Instructions that only read a last operand in memory; and those that read it before they write it.
 _COMPARES = ("cmp", "test", "bt", "push")
 _READS_FIRST = re.compile(r"(add|sub|adc|sbb|inc|dec|neg|not|and|or|xor|sh[lr]|sa[lr]|ro[lr]|xchg|xadd)[bwlq]?$")
 
@@ -52,7 +52,7 @@ def _effects(mnemonic: str, operands: str, match: re.Match[str] | None) -> tuple
 
 
 def _place(operand: str) -> str | None:
-    """Return the vector register, by its number, or the place on the stack that an operand is; None for all others."""
+    """Return the number of an operand's vector register, or its stack slot; None for other operands."""
     if vector := _VECTOR.search(operand):
         return vector[1]
     spilled = _SPILLED.search(operand)
@@ -69,7 +69,7 @@ def _accesses(mnemonic: str, operands: str) -> tuple[Access, ...]:
 
 
 def _frame(lines: Iterable[str]) -> frozenset[str]:
-    """Others than rsp only where it is copied to them."""
+    """Return rsp, and rbp and rbx if rsp is copied to them."""
     copied = {"%rbp", "%rbx"} & {line.split()[-1] for line in lines if line.strip().startswith("movq\t%rsp, ")}
     return frozenset({"%rsp", *copied})
 

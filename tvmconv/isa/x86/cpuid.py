@@ -1,12 +1,12 @@
-"""Detection of an x86-64 CPU's features in C programs: cpuid, and the registers that the system saves."""
+"""Bits of cpuid and XCR0 by which an x86-64 CPU's features are detected."""
 
 from __future__ import annotations
 
 _EAX, _EBX, _ECX, _EDX = range(4)
 # Bits of XCR0: vectors of 256 bits, of 512, tiles.
 _NONE, _YMM, _ZMM, _TILES = 0, 0x6, 0xE6, 0x60000
-# Bits by the names of /proc/cpuinfo: leaf and subleaf of cpuid, register, bit, and the state that the system must save (Intel's and AMD's
-# manuals, CPUID; Linux, arch/x86/include/asm/cpufeatures.h).
+# Leaf and subleaf of cpuid, register, bit, and bits of XCR0 for the state that the system must save, by the names of /proc/cpuinfo
+# (Intel's and AMD's manuals, CPUID; Linux, arch/x86/include/asm/cpufeatures.h).
 CPUID = {
     "sse": (1, 0, _EDX, 25, _NONE),
     "sse2": (1, 0, _EDX, 26, _NONE),
@@ -46,7 +46,7 @@ CPUID = {
 
 
 def c_features() -> dict[str, str]:
-    """Return each as an initializer of ``struct feature`` (exporting/native/cpu_x86.c)."""
+    """Return an initializer of ``struct feature`` for each feature (exporting/native/cpu_x86.c)."""
     return {
         name: f'{{{leaf:#x}, {subleaf}, {register}, {bit}, {state:#x}, "{name}"}}'
         for name, (leaf, subleaf, register, bit, state) in CPUID.items()
