@@ -1,1 +1,1 @@
-"""The ways to compute a Problem: what each covers, what it costs, its tensor expressions."""
+"""Algorithms that compute Problems: coverage, cost estimates and tensor expressions."""

@@ -1,4 +1,4 @@
-"""`Algorithm`: one way to compute problems, whose definition and schedules are modules of their own."""
+"""`Algorithm`: a row of the table of algorithms, with access to the modules of its definition and its schedules."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to compute problems.
+    """An algorithm that computes problems.
 
-    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``define`` and ``estimate``, ``define_prepacked`` where
-    prepacked filters deserve another definition, ``plain`` where it counts what plain filters take, and ``filter_bytes`` where a prepacked filter is larger than a plain one. Each takes a problem, a target of the algorithm's kind, and
-    `options`. Modules import TVM, so they are imported when they are asked.
+    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``define`` and ``estimate``, and may have ``define_prepacked`` (another
+    definition for prepacked filters), ``plain`` (an estimate for plain filters) and ``filter_bytes`` (for prepacked filters of
+    another size). Each takes a problem, a target of the algorithm's kind, and `options`. Modules import TVM, so they are imported
+    on first use.
 
     Attributes
     ----------
     name
-        What records and manifests call it.
+        Its name in records and manifests.
     version
-        Of the definition and its space. Raising it makes older records a miss.
+        Version of the definition and its space; records of older versions do not apply.
     numerical_class
         ``"exact"``: only the order of the sum differs from the formula. ``"tf32"``: factors are rounded to TF32 (11
-        bits) before. ``"transform"``: more than that.
+        bits) first. ``"transform"``: sums of transformed or split numbers.
     module
         Name of its module.
     options
-        Keyword arguments of the module's functions, where several algorithms share it.
+        Keyword arguments for the functions of a module that several algorithms share.
     schedules
         Name of the module in `tvmconv.schedules.KIND` whose ``space(sch, definition, target)`` returns the sketches, the
-        default first; each sketch's sampled decisions are the defaults. Absent: that of `module`; of a module that is a
-        folder, its own `space`.
+        default first, each with its default decisions sampled. Empty: as `module`, or `space` in a module that is a folder.
     kind
-        The kind of targets it is for.
+        Kind of the targets that it is for.
     is_default
-        Whether it may be the default. Others come after all that may, whatever they cost by estimate.
+        Whether it may be the default. Algorithms that may not are ordered after those that may, whatever the estimates.
     integers
-        Whether it computes problems with integers, too.
+        Whether it also computes problems with integers.
     """
 
     name: str
@@ -62,26 +62,26 @@ class Algorithm:
 
     @property
     def ordered(self) -> bool:
-        """Return whether each of its sums takes its products in one order, the same on every CPU."""
+        """Return whether its sums add their products in the same order on every CPU."""
         return bool(self.options.get("ordered"))
 
     def covers(self, problem: Problem, target: Target) -> str | None:
-        """Return None if it can compute `problem`, else why not."""
+        """Return None if the algorithm computes `problem` on `target`, else the reason why not."""
         if problem.is_quantized and not self.integers:
             return f"it multiplies floating-point numbers, not {problem.dtype}"
         reason: str | None = self._module().covers(problem, target, **self.options)
         return reason
 
     def cycles(self, problem: Problem, target: Target) -> float:
-        """Return by estimate how many cycles of one core, or GPU multiprocessor, a problem that it covers takes."""
+        """Return the estimated cycles of one core, or GPU multiprocessor, for a covered problem."""
         return cycles(self.estimate(problem, target), target)
 
     def estimate(self, problem: Problem, target: Target) -> Counts:
-        """Return the events of a problem that it covers, by the names of their coefficients; for a GPU its cycles."""
+        """Return the counts of events for a covered problem, by the names of their coefficients; for a GPU the cycles."""
         return _count(self._module(), tuple(self.options.items()), problem, target)
 
     def plain_cycles(self, problem: Problem, target: Target) -> float | None:
-        """Return the estimated cycles of a problem with a plain filter; None if the algorithm does not estimate them."""
+        """Return the estimated cycles with a plain filter; None if the algorithm has no such estimate."""
         plain = getattr(self._module(), "plain", None)
         return None if plain is None else cycles(plain(problem, target, **self.options), target)
 
@@ -96,10 +96,10 @@ class Algorithm:
         return definition
 
     def define_prepacked(self, problem: Problem, target: Target) -> Definition | None:
-        """Return the definition for prepacked filters, if it is another than `define` gives; else None.
+        """Return the definition for prepacked filters if it differs from `define`'s; else None.
 
-        The space makes as many choices for both. Other decisions than the default's are taken by their positions among the
-        options of each: where one has fewer, a schedule that needs more does not replay.
+        The space makes equally many choices for both. Decisions other than the default are positions among the options of
+        each; a schedule whose position is beyond the options of one does not replay.
         """
         define = getattr(self._module(), "define_prepacked", None)
         return None if define is None else define(problem, target, **self.options)
@@ -114,7 +114,7 @@ class Algorithm:
         return list(space(Schedule(definition.func, seed=1), definition, target))
 
     def default_sketch(self, definition: Definition, target: Target) -> Any:
-        """Return the first of `sketches`, without the others where a window's plans say how many there are."""
+        """Return the first of `sketches`; where sketches are a window's plans, the others are not scheduled."""
         for first in definition.windows[:1]:
             if getattr(first, "plans", None):
                 windows = [replace(first, plans=first.plans[:1]), *definition.windows[1:]]
@@ -125,7 +125,7 @@ class Algorithm:
         return import_module(f"{__package__}.{self.kind}.{self.module}")
 
 
-@lru_cache(maxsize=4096)  # of all layers of some networks: asked for to choose, for transfers, and again to say why
+@lru_cache(maxsize=4096)  # all layers of some networks: for choices, transfers and explanations
 def _count(module: ModuleType, options: tuple[tuple[str, Any], ...], problem: Problem, target: Target) -> Counts:
     counts: Counts = module.estimate(problem, target, **dict(options))
     return counts

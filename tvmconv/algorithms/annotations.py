@@ -1,38 +1,38 @@
-"""Annotations by which schedules for CPUs ask lowering for rewrites, on the loop it means; definitions, on a function.
+"""Annotations that request rewrites from lowering: of loops by schedules for CPUs, and of functions by definitions.
 
-The annotations of loops, and what answers them:
+Annotations of loops, and the modules that rewrite them:
 
     ==============  ======================================================  =====================
     TRANSPOSE       TO_PIXELS, TO_PLANES (also _IF_..) or INTERLEAVE        tvmconv/lowering/cpu/rewrites/transposing.py
-    TAP_COLUMNS     taps of a channel that lie together in the filter      tvmconv/lowering/cpu/rewrites/tap_columns.py
+    TAP_COLUMNS     taps of a channel that are contiguous in the filter     tvmconv/lowering/cpu/rewrites/tap_columns.py
     STRIDED         columns a stride apart, where a phase has PART of them  tvmconv/lowering/cpu/rewrites/striding.py
-    SKIP            products with padding                                   tvmconv/lowering/cpu/rewrites/padding.py
-    SKIP_TILE       tiles of which nothing is stored                        tvmconv/lowering/cpu/rewrites/padding.py
-    SOME_INSIDE     a tile of which some pixels are in the padding          tvmconv/lowering/cpu/rewrites/padding.py
-    UNREAD          rows of padding that are not copied                     tvmconv/lowering/cpu/rewrites/padding.py
-    OVERLAP         channels by vectors of so many, the last shifted         tvmconv/lowering/cpu/rewrites/overlapping.py
-    COLUMNS         columns of padding, set apart from the others           tvmconv/lowering/cpu/rewrites/columns.py
+    SKIP            products with padding are skipped                       tvmconv/lowering/cpu/rewrites/padding.py
+    SKIP_TILE       tiles without stored outputs are skipped                tvmconv/lowering/cpu/rewrites/padding.py
+    SOME_INSIDE     a tile with some pixels in the padding                  tvmconv/lowering/cpu/rewrites/padding.py
+    UNREAD          rows of padding are not copied                          tvmconv/lowering/cpu/rewrites/padding.py
+    OVERLAP         vectors of so many channels, the last shifted           tvmconv/lowering/cpu/rewrites/overlapping.py
+    COLUMNS         columns of padding, separated from the others           tvmconv/lowering/cpu/rewrites/columns.py
     TAPS            taps of a row that pixels share, taken together         tvmconv/lowering/cpu/rewrites/taps.py
-    SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/rewrites/shuffles.py
+    SHUFFLE         lanes that read in another order, by shuffles           tvmconv/lowering/cpu/rewrites/shuffles.py
     ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/rewrites/instructions.py
     MATRICES        a register's sums of quads, by one instruction          tvmconv/lowering/cpu/rewrites/matrices.py
-    PREFETCH        a filter that no cache keeps, by `copy_of_filter`       tvmconv/lowering/cpu/rewrites/prefetching.py
-    PREFETCH_NEXT   that of a loop's next iteration, by `copy_of_filter`    tvmconv/lowering/cpu/rewrites/prefetching.py
-    PREFETCH_PART   the next part of a filter where it lies, while one is   tvmconv/lowering/cpu/rewrites/streaming.py
-                    multiplied, by the name of what the sums read
-    PREFETCH_TILES  the filter of a loop's next iteration, of AMX's tiles,  tvmconv/lowering/cpu/rewrites/tile_prefetching.py
+    PREFETCH        a filter that no cache keeps, named by `copy_of_filter` tvmconv/lowering/cpu/rewrites/prefetching.py
+    PREFETCH_NEXT   the filter of a loop's next iteration, named likewise   tvmconv/lowering/cpu/rewrites/prefetching.py
+    PREFETCH_PART   the next part of a filter read in place, while one is   tvmconv/lowering/cpu/rewrites/streaming.py
+                    multiplied, by the name of the buffer that sums read
+    PREFETCH_TILES  the filter of a loop's next iteration, for AMX's tiles, tvmconv/lowering/cpu/rewrites/tile_prefetching.py
                     by its name
-    APART           steps of a sum that LLVM keeps in their order           tvmconv/lowering/cpu/rewrites/apart.py
-    CUT             loops of a task that may be cut at run time, by the      tvmconv/lowering/cpu/rewrites/tasks/cuts.py
-                    name of their axis, and what else a piece costs
+    APART           steps of a sum that LLVM may not reorder                tvmconv/lowering/cpu/rewrites/apart.py
+    CUT             loops of a task that may be cut at run time, by the     tvmconv/lowering/cpu/rewrites/tasks/cuts.py
+                    name of their axis, and the further cost of a piece
     PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/rewrites/tiles.py
     ==============  ======================================================  =====================
 
-A definition calls IN_PIECE(axis, first, last) where it stores what few pieces of a task need that is cut along that axis: those of the
-axis from `first` to `last`, both of which grow with the loops around. cuts.py answers it, too.
+A definition calls IN_PIECE(axis, first, last) as the condition of a store that only the pieces of a task from `first` to `last` of an
+axis need; both grow with the loops around. cuts.py replaces the calls.
 
-Of functions, where the loops that it is about are known only when they are lowered:
+Annotations of functions, for rewrites whose loops are known only in lowering:
 
     ==============  ======================================================  =====================
     ONE_THREAD      serial loops in place of parallel ones                  tvmconv/lowering/cpu/rewrites/tasks/threads.py
@@ -46,18 +46,18 @@ Of functions, where the loops that it is about are known only when they are lowe
     FIXED           operations rounded alike on every CPU                   tvmconv/lowering/common/fixed_rounding.py
     ==============  ======================================================  =====================
 
-`tvmconv/lowering/cpu/passes.py` has the order in which they are answered. The two halves must agree on what else stands here:
-the roles of loops, and the sizes that a rewrite takes.
+`tvmconv/lowering/cpu/passes.py` has their order. Schedules and lowering also share the roles of loops and the sizes that rewrites take,
+which are defined here.
 """
 
 from __future__ import annotations
 
 PREFIX = "tvmconv."
-# Names under which MetaSchedule finds a function's problem and target: these ask for nothing.
+# Attributes that identify a function's problem and target for MetaSchedule; no rewrites.
 SIGNATURE, TARGET, ALGORITHM, VERSION = (f"{PREFIX}{each}" for each in ("signature", "target", "algorithm", "version"))
 IDENTITY = (SIGNATURE, TARGET, ALGORITHM, VERSION)
 TRANSPOSE, TO_PIXELS, TO_PLANES, INTERLEAVE = f"{PREFIX}transpose", "to_pixels", "to_planes", "interleave"
-# The same, of loops whose extents are decisions: element by element where one leaves fewer than PART columns, or cuts a part.
+# The same for loops whose extents are decisions; if these leave fewer than PART columns, or cut a part, element by element.
 TO_PIXELS_IF_WHOLE, TO_PLANES_IF_WIDE = "to_pixels_if_whole", "to_planes_if_wide"
 TAP_COLUMNS = f"{PREFIX}tap_columns"
 STRIDED = f"{PREFIX}strided"
@@ -90,7 +90,7 @@ HOIST = f"{PREFIX}hoist"
 CHOOSE_ONCE = f"{PREFIX}choose_once"
 CONSTANTS_LAST = f"{PREFIX}constants_last"
 FIXED = f"{PREFIX}fixed"
-# Annotations that move conditions: all but HOIST make some first.
+# Annotations that move conditions; all but HOIST add some first.
 PADDING = (SKIP, SKIP_TILE, SOME_INSIDE, UNREAD, HOIST)
 # Roles of the loops of a block of tiles.
 TILES, ROWS, VECTORS, LANES, PAIRS = "tiles", "rows", "vectors", "lanes", "pairs"
@@ -99,5 +99,5 @@ TRANSPOSED_LANES = (16, 8, 4)
 
 
 def copy_of_filter(name: str, channels: int) -> str:
-    """Return the annotations PREFETCH and PREFETCH_NEXT for the buffer of this name, with the summed axis `channels`, from its end."""
+    """Return the value of PREFETCH and PREFETCH_NEXT for a buffer whose summed axis is the one `channels` from its end."""
     return f"{name}[-{channels}]"

@@ -1,4 +1,4 @@
-"""The spatial axes of a problem's sub-convolutions. Of a Convolution there is one, with its own strides and dilations."""
+"""The spatial axes of a problem's sub-convolutions: one for a Convolution, several for a transposed one."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Windows of ConvolutionBackpropData, by stride phases.
+"""Axes of ConvolutionBackpropData's windows, by stride phases.
 
 Per axis, output y gathers data x and tap k with ``x*s + k*d = t``, ``t = y + pad_begin``. With G = gcd(s, d),
 S = s/G and D = d/G, a tap can meet t only if G divides t, and then exactly the taps ``k = k0 + j*S`` do, where
 ``k0*d = t (mod s)`` and 0 <= k0 < S. Writing ``t = Q*s + r`` they read ``x = Q - (k0*d)//s - j*D``. So the outputs of
 one k0, one in every s, are a dense convolution of stride 1 and dilation D with every S-th tap, and each k0 is
-a phase. Phases k0 < K mod S have one tap more than the others: those with equally many form one window.
-Outputs that no tap meets, or no window that meets data, are filled before.
+a phase. Phases k0 < K mod S have one tap more than the others; phases with equally many taps form one window.
+Outputs that no tap, or no window with data, meets are filled first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def backprop_axes(problem: Problem) -> list[tuple[Axis, ...]]:
 
 
 def interleaved_axes(problem: Problem) -> list[tuple[Axis, ...]]:
-    """Return them with the phases of a row in one, in order, where that is possible."""
+    """Return the axes of `backprop_axes`, but with all phases of a row as one in output order where that is possible."""
     row = interleaved_axis(problem, problem.rank - 1)
     if row is None or problem.strides[-1] == 1:
         return backprop_axes(problem)
@@ -32,9 +32,9 @@ def interleaved_axes(problem: Problem) -> list[tuple[Axis, ...]]:
 
 
 def interleaved_axis(problem: Problem, axis: int) -> Axis | None:
-    """Return an axis with all phases, in the order of their outputs; None where some have no tap, or outputs are left over.
+    """Return an axis with all phases in the order of their outputs; None if some have no tap, or phases have unequally many outputs.
 
-    Phases with one tap less than others find it beyond the filter's end.
+    The additional tap of phases with one tap less is beyond the filter's end.
     """
     s, d, begin, taps = problem.strides[axis], problem.dilations[axis], problem.pads_begin[axis], problem.kernel[axis]
     if gcd(s, d) > 1 or taps < s or problem.out_spatial[axis] % s:
@@ -60,7 +60,7 @@ def interleaved_axis(problem: Problem, axis: int) -> Axis | None:
 
 
 def covers_output(problem: Problem) -> bool:
-    """Return whether each output element is in a window of `backprop_axes` (else the rest is filled with the bias)."""
+    """Return whether windows of `backprop_axes` write all outputs; otherwise these are filled with the bias first."""
     return all(_covers_axis(problem, axis) for axis in range(problem.rank))
 
 
@@ -71,7 +71,7 @@ def _covers_axis(problem: Problem, axis: int) -> bool:
 
 
 def _axis_classes(problem: Problem, axis: int) -> list[Axis]:
-    """Return the axis once for each number of taps that its phases have, if data is among what they meet."""
+    """Return the axis for each number of taps that its phases have, if these taps meet data."""
     taps, phase_stride = (
         problem.kernel[axis],
         problem.strides[axis] // gcd(problem.strides[axis], problem.dilations[axis]),
@@ -86,17 +86,17 @@ def _axis(problem: Problem, axis: int, first: int, phases: int, taps: int) -> Ax
     s, d, begin, y = problem.strides[axis], problem.dilations[axis], problem.pads_begin[axis], problem.out_spatial[axis]
     common = gcd(s, d)
     phase_stride, dilation = s // common, d // common
-    wraps = (first + phases - 1) * d >= s  # else k0*d < s: no quotient, and the remainder is itself
+    wraps = (first + phases - 1) * d >= s  # else k0*d < s: its quotient by s is 0
 
     def remainder(phase: Expr) -> Expr:
         return (first + phase) * d % s if wraps else (first + phase) * d
 
-    # The steps Q at which each phase's outputs begin, and how many it has.
+    # For each phase, the Q of its first output, and the number of its outputs.
     lowests = [-((remainder(phase) - begin) // s) for phase in range(phases)]
     counts = [(y - 1 + begin - remainder(phase)) // s - low + 1 for phase, low in enumerate(lowests)]
 
     def lowest(phase: Expr) -> Expr:
-        # With the whole strides of the padding apart: TVM 0.27 finds no bounds of quotients below -1.
+        # Whole strides of the padding are a term of their own: TVM 0.27 finds no bounds of quotients below -1.
         return lowests[0] if len(set(lowests)) == 1 else begin // s - (remainder(phase) - begin % s) // s
 
     return Axis(

@@ -1,4 +1,4 @@
-"""Problems whose output does not depend on data, since it is the bias alone or empty, and all others."""
+"""Tell problems whose output depends on data from those whose output is empty or the bias alone."""
 
 from __future__ import annotations
 

@@ -19,31 +19,31 @@ from .quotients import check_quotients
 from .stage_names import FILL, FILTER
 from .types import KERNEL_DTYPES, kernel_dtype, narrow
 
-# Function from an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
+# Function from an output buffer's indices to the flat offset in the output, and the condition under which it is inside (None: always).
 StoreIndex = Callable[[list[Any]], tuple[Any, Any]]
 # Function from a window, data, filter and epilogue to the window's output.
 Express = Callable[[Any, te.Tensor, te.Tensor, Epilogue], te.Tensor]
 
 
-# Limits below both of which one thread computes: see `is_tiny`.
+# Limits of `is_tiny`.
 TINY_FLOPS, TINY_BYTES = 250_000, 64 * 1024
 
 
 @dataclass(frozen=True)
 class Definition:
-    """An unscheduled function, and how its arguments lie in the kernel's.
+    """An unscheduled function, and the layout of its arguments in the kernel's.
 
     Attributes
     ----------
     func
-        Parameters: the problem's operands, then one buffer for each of `outputs`. Data and
-        filter have the flattened problem's shapes (data possibly by pairs): the same bytes in the same order.
+        The function of the problem's operands and one buffer for each of `outputs`. Data and filter have the flattened
+        problem's shapes (elements may be pairs or quads of channels): the same bytes in the same order.
     windows
-        What `func` computes, in order: each a Window, on GPUs a CudaWindow.
+        The windows that `func` computes, in order.
     outputs
-        The store index of each output buffer's elements in the kernel's one output.
+        Store index of each output buffer, in the kernel's one output.
     images
-        Of a block of a family, the names of arrays that may be parts of larger images (`tvmconv.lowering.cpu.images`); None: it is no block.
+        For a block of a family, the names of arrays that may be parts of larger images (`tvmconv.lowering.cpu.images`); None: no block.
     """
 
     problem: Problem
@@ -72,25 +72,25 @@ def assemble(
     filter_rows: bool = False,
     ordered: bool = False,
 ) -> Definition:
-    """Return the definition of windows for a CPU, each expressed alike.
+    """Return the definition of windows for a CPU, all expressed by one function.
 
     Parameters
     ----------
     problem, flat
-        The problem, and its flattened form, of which the windows are.
+        The problem, and its flattened form, whose windows they are.
     express
-        ``express(window, data, filter, epilogue)`` is a window's output.
+        ``express(window, data, filter, epilogue)`` returns a window's output.
     vnni_factor
         Channels in an element of data and filter: 2 for pairs of bf16, 4 for quads.
     asks
-        Annotations for lowering on the function, in addition to those by its size; None: `requests_of`.
+        Annotations of the function, beside those that its size or type implies; None: `requests_of`.
     by_element
-        Whether dot products of pairs take the data's from an element of a register (`Isa.dots_by_element`).
+        Whether dot products of pairs broadcast data from an element of a register (`Isa.dots_by_element`).
     filter_rows
-        Whether the filter is a row of all its elements for each index of the first axis: of a convolution, whose rows are summed, by
-        pairs if `vnni_factor` is 2.
+        Whether the filter is a matrix, with a row of all other elements for each index of its first axis; a convolution's rows consist
+        of pairs if `vnni_factor` is 2.
     ordered
-        Whether each operation is rounded alike on every CPU, beside those of integers.
+        Whether all operations round alike on every CPU, as those of integers always do.
     """
     data_in_pairs = reads_pairs(flat, vnni_factor)
     data_in_pairs = data_in_pairs and not (filter_rows and any(not window.data_in_pairs for window in windows))
@@ -105,16 +105,17 @@ def assemble(
 
 
 def requests_of(problem: Problem, windows: Sequence[Any]) -> list[str]:
-    """Return what lowering is to do with windows in blocks of vectors, which their loops need not divide.
+    """Return the annotations for windows in blocks of vectors, which need not divide their loops.
 
-    Constants are added last in a transposed convolution, but with lanes across groups LLVM would then unroll more than registers hold.
+    Transposed convolutions add constants last, except with lanes across groups, where LLVM would then unroll more than registers
+    hold.
     """
     across = any(getattr(window, "across", False) for window in windows)
     return [QUOTIENTS, HOIST, *[CONSTANTS_LAST] * (problem.op != "convolution" and not across)]
 
 
 def is_tiny(problem: Problem) -> bool:
-    """Return whether other threads would cost more than they give.
+    """Return whether several threads would take longer than one.
 
     A parallel loop costs half a microsecond when its threads are awake, and milliseconds when one waits for a
     processor; a problem of this size takes 3 microseconds.
@@ -129,16 +130,16 @@ def fill_rest(
     windows: Sequence[Any],
     outs: list[te.Tensor],
 ) -> Definition:
-    """Return the definition of windows and their outputs, which first fills the output where no window writes it.
+    """Return the definition of windows and their outputs; a first stage fills the output if windows do not write all of it.
 
     Parameters
     ----------
     problem, flat
-        The problem, and its flattened form, of which the windows are.
+        The problem, and its flattened form, whose windows they are.
     arrays
         Placeholders of data and filter, and the epilogue, of `flat`.
     windows, outs
-        Each window's ``store_index`` says where the elements of its output are stored.
+        The windows, whose ``store_index`` places their outputs, and these outputs.
     """
     data, weights, epilogue = arrays
     store_indices: list[StoreIndex] = [window.store_index for window in windows]
@@ -172,7 +173,7 @@ def _placeholders(
 
 
 def _fill(problem: Problem, epilogue: Epilogue) -> te.Tensor:
-    """The output as it is where no tap meets it: what becomes of a sum of zero."""
+    """Return the output of a problem whose sums are all zero, for elements that no tap meets."""
     shape = problem.output_shape
     channel_axis = problem.rank + 1 if problem.data_format == "NXC" else 1
     store_index = _in_order(problem)

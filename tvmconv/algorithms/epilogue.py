@@ -1,7 +1,7 @@
-"""Epilogues in tensor expressions: what every algorithm's store makes of a sum.
+"""Epilogues in tensor expressions, from a sum to the stored output.
 
-A step that is more than one operation on the value is an operator of its own, which schedules and TVM's passes take for
-plain arithmetic; lowering (lowering/common/activations.py) puts arithmetic in its place.
+All steps but `add` are operators of their own, which schedules and TVM's passes treat as plain arithmetic; lowering
+(lowering/common/activations.py) replaces them by arithmetic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .types import KERNEL_DTYPES, widen, zero_outside
 
 
 def register_operator(name: str) -> Op:
-    """Register an operator without effects, each lane of which is computed by itself."""
+    """Register an elementwise operator without side effects, and return it."""
     from tvm.ir import _ffi_api
 
     name = f"tvmconv.{name}"
@@ -34,34 +34,34 @@ def register_operator(name: str) -> Op:
     return Op.get(name)
 
 
-# Operators of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
+# Operators of the f32 value, the step's numbers, and for prelu and scale an element of their array.
 _STEPS = {name: register_operator(name) for name in NUMBERS if name != "add"}
-# Operators whose value is rounded to 16 bits at once.
+# Operators with a shorter approximation, for values that are rounded to 16 bits next.
 _SHORT = {name: register_operator(f"{name}_short") for name in SHORT}
 _NAMES = {operator.name: name for steps in (_STEPS, _SHORT) for name, operator in steps.items()}
 _NARROW = register_operator("narrow")
 
 
-# Steps of a quantizer beyond which a scale of integers makes each of them, but 0, more than any type has; times a sum, f32 has all smaller bounds.
+# Times a quantizer's step: scales above that saturate all sums but 0. And the largest bound for which bound times sum cannot overflow f32.
 STEPS_OF_SCALE, MOST_SCALE = 1024, 2.0**64
 
 
 class Epilogue:
-    """Steps that follow the sums of a problem.
+    """Steps applied to the sums of a problem.
 
     Parameters
     ----------
     problem, flat
         The problem, and its flattened form, whose channels are those of sums.
     types
-        The TVM type of a kernel's arrays by a problem's type.
+        TVM types of a kernel's arrays by a problem's types.
     rounding
-        Rounds an f32 value to the output's type.
+        Function that rounds an f32 value to the output's type.
 
     Attributes
     ----------
     inputs
-        Placeholders of the arrays that it takes, the bias among them, in the order of the problem's operands.
+        Placeholders of its arrays, including the bias, in the order of the problem's operands.
         `residual` has one axis.
     """
 
@@ -84,16 +84,16 @@ class Epilogue:
         rounding: Callable[[Any], Any] | None = None,
         bounds: Sequence[Any] = (),
     ) -> Any:
-        """Return what becomes of a sum.
+        """Return the output of a sum.
 
         Parameters
         ----------
         channel, offset
-            Its output channel in the flattened problem, and where in the output it is stored: an index into all elements.
+            Its output channel in the flattened problem, and its flat offset in the output.
         rounding
-            Rounds it to the output's type, if not as all values are.
+            Function that rounds to the output's type, in place of the epilogue's.
         bounds
-            Conditions under which the channel is one of the output's, if others are computed that nobody stores.
+            Conditions under which the channel exists, if more channels are computed than stored.
         """
 
         def of_channel(name: str) -> Any:
@@ -129,10 +129,10 @@ class Epilogue:
 
     @property
     def _scale_bound(self) -> float | None:
-        """Largest scale of a channel that differs from greater ones, where these alone could make a sum no number; None: others could.
+        """Bound to which scales can be clamped without effect so that no value becomes NaN; None: there is none.
 
-        Integers by a scale that is a number are numbers, and by a large one at a bound, as by any larger. A scale that is none makes all the
-        zero point, as 0 does.
+        Integer sums times a finite scale are finite, and beyond the bound saturate like those of any larger scale. A scale of NaN gives
+        the zero point everywhere, as 0 does.
         """
         steps, first = self._problem.epilogue, self._problem.epilogue[:1]
         keeps = all(
@@ -145,15 +145,15 @@ class Epilogue:
         return bound if bound < MOST_SCALE else None
 
     def _value(self, name: str, index: Any) -> Any:
-        """Return an element of an array as steps take it: integers, a bias to their sums, as they are."""
+        """Return an element of an array, widened to f32 unless it is an integer (a bias of s32)."""
         dtype, value = self._problem.operands[name][1], self._arrays[name](index)
         return value if is_integer(dtype) else _widen(value)
 
 
 def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) -> Any:
-    """Return what a step, but `add`, makes of an f32 value, as a call of its operator; prelu and scale take one of an array.
+    """Return a step other than `add` applied to an f32 value, as a call of its operator; prelu and scale take an array's element.
 
-    If `short`, it is as exact as a type of 16 bits needs.
+    If `short`, the result is only as exact as types of 16 bits need.
     """
     numbers = [tirx.const(number, "float32") for number in step.numbers]
     operator = _SHORT.get(step.name) if short else None
@@ -161,14 +161,14 @@ def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) 
 
 
 def _bound(scale: Any, bound: float) -> Any:
-    """Return a scale within a bound; 0 for what is not a number, which no comparison holds of."""
+    """Return a scale clamped to a bound; 0 for NaN, for which all comparisons are false."""
     most, least, zero = (tirx.const(each, "float32") for each in (bound, -bound, 0))
     within = tirx.Select(scale < most, tirx.Select(scale > least, scale, least), most)
     return tirx.Select(scale <= tirx.const(inf, "float32"), within, zero)
 
 
 def round_to_integer(step: Step, value: Any, dtype: str, is_number: bool = False) -> Any:
-    """Return an f32 value as a step rounds it to a type of integers; `is_number` as `Epilogue` bounds scales."""
+    """Return an f32 value rounded by a step to an integer type; `is_number`: the value is known not to be NaN."""
     bounds = [tirx.const(bound, "int32") for bound in ROWS[dtype].range or ()]
     numbers = [tirx.const(number, "float32") for number in step.numbers]
     bounds.append(tirx.const(is_number, "int32"))
@@ -177,17 +177,17 @@ def round_to_integer(step: Step, value: Any, dtype: str, is_number: bool = False
 
 
 def calls_operators(problem: Problem) -> bool:
-    """Return whether a step of a problem's epilogue has an operator of its own: all have but a sum with an array."""
+    """Return whether a problem's epilogue has a step with an operator: any but `add`."""
     return any(step.name in _STEPS for step in problem.epilogue)
 
 
 def narrow_once(value: Any) -> Any:
-    """Return f32 `value` rounded to bf16's bits, as an operator: arithmetic on its bits would compute it several times."""
+    """Return f32 `value` rounded to bf16's bits, as an operator: inlined arithmetic would compute `value` several times."""
     return Call(_NARROW, [value], ret_ty=PrimType("uint16"))
 
 
 def value_of_narrow(call: Call) -> Any:
-    """Return the value that a call of `narrow_once` rounds; None: it is another call."""
+    """Return the operand of a call of `narrow_once`; None for other calls."""
     return call.args[0] if call.op.same_as(_NARROW) else None
 
 
@@ -196,12 +196,12 @@ def _widen(value: Any) -> Any:
 
 
 def is_short(call: Call) -> bool:
-    """Return whether a call of a step's operator is only as exact as a type of 16 bits needs."""
+    """Return whether a step's operator is the one with the shorter approximation."""
     return call.op.same_as(_SHORT.get(_NAMES[call.op.name]))
 
 
 def step_of(call: Call) -> Step | None:
-    """Return the step that a call is of; None: it is another call."""
+    """Return the step of a call of its operator; None for other calls."""
     name = _NAMES.get(call.op.name) if isinstance(call.op, Op) else None
     return None if name is None else Step(name, tuple(map(_number, call.args[1 : 1 + len(NUMBERS[name])])))
 

@@ -1,4 +1,4 @@
-"""Sums that begin with another value than 0, which tensor expressions cannot say: a call beside the product, taken out of the function."""
+"""Sums with an initial value other than 0, which tensor expressions cannot have: a call marks it and is then moved to the block's init."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _FIRST = "tvmconv_first"
 
 
 def begin_with(value: Any, product: Any) -> Any:
-    """Return a product of a sum that is to begin with a value, which no axis of the sum is in."""
+    """Return a product whose sum is to begin with `value`, which does not depend on the summed axes."""
     dtype = str(product.ty.dtype)
     return tirx.call_pure_extern(dtype, _FIRST, value, product)
 
 
 def set_first_values(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function whose sums begin with what `begin_with` says."""
+    """Return a function with the values of `begin_with` as initial values of its sums."""
     return func.with_body(structural_map(func.body, [(SBlock, _set)]))
 
 

@@ -1,14 +1,14 @@
 """The smallest Problem with the same sums: each array has the same elements in the same order.
 
-Algorithms see this one, so that all ways to write one computation get one kernel:
+Algorithms compute the flattened problem, so that all ways to write a computation share a kernel:
 
-- Axes that are only carried along (one tap, stride 1, no padding) merge: a pointwise NXC convolution becomes one long row of
-  pixels, which tiles without remainders where 7x7 would not; a (1, 3, 3) filter becomes a two-dimensional problem with a
-  larger batch. Axes of one element go: a K x 1 filter over data of width 1 is a one-dimensional convolution.
-- An axis whose taps are all of its data is more channels that are summed: 3x300 taps of text, a classifier's 7x7. So are the taps of
-  a last axis that patches share among them, none reading what another reads: a row of one is one long pixel.
-- A transposed axis of one element of data is more output channels: one pixel that becomes an image is a product of matrices.
-- Without other pixels than one, channels are last; a transposed convolution of one tap is a convolution.
+- Carried axes (one tap, stride 1, no padding) are merged: a pointwise NXC convolution becomes one long row of pixels, which tiles
+  divide better than 7x7; a (1, 3, 3) filter becomes a two-dimensional problem with a larger batch. Axes of one element are
+  dropped: a K x 1 filter over data of width 1 is a one-dimensional convolution.
+- An axis whose taps span all its data becomes input channels: 3x300 taps of text, a classifier's 7x7. So does a last axis that
+  the taps cut into patches without overlap, each of which becomes a pixel.
+- A transposed axis of one element of data becomes output channels: one pixel that becomes an image is a product of matrices.
+- Data of one pixel is channels last, and a transposed convolution of one tap a convolution.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..problem import Problem
 _AXES = ("in_spatial", "out_spatial", "kernel", "strides", "dilations", "pads_begin", "pads_end")
 
 
-@lru_cache(maxsize=256)  # each algorithm asks for it several times
+@lru_cache(maxsize=256)  # each algorithm calls it several times
 def flatten(problem: Problem) -> Problem:
     """Return the smallest equivalent Problem: each array has the same elements in the same order.
 
-    It may have more output channels, several for each of `problem`'s (`original_channel`).
+    Each output channel of `problem` may become several (`original_channel`).
     """
     if problem.is_empty or problem.is_constant:
         return problem
@@ -37,17 +37,17 @@ def flatten(problem: Problem) -> Problem:
 
 
 def original_channel(problem: Problem, flat: Problem) -> Callable[[object], object]:
-    """Return which output channel of `problem` one of its flattened form's is of."""
+    """Return the function from an output channel of the flattened form to that of `problem`."""
     each = flat.out_channels // max(problem.out_channels, 1)
     if each <= 1:
         return lambda channel: channel
-    # Axes between channels and output pixels become the faster index where channels came first.
+    # A folded axis is the faster index if channels came first, else the slower one.
     count = problem.out_channels
     return lambda channel: channel // each if problem.data_format == "NCX" else channel % count  # type: ignore[operator]
 
 
 def _merge(problem: Problem) -> Problem:
-    """Merge axes that are only carried along with neighbours of their kind, or with the batch."""
+    """Merge carried axes with carried neighbours, or with the batch."""
     groups: list[list[int]] = []
     for axis in range(problem.rank):
         if groups and _is_carried(problem, axis) and _is_carried(problem, groups[-1][-1]):
@@ -57,7 +57,7 @@ def _merge(problem: Problem) -> Problem:
     batch = problem.batch
     longer = 1
     if problem.data_format == "NXC" and _is_carried(problem, 0):
-        # The batch lies next to the first axis. Keep one spatial axis.
+        # The batch is adjacent to the first axis. One spatial axis stays.
         if len(groups) > 1:
             batch *= prod(problem.in_spatial[axis] for axis in groups.pop(0))
         else:
@@ -82,7 +82,7 @@ def _is_carried(problem: Problem, axis: int) -> bool:
 
 
 def _without_unit_axes(problem: Problem) -> Problem:
-    """Drop axes with one element of data, filter and output, but the last of all."""
+    """Drop axes with one element of data, filter and output, but keep at least one axis."""
     units = [axis for axis in range(problem.rank) if _is_carried(problem, axis) and problem.in_spatial[axis] == 1]
     for axis in reversed(units[: problem.rank - 1]):
         problem = _without(problem, axis)
@@ -90,9 +90,9 @@ def _without_unit_axes(problem: Problem) -> Problem:
 
 
 def _fold(problem: Problem) -> Problem:
-    """Make an axis that lies next to the channels more of them: all its data is summed, or all its outputs are of one element.
+    """Fold an axis adjacent to the channels into these, if all its data is summed, or all its outputs are of one element of data.
 
-    And the taps of a last axis that is cut into patches.
+    A last axis that is cut into patches is folded by its taps.
     """
     together = {("NXC", "XIO"): problem.rank - 1, ("NCX", "OIX"): 0}
     axis = together.get((problem.data_format, problem.filter_format))
@@ -111,13 +111,13 @@ def _fold(problem: Problem) -> Problem:
 
 
 def _carrying(problem: Problem, pixels: int, **channels: int) -> Problem:
-    """Return a problem whose last axis is so many pixels that are only carried along."""
+    """Return a problem whose last axis is carried, and has so many pixels."""
     last = {"in_spatial": pixels, "out_spatial": pixels, "kernel": 1, "strides": 1}
     return problem.with_(**{name: (*getattr(problem, name)[:-1], value) for name, value in last.items()}, **channels)
 
 
 def _without(problem: Problem, axis: int, **channels: int) -> Problem:
-    """Return a problem less one axis; the last of all becomes one element."""
+    """Return a problem without one axis; an only axis becomes one element."""
     if problem.rank == 1:
         ones = dict.fromkeys(("in_spatial", "out_spatial", "kernel"), (1,))
         return problem.with_(**ones, **channels)
@@ -132,7 +132,7 @@ def _pixels_last(problem: Problem) -> Problem:
 
 
 def _forward(problem: Problem) -> Problem:
-    """Make a transposed convolution of one tap a convolution: inputs and outputs of its filter change names."""
+    """Make a transposed convolution of one tap a convolution, whose filter's inputs are the other's outputs."""
     carried = all(_is_carried(problem, axis) for axis in range(problem.rank))
     if problem.op == "convolution" or problem.groups > 1 or not carried:
         return problem

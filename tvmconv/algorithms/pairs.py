@@ -1,7 +1,7 @@
-"""Pairs of bf16: two neighbouring channels in one uint32, the first in its lowest bits, as AVX512-BF16 multiplies them.
+"""Elements of several channels. AVX512-BF16 multiplies pairs of bf16: neighbouring channels in one uint32, the first in the lowest bits.
 
-BFMMLA multiplies quads: four channels in one uint64. Integers are pairs of 16 bits, less their zero points, as vpmaddwd multiplies them;
-or quads of 8 bits, as vpdpbusd does, or another instruction of other signs (quads.py).
+BFMMLA multiplies quads of bf16 in one uint64. Integers are pairs of 16 bits in one uint32, minus their zero points (vpmaddwd), or
+quads of 8 bits (vpdpbusd, or instructions for other signedness: quads.py).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ..targets.target import CpuTarget
 from .annotations import BY_SUM
 from .types import sum_type
 
-# Call of one lane: tvmconv/lowering/cpu/rewrites/instructions.py makes them vectors'.
+# Call for one lane; tvmconv/lowering/cpu/rewrites/instructions.py vectorizes calls.
 DOT = "tvmconv_dot_bf16"
 DOT_S16 = "tvmconv_dot_s16"
 _BYTES = ("u8", "s8")
 DOT_QUADS = {(data, filter_): f"tvmconv_dot_{data}{filter_}" for data in _BYTES for filter_ in _BYTES}
-# Products of two elements of 16 bits with a pair of weights.
+# Dot product of two 16-bit elements with a pair of weights.
 DOT_TAPS = "tvmconv_dot_taps"
-# Written before the instruction where AVX-VNNI alone has it.
+# Prefix of the mnemonic on CPUs whose only encoding is AVX-VNNI's.
 VEX = "{vex} "
-# The types of their sums.
+# Types of sums by dot product.
 DOT_SUMS = {DOT: "float32", **dict.fromkeys((DOT_S16, *DOT_QUADS.values(), DOT_TAPS), "int32")}
 ROUND = "tvmconv_round_bf16"
-# Call of a register's sums, by quads: tvmconv/lowering/cpu/rewrites/matrices.py makes it of so many DOT.
+# Call for all sums of a register, by quads; tvmconv/lowering/cpu/rewrites/matrices.py replaces calls of DOT by it.
 MATRIX = "tvmconv_matrix_bf16"
 
 
@@ -43,17 +43,17 @@ _BITS = 16  # of a channel
 
 
 def element_type(problem: Problem, count: int) -> str:
-    """Return the TVM type of an element of `count` channels, as it is multiplied."""
+    """Return the TVM type of an operand of multiplications with `count` channels."""
     return sum_type(problem) if count == 1 else "uint32" if problem.is_quantized else _ELEMENT_TYPES[count]
 
 
 def channel_bits(problem: Problem, count: int) -> int:
-    """Return the bits of a channel in an element of so many."""
+    """Return the bits of a channel in an element of `count` channels."""
     return 8 if problem.is_quantized and count == 4 else _BITS
 
 
 def stored_type(problem: Problem, count: int) -> str:
-    """Return the TVM type of `count` channels of data as they lie in memory."""
+    """Return the TVM type of `count` channels of data in memory."""
     return f"uint{8 * count * DTYPE_BYTES[problem.types.data]}"
 
 
@@ -64,42 +64,42 @@ def no_integer_pairs(target: CpuTarget) -> str | None:
 
 
 def adds_products(problem: Problem, count: int, target: CpuTarget) -> bool:
-    """Return whether an instruction of its own adds products of elements to sums: of pairs of integers, where one does not do both."""
+    """Return whether adding products of elements to sums takes another instruction: for pairs of integers on CPUs without vpdpwssd."""
     return problem.is_quantized and count == 2 and not target.adds_pairs
 
 
 def sum_requests(problem: Problem, count: int, target: CpuTarget) -> list[str]:
-    """Return what lowering is to do with products of elements of so many channels where one instruction adds them to sums, too."""
+    """Return the annotations for products of elements of `count` channels: BY_SUM where one instruction also adds them to sums."""
     return [BY_SUM] * (problem.is_quantized and count == 2 and target.adds_pairs)
 
 
 def reads_pairs(problem: Problem, count: int = 2) -> bool:
-    """Return whether data consists of pairs already, or of `count` channels: neighbours, whole pairs in each group."""
+    """Return whether data consists of elements of `count` neighbouring channels, whole ones in each group."""
     return problem.data_format == "NXC" and problem.in_channels // problem.groups % count == 0
 
 
 def lies_ready(problem: Problem, count: int, in_pairs: bool) -> bool:
-    """Return whether data lies as it is multiplied, by elements of `count` channels, which it may consist of already."""
+    """Return whether data can be multiplied as it is in memory, by elements of `count` channels; `in_pairs`: it consists of these."""
     if count > 1:
         return in_pairs and (not problem.is_quantized or count == 4)
     return problem.dtype == "f32"
 
 
 def filter_in_pairs(problem: Problem, count: int = 2) -> bool:
-    """Return whether the filter consists of pairs already, or of `count` channels: of a sum, whole in each group."""
+    """Return whether the filter consists of elements of `count` summed channels, whole ones in each group."""
     forward, one_tap = problem.op == "convolution", prod(problem.kernel) == 1
     together = forward and one_tap if problem.filter_format == "OIX" else not forward
     return not problem.is_quantized and together and problem.in_channels // problem.groups % count == 0
 
 
 def filter_channels(problem: Problem) -> int:
-    """Return the axis of the filter that has the channels of a sum."""
+    """Return the filter's axis of the summed channels."""
     outer = problem.op != "convolution"
     return (1 - outer) if problem.filter_format == "OIX" else outer - 2
 
 
 def pair(load: Callable[[int], Any], first: Any, channels: int, count: int = 2, bits: int = _BITS) -> Any:
-    """Return ``load(0)`` to ``load(count - 1)``, of so many bits each, zeros for those of ``first + 1`` on that are not one of `channels`."""
+    """Return an element of ``load(0)`` to ``load(count - 1)``, `bits` each, with zeros for channels from `first` on that do not exist."""
     dtype = f"uint{count * bits}"
     *others, value = (load(which).astype(dtype) for which in reversed(range(count)))
     for which, higher in zip(reversed(range(1, count)), others, strict=True):
@@ -110,12 +110,12 @@ def pair(load: Callable[[int], Any], first: Any, channels: int, count: int = 2, 
 
 
 def data_bits(value: Any, problem: Problem, count: int) -> Any:
-    """Return an element of data as its bits in a pair or quad."""
+    """Return the bits of a channel of data in a pair or quad."""
     return _bits(value, problem.zero_point, count) if problem.is_quantized else value
 
 
 def filter_bits(value: Any, problem: Problem, count: int) -> Any:
-    """Return an element of the filter as its bits in a pair or quad."""
+    """Return the bits of a channel of the filter in a pair or quad."""
     return _bits(value, problem.filter_zero_point, count) if problem.is_quantized else value
 
 
@@ -126,7 +126,7 @@ def _bits(value: Any, zero_point: int, count: int) -> Any:
 
 
 def spread(value: Any, problem: Problem, count: int) -> Any:
-    """Return neighbours of data, as they lie in memory, as a pair or quad: of integers, in a pair each less the zero point in 16 bits."""
+    """Return neighbouring channels of data, loaded as one number, as an element; pairs of integers are widened, minus the zero point."""
     if not problem.is_quantized or count == 4:
         return value
     first, second = _both(value, problem)
@@ -135,13 +135,13 @@ def spread(value: Any, problem: Problem, count: int) -> Any:
 
 
 def spread_signed(value: Any, problem: Problem, count: int) -> Any:
-    """Return neighbours of data less the zero point as ``first + 65536 * second``, whose sums are those of both."""
+    """Return two neighbours of data minus the zero point as ``first + 65536 * second``, so that sums add both at once."""
     first, second = _both(value, problem)
     return (first + (second << tirx.const(_BITS, "int32"))).astype(_ELEMENT_TYPES[2])
 
 
 def _both(value: Any, problem: Problem) -> tuple[Any, Any]:
-    """Return two neighbours of data, each less the zero point."""
+    """Return two neighbours of data, each minus the zero point."""
     both, zero = value.astype("int32"), tirx.const(problem.zero_point, "int32")
 
     def part(shift: int) -> Any:
@@ -162,37 +162,37 @@ define {bits} @{round}_{lanes}({f32} %x) alwaysinline nounwind {{
 
 
 def rounding_text(lanes: int) -> str:
-    """Return the LLVM IR of a function that rounds so many f32 to bf16, by the instruction of AVX512-BF16 or of ARM."""
+    """Return the LLVM IR of a function that rounds `lanes` f32 to bf16, by the instruction of AVX512-BF16 or ARM."""
     types = (f"<{lanes} x {each}>" if lanes > 1 else each for each in ("i16", "float", "bfloat"))
     return _ROUND_TEXT.format(round=ROUND, lanes=lanes, **dict(zip(("bits", "f32", "bf16"), types, strict=True)))
 
 
 def multiply_pairs(a: Any, b: Any, dot: str = DOT) -> Any:
-    """Return the sum of the products of all channels of two pairs or quads, as a call that lowering makes an instruction."""
+    """Return the dot product of two pairs or quads, as a call that lowering replaces by an instruction."""
     return tirx.call_pure_extern(DOT_SUMS[dot], dot, a, b)
 
 
 def multiply_taps(first: Any, second: Any, weights: Any) -> Any:
-    """Return the sum of the products of two elements of 16 bits with a pair of weights, as a call that lowering makes an instruction."""
+    """Return the dot product of two 16-bit elements with a pair of weights, as a call that lowering replaces by an instruction."""
     return tirx.call_pure_extern(DOT_SUMS[DOT_TAPS], DOT_TAPS, first, second, weights)
 
 
 def multiply_of(problem: Problem, count: int, types: tuple[str, str] | None = None) -> Callable[[Any, Any], Any]:
-    """Return what multiplies elements of `count` channels of data and filter; quads of integers as those of `types`."""
+    """Return the function that multiplies elements of `count` channels of data and filter; quads of integers are of `types`."""
     integers = DOT_S16 if types is None else DOT_QUADS[types]
     return mul if count == 1 else partial(multiply_pairs, dot=integers if problem.is_quantized else DOT)
 
 
 def dot_of(value: Any) -> str:
-    """Return the dot product that a value calls, by its name; empty: it calls none."""
+    """Return the name of the dot product that a value calls; empty for other values."""
     return next((dot for dot in DOT_SUMS if calls(value, dot)), "")
 
 
 def round_pair(value: Any) -> Any:
-    """Return f32 `value` rounded to bf16's bits, as a call that lowering makes an instruction."""
+    """Return f32 `value` rounded to bf16's bits, as a call that lowering replaces by an instruction."""
     return tirx.call_pure_extern("uint16", ROUND, value)
 
 
 def calls(value: Any, name: str) -> bool:
-    """Return whether `value` calls DOT or ROUND, by `name`."""
+    """Return whether `value` is a call of the external function `name`, such as DOT or ROUND."""
     return isinstance(value, Call) and bool(value.args) and str(value.args[0]).strip('"') == name

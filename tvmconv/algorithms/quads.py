@@ -1,8 +1,8 @@
-"""Quads of 8-bit integers in one uint32, of which an instruction multiplies and adds four: as which types, and what zero points make of it.
+"""Quads of 8-bit integers in one uint32: the types that dot products multiply them as, and the treatment of zero points.
 
-Data of the other sign than an instruction takes differs by 128 when its first bit is the other one, and its zero point does, too. Sums of
-products with data as it is have the zero point times the sum of each channel's filter too much, modulo 2^32, if padding holds it as well:
-that is made when the filter is packed.
+Flipping the highest bit converts data to the other signedness, which changes numbers and their zero point by 128. Sums of products with
+data that includes its zero point, as padding then does, exceed the result by the zero point times the sum of an output channel's filter,
+modulo 2^32; this product is computed when the filter is packed.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ..targets.target import CpuTarget
 
 _OTHER = {"u8": "s8", "s8": "u8"}
 _FIRST_BIT = 0x80
-# A byte in each of an element's.
+# 1 in each byte of an element.
 _EACH = 0x01010101
 
 
 @dataclass(frozen=True)
 class QuadTypes:
-    """Types as which quads of a problem are multiplied.
+    """Types that quads of a problem are multiplied as.
 
     Attributes
     ----------
     data, filter
-        The types.
+        Types of the operands.
     zero_point
-        Of data of that type. The filter has none.
+        Zero point of data in its type; the filter's is 0.
     flips_data, flips_filter
-        Whether the first bits of a problem's numbers are the others.
+        Whether the highest bits of the problem's numbers are flipped.
     """
 
     data: str
@@ -70,7 +70,7 @@ def products_of(target: CpuTarget) -> dict[tuple[str, str], str]:
 
 
 def quad_types(problem: Problem, there: Collection[tuple[str, str]]) -> QuadTypes | None:
-    """Return as which of the types of data and filter that `there` are products of quads of a problem are multiplied; None: as none."""
+    """Return the types that a problem's quads are multiplied as, among those of available products (`there`); None: no product fits."""
     data, given, *_ = problem.types
     if given not in _OTHER or data not in _OTHER:
         return None
@@ -86,12 +86,12 @@ def quad_types(problem: Problem, there: Collection[tuple[str, str]]) -> QuadType
 
 
 def _shift(dtype: str) -> int:
-    """Return what is taken off numbers of a type whose first bits become the others."""
+    """Return the amount by which flipping the highest bit lowers the zero point of a type."""
     least, _ = ROWS[dtype].range or (0, 0)
     return _FIRST_BIT if least == 0 else -_FIRST_BIT
 
 
 def flip(value: Any, flips: bool) -> Any:
-    """Return bytes, or an element of four, with their first bits as the others, if it `flips`."""
+    """Return a byte, or an element of four, with flipped highest bits if it `flips`."""
     dtype = str(value.ty.dtype)
     return value ^ tirx.const(_FIRST_BIT * (_EACH if dtype == "uint32" else 1), dtype) if flips else value

@@ -1,8 +1,8 @@
-"""A check for quotients that TVM 0.27 simplifies wrongly: those whose numerator falls as an index grows.
+"""Check for quotients that TVM 0.27 simplifies wrongly: those whose numerator falls as an index grows.
 
-Its `iter_map_simplify`, which flattens buffers among other things, makes ``i // -160 + 1`` of ``(11 - i // 20) // 8``: the
-kernel then stores past its output. Written with a numerator that rises, ``-((i // 20 - 11) // 8)``, rounded to the other side
-where that matters, they are right. Below `max`, `min` and conditions it simplifies nothing.
+Its `iter_map_simplify`, used to flatten buffers among other things, turns ``(11 - i // 20) // 8`` into ``i // -160 + 1``: the
+kernel then stores beyond its output. With a rising numerator, ``-((i // 20 - 11) // 8)``, rounded to the other side
+where that matters, quotients stay correct. Operands of `max`, `min` and conditions are not simplified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import CompilationError
 
 
 def check_quotients(expressions: Iterable[Any]) -> None:
-    """Raise CompilationError with the first quotient or remainder, in statements or expressions, that has a falling numerator."""
+    """Raise CompilationError for the first quotient or remainder with a falling numerator in statements or expressions."""
     found: list[Any] = []
     for expression in expressions:
         structural_walk(expression, [(kind, found.append) for kind in (tirx.FloorDiv, tirx.FloorMod)])
@@ -29,7 +29,7 @@ def check_quotients(expressions: Iterable[Any]) -> None:
 
 
 def _falls(numerator: Any, sign: int) -> bool:
-    """Return whether `sign` times an expression falls as a variable grows; False below what is not simplified."""
+    """Return whether `sign` times an expression falls as a variable grows; False for expressions that TVM does not simplify."""
     if isinstance(numerator, tirx.Var):
         return sign < 0
     if isinstance(numerator, tirx.Add):

@@ -1,4 +1,4 @@
-"""Choose the lanes and the row's length of a window: the two shape choices that a definition fixes."""
+"""Choose the lanes and the row length of a window: the two shape choices that a definition fixes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..targets.target import CpuTarget
 
 F32_BITS = 32
 SSE_LANES = 4  # lanes of 128 bits, within which a shuffle takes no vector of indices
-# A multiply-add takes 4 cycles and one or two start in each: fewer accumulators than this leave gaps.
+# A multiply-add takes 4 cycles and one or two start per cycle: fewer accumulators than this leave units idle.
 IN_FLIGHT = 8
 # Output channels up to which lanes across them are mostly empty.
 FEW_OUTPUTS = 8
-# Columns of padding on one side from which on whole tiles of a row (4 to 14 outputs) read nothing else.
+# Least columns of padding on one side for which whole tiles of a row (4 to 14 outputs) read only padding.
 LEAST_SKIPPED = 4
 
 
@@ -24,9 +24,9 @@ def divisors(number: int, most: int) -> list[int]:
 
 
 def part_counts(number: int, most: int, least: int) -> list[int]:
-    """Return into how many equal parts `number` may be cut: its divisors up to `most`, and one beyond where all are below `least`.
+    """Return the divisors of `number` up to `most`, and the next one if all are below `least`: counts of equal parts.
 
-    488 to 1952 channels at 14x14, 61 blocks of channels, were one task.
+    Without it, 488 to 1952 channels at 14x14, 61 blocks of channels, were one task.
     """
     counts = divisors(number, most)
     beyond = (count for count in range(most + 1, number + 1) if number % count == 0)
@@ -34,16 +34,16 @@ def part_counts(number: int, most: int, least: int) -> list[int]:
 
 
 def accumulators(target: CpuTarget) -> int:
-    """Return how many vector registers can accumulate: all but those for the filter's vectors and a data broadcast."""
+    """Return the number of vector registers for accumulators: all but those for the filter's vectors and a data broadcast."""
     return target.vector_registers - target.isa.working_registers
 
 
 def lane_count(outputs: int, target: CpuTarget) -> int:
-    """Return the lanes that `outputs` channels are cut into: a full vector or half of one.
+    """Return the lanes of the vectors that `outputs` channels are cut into: a full vector or half of one.
 
-    Where full vectors start at half the rate, half ones waste fewer lanes of channels that are no multiple of a full one
-    (24 = 3 x 8 beats 2 x 16); else fewer vectors are better. A few channels get the smallest power of two that holds
-    them, at least one SSE register.
+    Where full vectors start at half the rate, half ones waste fewer lanes for channels that are no multiple of a full one
+    (24 = 3 x 8 beats 2 x 16); else fewer vectors are better. Few channels get the least power of two that holds
+    them, at least an SSE register.
     """
     full = target.vector_bits // F32_BITS
     if outputs < full:
@@ -58,10 +58,10 @@ def tile_widths(row: int, target: CpuTarget) -> list[int]:
 
 
 def row_extent(outputs: int, target: CpuTarget) -> int:
-    """Return `outputs` of a row rounded up so that it divides into good tiles.
+    """Return the `outputs` of a row rounded up to a number that divides into good tiles.
 
-    A tile of t outputs loads each filter vector once for t multiply-adds, so the cost per output is taken
-    as 1 + 1/t; rounding up computes outputs that nobody stores.
+    A tile of t outputs loads each filter vector once for t multiply-adds, so the cost per output is modelled
+    as 1 + 1/t; the additional outputs are computed but not stored.
     """
     most = accumulators(target)
     if outputs <= most:
@@ -70,13 +70,13 @@ def row_extent(outputs: int, target: CpuTarget) -> int:
     def cost(row: int) -> float:
         return row * (1 + 1 / max(tile_widths(row, target)))
 
-    # Staging the row costs about one part in 16 of a small convolution: round up only for more than that.
+    # Copying the row costs about 1/16 of a small convolution: rounding up must gain more.
     best = min(range(outputs, outputs + most), key=cost)
     return best if cost(best) < cost(outputs) * (1 - 1 / 16) else outputs
 
 
 def shuffles(problem: Problem, vnni_factor: int, target: CpuTarget) -> bool:
-    """Return whether whole groups fill each vector of outputs, and at most one of their channels by `vnni_factor`.
+    """Return whether each vector of outputs holds whole groups that have no more input elements (of `vnni_factor` channels) than outputs.
 
     Shuffles of two vectors (f32, 28x28, 64 to 32 channels in 8 groups) took three times as long as broadcasts.
     """
@@ -87,10 +87,10 @@ def shuffles(problem: Problem, vnni_factor: int, target: CpuTarget) -> bool:
 
 
 def rotate(c: Any, o: Any, channels: int, outputs: int) -> Any:
-    """Return which of a group's `channels` output `o`, one of `outputs` a group, sums as its `c`-th.
+    """Return the channel of a group's `channels` that output `o`, one of the group's `outputs`, sums as its `c`-th.
 
-    It begins with that in its own place, which takes no shuffle where groups have as many outputs, and goes round 128 bits
-    before it goes to the next.
+    An output begins with the channel in its own lane, which takes no shuffle if groups have as many outputs, and rotates within 128
+    bits before it proceeds to the next.
     """
     together = gcd(SSE_LANES, channels)
     o = o % outputs

@@ -1,7 +1,7 @@
-"""Sub-convolutions: what a problem is cut into, and which data, weights and outputs each has.
+"""Sub-convolutions of a problem: indices of their data, weights and outputs.
 
-A convolution is one. A transposed convolution is a few, one for each class of output phases with the same number of taps,
-so that nothing is ever multiplied by an inserted zero (backprop.py).
+A convolution is one sub-convolution. A transposed convolution is several, one for each class of output phases with the same
+number of taps, so that no product is with an inserted zero (backprop.py).
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ class Axis:
 
     @cached_property
     def lowest(self) -> int:
-        """The lowest data coordinate that is read; negative where there is padding."""
+        """Lowest data coordinate that is read; negative in padding."""
         return min(self.offset(phase) for phase in range(self.phases))
 
     @property
     def span(self) -> int:
-        """Data coordinates from an output's first tap to its last."""
+        """Number of data coordinates from an output's first tap to its last."""
         return (self.taps - 1) * self.dilation + 1
 
     @cached_property
     def extent(self) -> int:
-        """Data coordinates from the lowest to the highest that is read."""
+        """Number of data coordinates from the lowest to the highest that is read."""
         highest = max(self.offset(phase) for phase in range(self.phases))
         return highest - self.lowest + (self.outputs - 1) * self.stride + self.span
 
     @property
     def gap(self) -> int:
-        """Distance between the coordinates that are read: along an axis with one tap, a stride leaves some out."""
+        """Distance between coordinates that are read: the stride along an axis with one tap, else 1."""
         return self.stride if self.taps == self.phases == 1 else 1
 
     @property
@@ -63,16 +63,16 @@ class Axis:
 
     def meets(self, phase: int, tap: int) -> range:
         """Return the outputs of a phase for which a tap reads data, not padding."""
-        start = self.offset(phase) + tap * self.dilation  # what it reads for output 0
+        start = self.offset(phase) + tap * self.dilation  # read for output 0
         return range(max(0, -(start // self.stride)), min(self.outputs, -((start - self.inputs) // self.stride)))
 
     @cached_property
     def met(self) -> float:
-        """The share of products, of all taps and outputs, that are with data, not padding."""
+        """Share of products, of all taps and outputs, that are with data, not padding."""
         return self.visited(1)
 
     def visited(self, tile: int) -> float:
-        """Return the share of products that whole tiles of so many outputs must visit to meet all data; 1 if there are none."""
+        """Return the share of products that whole tiles of `tile` outputs visit to meet all data; 1 if there are no products."""
         products, count = self.phases * self.taps * self.outputs, 0
         for meeting in (self.meets(phase, tap) for phase in range(self.phases) for tap in range(self.taps)):
             if meeting:
@@ -85,7 +85,7 @@ class Axis:
         return any(self.meets(phase, tap) for phase in range(self.phases) for tap in range(self.taps))
 
     def inside(self, x: Expr, lowest: int, extent: int) -> list[Expr]:
-        """Return what holds for coordinate `x` of `extent` ones from `lowest` on if it is one of data's."""
+        """Return the conditions under which coordinate `x`, one of `extent` from `lowest` on, is in data."""
         return ([x >= 0] if lowest < 0 else []) + ([x < self.inputs] if lowest + extent > self.inputs else [])
 
 
@@ -104,7 +104,7 @@ class SubConvolution:
 
     @property
     def channels(self) -> int:
-        """Elements summed for one output and tap."""
+        """Elements (channels) summed for one output and tap."""
         return self.problem.in_channels // self.problem.groups
 
     @property
@@ -114,12 +114,12 @@ class SubConvolution:
 
     @property
     def products(self) -> int:
-        """Products that are summed for an output, of all phases together."""
+        """Products summed for an output, times the number of phases: the weights of an output channel and group."""
         return self.channels * prod(axis.taps * axis.phases for axis in self.axes)
 
     @property
     def row_neighbours(self) -> int:
-        """Number of a vector's outputs that are neighbours in a row of a plane: each plane has one."""
+        """Number of a vector's outputs that are neighbours in a row of a plane: 1, as each is in another plane."""
         return 1
 
     @property
@@ -139,7 +139,7 @@ class SubConvolution:
         return [bound for axis, x in each for bound in axis.inside(x, axis.lowest, axis.extent)]
 
     def data_indices(self, n: Expr, coordinates: Sequence[Expr], g: Expr, c: Expr) -> list[Expr]:
-        """Return where in data channel `c` of group `g` is."""
+        """Return data's indices of channel `c` of group `g` at the coordinates."""
         channel = g * self.channels + c
         return [n, *coordinates, channel] if self.problem.data_format == "NXC" else [n, channel, *coordinates]
 
@@ -148,7 +148,7 @@ class SubConvolution:
         return [axis.filter_tap(p, k) for axis, p, k in zip(self.axes, phases, taps, strict=True)]
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
+        """Return the filter's indices of the weight of a tap, channel `c` and output `o` of group `g`."""
         if self.problem.op == "convolution":
             inner, outer = c, g * self.outputs + o
         else:
@@ -162,14 +162,14 @@ class SubConvolution:
 
 
 def shift_last(index: Expr, tile: int, extent: int) -> Expr:
-    """Return the element that `index`, of whole tiles, is: the last tile is shifted to end with all, `extent`, of one tile at least."""
+    """Return the element at `index` of whole tiles, the last of which is shifted to end at `extent` (at least a tile)."""
     return tirx.min(index // tile * tile, extent - tile) + index % tile
 
 
 def store_index(
     problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[Expr]
 ) -> tuple[Expr, Expr | None]:
-    """Return the flat output offset of element (n, g, phases..., outputs..., o) of a window, `outputs` of o a group.
+    """Return the flat output offset of element (n, g, phases..., outputs..., o) of a window with `outputs` channels a group.
 
     The second value is the condition under which it is inside the output, None where it always is.
     """
@@ -183,7 +183,7 @@ def store_index(
 
 
 def output_offset(problem: Problem, n: Expr, channel: Expr, places: Sequence[Expr], extents: Sequence[int]) -> Expr:
-    """Return the flat offset of an output in an array of these spatial extents."""
+    """Return the flat offset of an output in an output array of these spatial `extents`."""
     spatial: Expr = 0
     for at, extent in zip(places, extents, strict=True):
         spatial = spatial * extent + at
@@ -193,7 +193,7 @@ def output_offset(problem: Problem, n: Expr, channel: Expr, places: Sequence[Exp
 
 
 def choose_constant(values: Sequence[int], at: Expr) -> Expr:
-    """Return one of `values`, by constants: TVM 0.27 knows bounds of such, not of quotients that fall."""
+    """Return ``values[at]`` as a selection among constants, whose bounds TVM 0.27 finds, unlike those of falling quotients."""
     value: Expr = tirx.const(values[-1], "int32")
     for index, each in enumerate(values[:-1]):
         if each != values[-1]:

@@ -1,4 +1,4 @@
-"""The algorithms: ways to compute a Problem, and which is the best by estimate."""
+"""The table of algorithms, and their order by estimate for a Problem."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ..problem import Problem
 from ..targets.target import Target
 from .algorithm import Algorithm
 
-# ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32, ``reproducible`` those
-# whose sums have one order; the others leave these out.
+# ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all classes, ``default`` all but TF32, each without ordered algorithms;
+# ``reproducible`` allows only those whose sums have one order.
 MATHS = ("default", "strict", "tf32", "reproducible")
 _ORDERED = {"ordered": True}
-# Estimates err by a quarter: a transform that promises at least this much of a gain is worth a trial when a problem is tuned.
+# Estimates err by a quarter: the tuner tries transforms whose estimate is at most the least one divided by this.
 LEAST_GAIN = 0.75
-# Ratio, at most, of the time of another algorithm for plain filters to that of the one for prepacked ones.
+# Greatest ratio of an algorithm's estimate with plain filters to that of the chosen one for which it replaces the chosen one.
 LEAST_PLAIN_GAIN = 0.85
 
 ALGORITHMS: tuple[Algorithm, ...] = (
@@ -45,12 +45,12 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         "winograd2_integers", 1, "exact", "winograd_integers", {"points": 4}, schedules="winograd", integers=True
     ),
-    # For filters as they come.
+    # For plain filters.
     Algorithm("inner", 1, "exact", "inner", is_default=False),
     Algorithm("inner_dot", 1, "exact", "inner", {"vnni_factor": 2}, is_default=False),
     Algorithm("col2im", 1, "exact", "col2im", is_default=False),
     Algorithm("col2im_dot", 1, "exact", "col2im", {"vnni_factor": 2}, is_default=False),
-    # For when no other compiles.
+    # The fallback where no other compiles.
     Algorithm("plain", 1, "exact", "plain", is_default=False, integers=True),
     # The same bits on every CPU.
     Algorithm("direct_ordered", 1, "exact", "direct", _ORDERED),
@@ -69,18 +69,18 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 
 
 def applicable(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:
-    """Return the algorithms that cover `problem`, the least estimate first; on CPUs there is always one.
+    """Return the algorithms that cover `problem`, the least estimate first; on CPUs at least one does.
 
     Parameters
     ----------
     math
-        ``"strict"``: only those of class ``exact``. ``"tf32"``: those of class ``tf32`` too (GPUs alone have any). ``"reproducible"``:
-        only those whose answers have the same bits on every CPU.
+        ``"strict"``: only those of class ``exact``. ``"tf32"``: also those of class ``tf32``, which only GPUs have.
+        ``"reproducible"``: only those whose outputs have the same bits on every CPU.
 
     Raises
     ------
     TvmconvError
-        If `math` is not one of MATHS, or no algorithm covers the problem: integers on GPUs, and anything reproducible.
+        If `math` is not one of MATHS, or no algorithm covers the problem: on GPUs those of integers, and reproducible ones.
     """
     check_math(math)
     candidates = [each for each in ALGORITHMS if each.kind == target.kind and allows(each, math, problem.is_quantized)]
@@ -93,11 +93,11 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
 
 
 def for_plain_filters(name: str, problem: Problem, target: Target) -> Algorithm:
-    """Return what computes calls with plain filters where the algorithm called `name` computes those with prepacked ones.
+    """Return the algorithm for calls with plain filters, where `name` computes those with prepacked filters.
 
-    Another one, which is exact and multiplies alike, where that gains `LEAST_PLAIN_GAIN` by estimate: what is worth packing once
-    may not be worth it in each call. Of filters that are transformed, those whose vectors lie as they are multiplied: others are
-    transposed by squares, which takes less than is estimated.
+    Packing that pays once may not pay in each call, so another exact algorithm with equal elements replaces `name` if its estimate is
+    `LEAST_PLAIN_GAIN` times as large, or less. Transforms are replaced only for filters whose vectors are contiguous (XIO): the cost of
+    others, which are transposed by squares, is overestimated.
     """
     chosen = get(name)
     if chosen.numerical_class == "transform" and (problem.op, problem.filter_format) != ("convolution", "XIO"):
@@ -116,14 +116,14 @@ def for_plain_filters(name: str, problem: Problem, target: Target) -> Algorithm:
 
 
 def worth_trying(problem: Problem, target: Target, math: str) -> list[Algorithm]:
-    """Return the applicable algorithms that a search tries: not transforms that promise less than `LEAST_GAIN` says."""
+    """Return the applicable algorithms, without transforms whose estimates exceed the least one divided by `LEAST_GAIN`."""
     found = applicable(problem, target, math)
     most = found[0].cycles(problem, target) / LEAST_GAIN
     return [each for each in found if each.numerical_class != "transform" or each.cycles(problem, target) <= most]
 
 
 def allows(algorithm: Algorithm, math: str, integers: bool = False) -> bool:
-    """Return whether `math` allows an algorithm, for problems of `integers`, whose sums are exact in any order, or others."""
+    """Return whether `math` allows an algorithm; sums of `integers` are exact, and so reproducible, in any order."""
     if math == "reproducible":
         return algorithm.integers if integers else algorithm.ordered
     if algorithm.ordered:
@@ -144,7 +144,7 @@ def check_math(math: str) -> None:
 
 
 def get(name: str) -> Algorithm:
-    """Return the algorithm called `name`, or raise TvmconvError."""
+    """Return the algorithm called `name`; raise TvmconvError if there is none."""
     for algorithm in ALGORITHMS:
         if algorithm.name == name:
             return algorithm

@@ -1,7 +1,7 @@
-"""Types in kernels: every type is widened to that of its sums when loaded and rounded once when stored.
+"""Types in kernels: operands are widened to the type of sums when loaded, and sums rounded once when stored.
 
 LLVM's code generation in TVM has no bf16, and NumPy exports none, so kernels for CPUs take bf16 as uint16 bits.
-On GPUs it is a type like the others.
+GPUs have a bf16 type.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def cuda_dtype(dtype: str) -> str:
 
 
 def sum_type(problem: Problem) -> str:
-    """Return the TVM type in which numbers are multiplied one by one, and added.
+    """Return the TVM type of products of single channels and their sums.
 
-    That is f32, also for integers whose sums f32 has exactly: vectors multiply f32 in half the time, or less.
+    That is f32, also for integers whose sums are exact in f32: vectors multiply f32 in half the time, or less.
     """
     return "int32" if problem.largest_sum > 2**24 else "float32"
 
 
 def load_data(value: Any, problem: Problem) -> Any:
-    """Return an element of data as it is multiplied."""
+    """Return an element of data as an operand of products."""
     return _load(value, problem, problem.types.data, problem.zero_point)
 
 
 def load_filter(value: Any, problem: Problem) -> Any:
-    """Return an element of the filter as it is multiplied."""
+    """Return an element of the filter as an operand of products."""
     return _load(value, problem, problem.types.filter, problem.filter_zero_point)
 
 
@@ -73,7 +73,7 @@ def narrow(value: Any, dtype: str) -> Any:
     bits = tirx.reinterpret(uint32, value)
     one, half = tirx.const(1, uint32), tirx.const(0x7FFF, uint32)
     rounded = (bits + half + (bits >> tirx.const(16, uint32) & one)) >> tirx.const(16, uint32)
-    # Rounding up could turn a NaN's bits into an infinity's: a NaN becomes the quiet NaN instead.
+    # Rounding up could turn a NaN's bits into an infinity's, so NaN is replaced by the quiet NaN.
     magnitude = bits & tirx.const(0x7FFFFFFF, uint32)
     is_nan = magnitude > tirx.const(0x7F800000, uint32)
     return tirx.Select(is_nan, tirx.const(0x7FC0, uint32), rounded).astype(uint16)
