@@ -1,10 +1,10 @@
-"""Annotations by which a schedule for a GPU asks lowering for rewrites."""
+"""Annotations by which schedules for GPUs request rewrites from lowering."""
 
 from __future__ import annotations
 
-# Number of tiles in shared memory at once, on the loop over a tile's depth.
+# Number of tiles in shared memory at a time, on the loop over a tile's depth.
 STAGES = "tvmconv_stages"
 # The smallest asynchronous copy, in bytes; 8 and 16 are the others.
 LEAST_ASYNCHRONOUS = 4
-# Number of the tile, and the stages, of wgmma's block.
+# Index of wgmma's tile, and number of its stages, on the block.
 WGMMA_TILE, WGMMA_STAGES = "tvmconv.wgmma_tile", "tvmconv.wgmma_stages"

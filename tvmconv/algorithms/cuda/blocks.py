@@ -1,8 +1,8 @@
-"""Model a block of threads that computes its part of a matrix multiplication, alike for all of a GPU's units.
+"""Model the time of a block of threads that computes a tile of a matrix multiplication, for any of a GPU's units.
 
-A model of NVIDIA GPUs, explained by its arithmetic. Counted in cycles of one multiprocessor; only ratios matter. A tile
-is computed by steps of its depth: what the units take for one, more where few warps hide each other's waiting, and a
-latency that only other blocks of the same multiprocessor hide.
+A model of NVIDIA GPUs in cycles of one multiprocessor, of which only ratios matter. A tile is computed in steps of its depth. A step takes
+the cycles of the units, more if there are few warps to hide each other's waiting, and a latency that only other blocks
+of the same multiprocessor hide.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ...targets.cuda import CudaTarget
 
 WARP = 32
 REGISTERS = 65536
-# Multiprocessors of the card that an architecture is best known by: A100, A10, L40, H100 SXM, B200, RTX 5090.
+# Multiprocessors of each architecture's best-known card: A100, A10, L40, H100 SXM, B200, RTX 5090.
 MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
-# Bytes a cycle that each multiprocessor gets from the L2 cache.
+# Bytes per cycle from the L2 cache to each multiprocessor.
 L2_RATE = 40
-# A block's first tiles come from memory (about 800 cycles), its last leave by shared memory and stores (about as many).
+# A block's first tiles come from memory (about 800 cycles), its last ones leave through shared memory (about as many).
 _BLOCK_LATENCY = 1600
 # Cycles from the end of one kernel to the first results of the next: about 2 microseconds.
 LAUNCH = 3000
-# A split must leave so many steps that the first tiles' latency does not outweigh them.
+# Least steps of each part of a split depth, so that the first tiles' latency does not outweigh them.
 _LEAST_STEPS = 8
 # Blocks of one multiprocessor hide each other's waiting; this many warps keep its four schedulers busy.
 _BUSY_WARPS = 8
@@ -45,7 +45,7 @@ class Extents:
 
     @property
     def products(self) -> int:
-        """Multiplications of all."""
+        """Number of products."""
         return self.batch * self.rows * self.columns * self.depth
 
 
@@ -58,11 +58,11 @@ class BlockTile(ABC):
     dtype
         Type of the operands.
     depth
-        Of a step: what is in shared memory at a time, but for what is on its way.
+        Depth of a step.
     stages
-        Steps in shared memory: the one that is multiplied, and those on their way.
+        Steps in shared memory: the one that is multiplied, and those being loaded.
     splits
-        Parts that the depth is cut into, each computed by a block of its own; a second kernel adds them.
+        Parts of the depth, each computed by a block of its own; a second kernel adds them.
     """
 
     dtype: str
@@ -70,9 +70,9 @@ class BlockTile(ABC):
     stages: int
     splits: int = 1
 
-    # Of a step: a barrier, and what its first multiplication waits for.
+    # Latency of a step: a barrier, and the loads of its first multiplication.
     STEP_LATENCY: ClassVar[float]
-    # Bytes a cycle that each multiprocessor writes and reads of the parts of a split depth.
+    # Bytes per cycle and multiprocessor at which parts of a split depth are written and read.
     PARTS_RATE: ClassVar[float]
 
     @property
@@ -102,7 +102,7 @@ class BlockTile(ABC):
 
     @abstractmethod
     def depth_cycles(self, target: CudaTarget) -> float:
-        """Cycles for each index of depth where nothing waits."""
+        """Return the cycles for each index of depth without waiting."""
 
     @property
     def warps(self) -> int:
@@ -111,11 +111,11 @@ class BlockTile(ABC):
 
     @property
     def copy_cycles(self) -> float:
-        """Cycles in which a tile's rows and columns come from the L2 cache, for each index of depth."""
+        """Cycles of reading a tile's rows and columns from the L2 cache, for each index of depth."""
         return (self.rows + self.columns) * DTYPE_BYTES[self.dtype] / L2_RATE
 
     def cycles(self, extents: Extents, target: CudaTarget) -> float:
-        """Cycles of the busiest multiprocessor for all of `extents`."""
+        """Return the cycles of the busiest multiprocessor for all of `extents`."""
         multiprocessors = MULTIPROCESSORS[target.architectures[0]]
         steps = ceil(extents.depth / self.depth / self.splits)
         blocks = self.splits * extents.batch * ceil(extents.rows / self.rows) * ceil(extents.columns / self.columns)
@@ -126,14 +126,14 @@ class BlockTile(ABC):
         return rounds * (steps * step + _BLOCK_LATENCY / together) + self._adding(extents, multiprocessors)
 
     def _adding(self, extents: Extents, multiprocessors: int) -> float:
-        """Cycles of adding the parts of a split depth, which are written and read as f32."""
+        """Return the cycles of adding the parts of a split depth, which are written and read as f32."""
         if self.splits == 1:
             return 0.0
         transferred = 2 * 4 * self.splits * extents.batch * extents.rows * extents.columns
         return LAUNCH + transferred / (self.PARTS_RATE * multiprocessors)
 
     def _resident(self, target: CudaTarget) -> int:
-        """Blocks that one multiprocessor has at a time."""
+        """Return the number of blocks resident on a multiprocessor."""
         by_registers = REGISTERS // (self.threads * self.registers)
         return max(1, min(by_registers, target.shared_bytes // self.shared_bytes))
 
@@ -142,7 +142,7 @@ AnyTile = TypeVar("AnyTile", bound=BlockTile)
 
 
 def best(tiles: Iterable[AnyTile], extents: Extents, target: CudaTarget) -> AnyTile:
-    """Return the tile that the model finds best, with the depth cut into parts where that is better."""
+    """Return the best tile by the model, its depth split into parts if that is faster."""
     candidates = [
         replace(tile, splits=splits)
         for tile, splits in product(tiles, _SPLITS)
@@ -152,5 +152,5 @@ def best(tiles: Iterable[AnyTile], extents: Extents, target: CudaTarget) -> AnyT
 
 
 def rounded_up(extent: int, multiple: int) -> int:
-    """Return the least multiple that is not below an extent."""
+    """Return an extent rounded up to a multiple."""
     return -(-extent // multiple) * multiple

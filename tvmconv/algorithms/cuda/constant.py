@@ -19,5 +19,5 @@ def define(problem: Problem, target: CudaTarget) -> Definition:
 
 
 def estimate(problem: Problem, target: CudaTarget) -> Counts:
-    """Return the cycles of a launch."""
+    """Return the latency of a launch."""
     return {CYCLES: float(LATENCY)}

@@ -1,9 +1,9 @@
-"""Direct convolution on GPUs, any problem: a thread sums a few neighbouring outputs of a row in registers.
+"""Direct convolution on GPUs of any problem: a thread sums a few neighbouring outputs of a row in registers.
 
-Outputs but those neighbours are flattened to one axis p, so that any number of them fills blocks of threads, in an order
-by which the threads of a warp read and write neighbours: channels fastest where they lie together, else outputs of a row.
+All other indices of outputs are flattened to one axis p, so that any number of outputs fills blocks of threads. In its order threads of a
+warp access neighbours: channels are the fastest index of channels-last data, else outputs of a row.
 
-    patch   the data that neighbours share, f32, zero where padding is read   [p, taps but the last..., c, column]
+    patch   data of the neighbours, f32, zero in padding                      [p, taps but the last..., c, column]
     acc     the sum, f32                                                      [p, neighbour]
     out     bias added, rounded once to the output type                       [p, neighbour]
 """
@@ -33,16 +33,16 @@ __all__ = ["THREADS", "DirectWindow", "covers", "define", "estimate"]
 
 # Threads of a block at most: eight warps, two for each of a multiprocessor's four schedulers.
 THREADS = 256
-# Neighbours of a thread, if they share data: 4 outputs of 3 taps load 6 columns instead of 12. Where a warp's threads lie
-# along a row, neighbours of a thread spread its loads over as many more cache lines: 2 load 4 columns instead of 6.
+# Neighbouring outputs of a thread, if they share data: 4 outputs of 3 taps load 6 columns instead of 12. Where the threads of a warp are
+# along a row, more neighbours spread a load over more cache lines: 2 outputs load 4 columns instead of 6.
 NEIGHBOURS = {"NXC": 4, "NCX": 2}
-# Threads that keep a GPU of some 100 multiprocessors busy, 512 each; with fewer, a thread has one output.
+# Threads that keep a GPU of some 100 multiprocessors busy, 512 each; with fewer threads, each has one output.
 ENOUGH_THREADS = 100 * 512
 
 
 @dataclass(frozen=True)
 class DirectWindow(SubConvolution):
-    """A window whose outputs are flattened, but for those that a thread computes."""
+    """A window whose outputs are flattened to one axis p, except the neighbours that a thread computes."""
 
     @cached_property
     def neighbours(self) -> int:
@@ -59,12 +59,12 @@ class DirectWindow(SubConvolution):
 
     @cached_property
     def extents(self) -> dict[str, int]:
-        """The parts of p by name, the slowest first: n, g, o, axes' phases p0... and outputs y0..., the last by neighbours."""
+        """Extents of the indices in p by name, slowest first: n, g, o, phases p0..., outputs y0..., the last one by `neighbours`."""
         phases = {f"p{i}": axis.phases for i, axis in enumerate(self.axes)}
         outputs = {f"y{i}": axis.outputs for i, axis in enumerate(self.axes)}
         last = len(self.axes) - 1
         outputs[f"y{last}"] = -(-outputs[f"y{last}"] // self.neighbours)
-        # Phases of the last axis interleave in the output, so they are next to its outputs.
+        # Phases of the last axis interleave in the output, so they are faster than its outputs.
         spatial = {**dict(list(phases.items())[:last]), **outputs, f"p{last}": phases[f"p{last}"]}
         channels = {"g": self.groups, "o": self.outputs}
         order = {**spatial, **channels} if self.problem.data_format == "NXC" else {**channels, **spatial}
@@ -72,16 +72,16 @@ class DirectWindow(SubConvolution):
 
     @property
     def total(self) -> int:
-        """Extent of p that is of the problem."""
+        """Extent of p without rounding up."""
         return prod(self.extents.values())
 
     @property
     def threads(self) -> int:
-        """Extent of p: `total` rounded up to whole blocks, or to whole warps where there is less than a block."""
+        """Extent of p: `total` rounded up to whole blocks, or to whole warps if it is less than a block."""
         return rounded_up(self.total, THREADS if self.total > THREADS else WARP)
 
     def split(self, p: Expr) -> dict[str, Expr]:
-        """Return the parts of `p`; of those beyond the problem, all but n are within bounds."""
+        """Return the indices in `p`; beyond `total`, only n is out of bounds."""
         parts: dict[str, Expr] = {}
         for name, extent in reversed(self.extents.items()):
             parts[name] = p if name == "n" else p % extent
@@ -89,7 +89,7 @@ class DirectWindow(SubConvolution):
         return parts
 
     def outputs_of(self, parts: dict[str, Expr], neighbour: Expr) -> list[Expr]:
-        """Return the outputs (per axis, within their phases) of a neighbour of a thread."""
+        """Return the outputs (per axis, within their phases) of a thread's `neighbour`."""
         *ys, last = (parts[f"y{i}"] for i in range(len(self.axes)))
         return [*ys, last * self.neighbours + neighbour]
 
@@ -110,7 +110,7 @@ class DirectWindow(SubConvolution):
 
 
 def define(problem: Problem, target: CudaTarget) -> Definition:
-    """Define a problem whose output depends on data."""
+    """Define a problem by windows of one output, or a few neighbours, a thread."""
     return define_cuda(problem, _express, DirectWindow)
 
 

@@ -1,4 +1,4 @@
-"""Implicit matrix multiplications on FMA units: the expressions of `gemm.py` with other tiles."""
+"""Implicit matrix multiplications on FMA units: the expressions of `gemm.py` with tiles of `fma_tiles.py`."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ __all__ = ["covers", "define", "estimate"]
 
 
 def define(problem: Problem, target: CudaTarget) -> Definition:
-    """Define a problem by matrix multiplications with the tile that the model finds best for the largest of them."""
+    """Define a problem by matrix multiplications with the best tile by the model for the largest of them."""
     return define_tiled(problem, lambda windows, largest: best_fma_tile(largest, problem.dtype, target))

@@ -1,10 +1,10 @@
 """Choose a block's tile of a matrix multiplication on FMA units, by the model in `blocks.py`.
 
-Each thread sums a tile of its own in registers. For one step of depth, a tile of rows x columns costs the most of
+Each thread sums a tile of its own in registers. For each index of depth, a tile of rows x columns costs the maximum of
 
-    multiplying    rows * columns / 128, and part of the loads, which take the same slots
-    shared memory  each thread reads `sums_m` + `sums_n` numbers, by vectors of 4; a warp's vector, partly one for all, takes 2 cycles
-    L2 cache       the tile's rows and columns come from there
+    multiplying    rows * columns / 128, and part of the loads, which take the same issue slots
+    shared memory  each thread reads `sums_m` + `sums_n` numbers in vectors of 4; a warp's vectors, partly the same, take 2 cycles
+    L2 cache       reading the tile's rows and columns
 
 For example 128 x 128 by 256 threads of 8 x 8: 128 cycles of multiplying, 8 warps * 4 vectors * 2 = 64 of shared memory.
 """
@@ -22,15 +22,15 @@ from ...targets.cuda import CudaTarget
 from .blocks import L2_RATE, REGISTERS, BlockTile, Extents, best
 
 VECTOR = 4  # numbers of a 16-byte load from shared memory
-# Multiply-adds of a multiprocessor in a cycle, on sm_80 with 64 as well as on later ones: only ratios matter.
+# Multiply-adds of a multiprocessor per cycle; sm_80 has 64, but only ratios matter.
 RATE = 128
-# Registers of a thread apart from sums and operands: addresses, and what is on its way to shared memory.
+# Registers of a thread apart from sums and operands: addresses, and elements on their way to shared memory.
 OTHER_REGISTERS = 48
 
 
 @dataclass(frozen=True)
 class FmaTile(BlockTile):
-    """Tile of a matrix multiplication that a block of threads computes on FMA units: each thread has its sums of rows (m) and columns (n)."""
+    """Tile of a matrix multiplication that a block computes on FMA units, by threads along rows (m) and columns (n), each with its sums."""
 
     threads_m: int
     threads_n: int
@@ -59,22 +59,22 @@ class FmaTile(BlockTile):
 
     @property
     def pad(self) -> int:
-        """Elements after a row in shared memory, 16 bytes: rows then begin in different banks, and vectors where they may."""
+        """Elements of padding after a row in shared memory, 16 bytes: rows begin in different banks, and vectors stay aligned."""
         return 16 // DTYPE_BYTES[self.dtype]
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block, whichever index of an operand is the faster."""
+        """Shared memory of a block, for either order of an operand's indices."""
         edge = self.rows + self.columns
         return self.stages * DTYPE_BYTES[self.dtype] * (edge * self.depth + self.pad * max(edge, 2 * self.depth))
 
     @property
     def registers(self) -> int:
-        """Registers of a thread: its sums, and operands of VECTOR steps, twice as the next are loaded ahead."""
+        """Registers of a thread: its sums, and operands of VECTOR indices of depth and of the next, which are loaded ahead."""
         return self.sums_m * self.sums_n + 2 * VECTOR * (self.sums_m + self.sums_n) // 2 + OTHER_REGISTERS
 
     def fits(self, target: CudaTarget) -> bool:
-        """Return whether a block has its registers and shared memory, and every thread an element of each copy."""
+        """Return whether registers and shared memory suffice, and every thread has an element of each copy."""
         copied = min(self.rows, self.columns) * self.depth
         return (
             self.registers <= REGISTERS // self.threads
@@ -83,19 +83,19 @@ class FmaTile(BlockTile):
         )
 
     def depth_cycles(self, target: CudaTarget) -> float:
-        """Cycles for each index of depth where nothing waits."""
+        """Return the cycles for each index of depth without waiting."""
         loads = (ceil(self.sums_m / VECTOR) + ceil(self.sums_n / VECTOR)) * self.warps
         multiply = self.rows * self.columns / RATE + loads / 4  # each of 4 schedulers starts one instruction a cycle
         return max(multiply, 2 * loads, self.copy_cycles)
 
 
 def best_fma_tile(extents: Extents, dtype: str, target: CudaTarget) -> FmaTile:
-    """Return the tile that the model finds best."""
+    """Return the best tile by the model."""
     return best(fma_tiles(dtype, target), extents, target)
 
 
 def fma_tiles(dtype: str, target: CudaTarget) -> Iterator[FmaTile]:
-    """Return the tiles that an expert would consider: of 2 to 8 warps, as square as threads and sums allow."""
+    """Yield the tiles that are compared: of 2 to 8 warps, each with the most stages that fit."""
     grids = ((8, 8), (16, 8), (8, 16), (16, 16), (32, 2), (32, 4), (64, 4), (64, 2), (64, 1), (32, 8), (2, 32), (4, 32))
     sizes = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (8, 2), (8, 1), (4, 1), (2, 1))
     for threads, sums, depth in product(grids, sizes, (8, 16)):

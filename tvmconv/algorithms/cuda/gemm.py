@@ -1,18 +1,18 @@
-"""Windows as matrix multiplications for GPUs: the im2col matrix exists only by tiles, in shared memory.
+"""Windows as matrix multiplications for GPUs: the im2col matrix exists only in tiles, in shared memory.
 
 For each group and combination of phases, outputs [m, n] are the sums over k of data [m, k] times filter [k, n], where
 m runs over batch and outputs, n over the group's output channels, k over taps and the group's input channels. Extents
-are rounded up to whole tiles; what is beyond them is zero, and not stored. Stages, named with the window's number:
+are rounded up to whole tiles; elements beyond are zero, and not stored. Stages, numbered by the window:
 
-    data_tile    the im2col matrix, zero where padding is read
+    data_tile    the im2col matrix, zero in padding
     filter_tile  the filter's matrix
     acc          the sum, f32
-    tile         acc as it leaves the registers
-    part         tile in memory, where the depth is split among blocks
+    tile         acc copied out of registers
+    part         tile in memory, if the depth is split among blocks
     out          bias added, rounded once to the output type
 
-Both matrices lie as memory has them, so that copies take vectors: `data_by_depth`, `filter_by_depth` and `out_by_rows`
-say which of two indices is the faster.
+Both matrices keep the order of memory, so that copies take vectors: `data_by_depth`, `filter_by_depth` and `out_by_rows`
+tell which of two indices is the faster.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ VECTOR_BYTES = 16  # the widest load, store and asynchronous copy of a thread
 
 @dataclass(frozen=True)
 class Gemm(SubConvolution):
-    """One window of a flattened problem as a batch of matrix multiplications, whose extents are whole `tile`s."""
+    """A window of a flattened problem as a batch of matrix multiplications, whose extents are multiples of `tile`."""
 
     tile: Any  # a BlockTile: a Tile of tensor cores, or an FmaTile
 
     @property
     def extents(self) -> Extents:
-        """The matrix multiplications without what rounding up adds."""
+        """The matrix multiplications before rounding up."""
         return extents(self)
 
     @property
@@ -58,12 +58,12 @@ class Gemm(SubConvolution):
 
     @property
     def columns(self) -> int:
-        """N, likewise."""
+        """N, rounded up to whole tiles."""
         return rounded_up(self.extents.columns, self.tile.columns)
 
     @property
     def depth(self) -> int:
-        """K of one part of the depth, likewise."""
+        """K of one part of the depth, rounded up to whole steps."""
         return rounded_up(self.extents.depth, self.tile.depth * self.tile.splits) // self.tile.splits
 
     @property
@@ -73,27 +73,27 @@ class Gemm(SubConvolution):
 
     @property
     def data_by_depth(self) -> bool:
-        """Return whether data lie [m, k] with k the faster: channels last."""
+        """Return whether k is the faster index of data: channels last."""
         return self.problem.data_format == "NXC"
 
     @property
     def filter_by_depth(self) -> bool:
-        """Return whether the filter lies [n, k] with k the faster."""
+        """Return whether k is the faster index of the filter."""
         return (self.problem.op == "convolution") == (self.problem.filter_format == "OIX")
 
     @property
     def out_by_rows(self) -> bool:
-        """Return whether outputs lie [n, m] with m the faster: channels first."""
+        """Return whether m is the faster index of outputs: channels first."""
         return self.problem.data_format == "NCX"
 
     @property
     def channels_outside(self) -> bool:
-        """Return whether k is (channel, tap), as in a filter OIX, not (tap, channel): where data allow both."""
+        """Return whether k is (channel, tap), the order of OIX filters, not (tap, channel): for data channels first, which allow both."""
         return self.problem.op == "convolution" and self.problem.filter_format == "OIX" and not self.data_by_depth
 
     @property
     def data_vector(self) -> int:
-        """Elements of data that lie together, are valid together, and start at a multiple of their number."""
+        """Elements of data in an aligned vector that is contiguous, and wholly in or out of bounds."""
         if self.data_by_depth:
             return self._vector(self.channels)
         in_place = all(
@@ -103,7 +103,7 @@ class Gemm(SubConvolution):
 
     @property
     def filter_vector(self) -> int:
-        """Elements of the filter that lie together, likewise."""
+        """Elements of the filter in such a vector."""
         problem = self.problem
         if self.channels_outside:
             return self._vector(self.channels * self.taps)
@@ -113,16 +113,16 @@ class Gemm(SubConvolution):
 
     @property
     def out_vector(self) -> int:
-        """Elements of the output that lie together, likewise."""
+        """Elements of the output in such a vector."""
         if not self.out_by_rows:
             return self._vector(self.outputs)
         in_order = all(a.phases == 1 and a.always_inside and a.store_extent == a.outputs for a in self.axes)
-        # TVM's code generation has no broadcast, of the bias, to eight f32.
+        # TVM's code generation cannot broadcast the bias to eight f32.
         return min(4, self._vector(self._area)) if in_order and self.problem.op == "convolution" else 1
 
     @property
     def most_sums(self) -> int:
-        """Fragments of sums that a warp has registers for, beside the elements that cannot be copied asynchronously."""
+        """Fragments of sums that a warp has registers for, with fewer if elements cannot be copied asynchronously."""
         least = DTYPE_BYTES[self.problem.dtype] * min(self.data_vector, self.filter_vector)
         return MOST_SUMS if least >= LEAST_ASYNCHRONOUS else MOST_SUMS_BY_ELEMENTS
 
@@ -143,7 +143,7 @@ class Gemm(SubConvolution):
         return b, phases
 
     def split_row(self, m: Expr, vector: int = 1) -> tuple[Expr, list[Expr]]:
-        """Return the image and the outputs of row `m`; `vector` rows lie together in one row of outputs."""
+        """Return the image and the outputs of row `m`; `vector` neighbouring rows are in one row of outputs."""
         per, last = self.axes[-1].outputs // vector, m // vector
         ys: list[Expr] = [last % per * vector + m % vector]
         m = last // per
@@ -153,9 +153,9 @@ class Gemm(SubConvolution):
         return m, ys
 
     def split_depth(self, k: Expr, vector: int) -> tuple[list[Expr], Expr]:
-        """Return the taps and the channel of depth `k`; `vector` channels of a tap lie together.
+        """Return the taps and the channel of depth `k`; `vector` neighbouring channels are of one tap.
 
-        What does not depend on a vector's element is written without it, lest simplification fail to find out.
+        Expressions that do not depend on an element's place in its vector are written without it, because TVM may fail to simplify.
         """
         if self.channels_outside:
             channel, tap = k // self.taps, k % self.taps
@@ -183,7 +183,7 @@ class Gemm(SubConvolution):
 
 
 def define_gemm(problem: Problem, target: CudaTarget) -> Definition:
-    """Define a problem by matrix multiplications with the tile that the model finds best for the largest of them."""
+    """Define a problem by matrix multiplications with the best tile by the model for the largest of them."""
 
     def chosen(windows: list[SubConvolution], largest: Extents) -> Tile:
         tile = best_tile(largest, problem.dtype, target)
@@ -194,14 +194,14 @@ def define_gemm(problem: Problem, target: CudaTarget) -> Definition:
 
 
 def define_tiled(problem: Problem, chosen: Callable[[list[SubConvolution], Extents], BlockTile]) -> Definition:
-    """Define a problem by matrix multiplications with the tile that is chosen for its windows and the largest of them."""
+    """Define a problem by matrix multiplications with the tile that `chosen` returns for its windows and the largest of them."""
     windows = cuda_windows(problem)
     tile = chosen(windows, max((extents(window) for window in windows), key=lambda each: each.products))
     return define_cuda(problem, express, lambda flat, index, axes: Gemm(flat, index, axes, tile))
 
 
 def extents(window: SubConvolution) -> Extents:
-    """Return the matrix multiplications that a window is."""
+    """Return the matrix multiplications of a window."""
     axes = window.axes
     return Extents(
         batch=window.groups * prod(axis.phases for axis in axes),
@@ -214,7 +214,7 @@ def extents(window: SubConvolution) -> Extents:
 def express(gemm: Any, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     """Return the window's `out`: axes (matrix multiplication, m, n)."""
     number, rows, columns = gemm.index, gemm.rows, gemm.columns
-    # A batch for each part of the depth.
+    # Each part of the depth has a batch.
     each = gemm.extents.batch
     batch = gemm.tile.splits * each
     read_data, read_filter = _data_tile(gemm, data, batch), _filter_tile(gemm, weights, batch)
@@ -291,5 +291,5 @@ def _filter_tile(gemm: Gemm, weights: te.Tensor, batch: int) -> Callable[[Expr, 
 
 
 def _below(index: Expr, extent: int, rounded_up: int, vector: int) -> list[Expr]:
-    """Return the condition, of whole vectors, under which an index is of the problem, not of a tile's rest."""
+    """Return the condition, alike for a vector, under which an index is below `extent`; none if that was not rounded up."""
     return [index // vector < extent // vector] if extent != rounded_up else []

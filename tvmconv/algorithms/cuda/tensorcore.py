@@ -15,7 +15,7 @@ LEAST_COLUMNS = 8
 
 
 def covers(problem: Problem, target: CudaTarget, tf32: bool = False) -> str | None:
-    """Return None if the algorithm computes the problem, else why not."""
+    """Return None if the algorithm computes the problem, else the reason why not."""
     if tf32 and problem.dtype != "f32":
         return f"{problem.dtype} is not f32"
     if not tf32 and problem.dtype == "f32":

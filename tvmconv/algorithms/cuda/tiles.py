@@ -1,14 +1,14 @@
 """Choose a block's tile of a matrix multiplication on tensor cores, by the model in `blocks.py`.
 
-For one step of depth, a tile of rows x columns costs the most of
+For each index of depth, a tile of rows x columns costs the maximum of
 
-    multiplying  rows * columns / RATE
+    multiplying    rows * columns / RATE
     shared memory  the tile is written once, and each warp reads its rows and columns, at 128 bytes a cycle
-    L2 cache  the tile's rows and columns come from there, at about 40 bytes a cycle for each multiprocessor
+    L2 cache       reading the tile's rows and columns, at about 40 bytes a cycle for each multiprocessor
 
 For example 128 x 128 in f16 by four warps of 64 x 64 on sm_80: 16 cycles of multiplying, 256 * 2 / 128 + 4 * 128 * 2 /
-128 = 12 of shared memory, 256 * 2 / 40 = 13 of L2; half of the rows are bound by L2. Tiles wait for nothing else as
-long as others of the same multiprocessor have work.
+128 = 12 of shared memory, 256 * 2 / 40 = 13 of L2; with half of the rows L2 is the bound. Other latencies are hidden while other tiles
+of the multiprocessor have work.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ...targets.cuda import CudaTarget
 from .blocks import REGISTERS, WARP, BlockTile, Extents, best
 
 FRAGMENT = 16
-# 16-bit multiply-adds of a multiprocessor in a cycle by mma.sync, TF32 at half of it. sm_90 has 2048 by wgmma, and
-# about 62 % of that by mma.sync; later ones are taken to be the same.
+# 16-bit multiply-adds of a multiprocessor per cycle by mma.sync; TF32 has half the rate. sm_90 has 2048 by wgmma, and
+# about 62 % of that by mma.sync; later architectures are assumed to be the same.
 _RATE = {80: 1024, 86: 512, 89: 512, 90: 1280, 100: 1280, 120: 512}
 _SHARED_RATE = 128
-# Fragments of sums that a warp has room for; and where single elements are copied, up to 64 of them by registers.
+# Fragments of sums that a warp has room for; and the same if up to 64 single elements are copied through registers.
 MOST_SUMS, MOST_SUMS_BY_ELEMENTS = 16, 8
-# Registers of a thread apart from sums and operands: addresses of what is copied, and of fragments.
+# Registers of a thread apart from sums and operands: addresses of copies and fragments.
 _OTHER_REGISTERS = 56
 
 
 @dataclass(frozen=True)
 class Tile(BlockTile):
-    """Tile of a matrix multiplication that a block of warps computes on tensor cores, by fragments of 16x16 sums along rows (m) and columns (n)."""
+    """Tile of a matrix multiplication on tensor cores, by warps, and their fragments of 16x16 sums, along rows (m) and columns (n)."""
 
     warps_m: int
     warps_n: int
@@ -65,24 +65,24 @@ class Tile(BlockTile):
 
     @cached_property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: operands in their stages, then, in the same place, f32 sums; each row 32 bytes longer."""
+        """Shared memory of a block: stages of operands, and later in their place f32 sums, whose rows are padded by 32 bytes."""
         size = DTYPE_BYTES[self.dtype]
-        # Either operand may have depth as the faster index or not: 8 elements more for each of the longer side's rows.
+        # Each row has 8 elements of padding; either index of an operand may be the faster, so rows of both orders are counted.
         operands = (self.rows + self.columns) * self.depth + 8 * (self.rows + self.columns + 2 * self.depth)
         return max(size * operands * self.stages, 4 * (self.rows + 8) * (self.columns + 8))
 
     @property
     def registers(self) -> int:
-        """Registers of a thread: 8 for each sum, 4 for each fragment of an operand (ptxas: 210 with 4 x 4)."""
+        """Registers of a thread: 8 for each fragment of sums, 4 for each of an operand (ptxas: 210 with 4 x 4)."""
         return 8 * self.sums + 4 * (self.fragments_m + self.fragments_n) + _OTHER_REGISTERS
 
     @property
     def sums(self) -> int:
-        """Fragments of sums of a warp."""
+        """A warp's fragments of sums."""
         return self.fragments_m * self.fragments_n
 
     def fits(self, target: CudaTarget) -> bool:
-        """Return whether a block has its registers and shared memory, and each thread a 16-byte vector of each copy."""
+        """Return whether registers and shared memory suffice, and each thread has a 16-byte vector of each copy."""
         copied = min(self.rows, self.columns) * self.depth * DTYPE_BYTES[self.dtype]
         return (
             self.registers <= min(255, REGISTERS // self.threads)
@@ -91,7 +91,7 @@ class Tile(BlockTile):
         )
 
     def depth_cycles(self, target: CudaTarget) -> float:
-        """Cycles for each index of depth where nothing waits."""
+        """Return the cycles for each index of depth without waiting."""
         size = DTYPE_BYTES[self.dtype]
         rate = _RATE[target.architectures[0]] * 2 / size
         written = (self.rows + self.columns) * size
@@ -100,15 +100,15 @@ class Tile(BlockTile):
 
 
 def best_tile(extents: Extents, dtype: str, target: CudaTarget, most_sums: int = MOST_SUMS) -> Tile:
-    """Return the tile that the model finds best, with at most so many fragments of sums a warp."""
+    """Return the best tile by the model with at most `most_sums` fragments of sums a warp."""
     return best((tile for tile in tiles(dtype, target) if tile.sums <= most_sums), extents, target)
 
 
 def tiles(dtype: str, target: CudaTarget) -> Iterator[Tile]:
-    """Return the tiles that an expert would consider.
+    """Yield the tiles that are compared.
 
-    Of each size the most stages up to 4 that fit: an L2 hit takes some 250 cycles, a load from memory 600 or more, a step
-    of a large tile 500.
+    Each has the most stages that fit, up to 4: an L2 hit takes some 250 cycles, a load from memory 600 or more, a step of a large
+    tile 500.
     """
     depths = (32, 64) if dtype != "f32" else (16, 32)
     arrangements = ((1, 2), (2, 1), (2, 2), (1, 4), (4, 1), (2, 4), (4, 2))

@@ -1,4 +1,4 @@
-"""Tensor expression of wgmma's convolution; `lowering/cuda/native/wgmma.cuh` computes it, in the place of its schedule."""
+"""Tensor expression of wgmma's convolution, which `lowering/cuda/native/wgmma.cuh` computes instead of a schedule."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["covers", "define", "estimate"]
 
 
 def covers(problem: Problem, target: CudaTarget, mixed: bool = False) -> str | None:
-    """Return None if it computes the problem, by tiles of one group, or `mixed`, of several; else why not."""
+    """Return None if wgmma computes the problem by tiles of one group (`mixed`: of several), else the reason why not."""
     return covers_wgmma(problem, target, mixed)
 
 
 def estimate(problem: Problem, target: CudaTarget, mixed: bool = False) -> Counts:
-    """Cycles with the best tile, and of what is copied before."""
+    """Return the cycles with the best tile, and those of copies before."""
     return estimate_wgmma(problem, target)
 
 

@@ -1,15 +1,15 @@
-"""Operands of wgmma: arrays that copies of boxes can read, a problem's own or copies of them in each call.
+"""Operands of wgmma: arrays that tensor maps can read by boxes, a problem's own or copies made in each call.
 
-Copies of boxes need distances of a multiple of 16 bytes, and channels that lie together; or, with channels first, rows of
-pixels that no tap moves, as boxes begin at a multiple of 16 bytes. Other data are copied with channels last and zeros added; a
-filter with several taps and OIX, or channels of another number, likewise.
+Boxes need strides of a multiple of 16 bytes, and contiguous channels; or, channels first, rows of pixels that taps do not shift, because
+boxes begin at a multiple of 16 bytes. Other data are copied channels last, padded by zeros; so are OIX filters of several taps, and
+filters with other numbers of channels.
 
-Of few channels, steps of 64 would be zeros mostly. There a step takes a row of taps: the pixels that lie under them are
-neighbours, so that `kernel` * `channels` elements of data lie together, and those of the next output begin `stride` pixels
-after. Such a row is the channels of a convolution of one tap along it; what padding adds to it has to be there.
+With few channels, steps of 64 would be mostly zeros. A step then takes a row of taps: their pixels are neighbours, so that `kernel` *
+`channels` elements of data are contiguous, and those of the next output begin `stride` pixels later. Such a row is the input channels of
+a convolution with one tap along this axis; its padding has to be in memory.
 
-Of several groups, the outputs of a tile are multiplied with the channels of all groups that they are of. Where these are
-more than one, the filter is copied: of each output it has the channels of its tile, zeros but for those of its group.
+With several groups, the outputs of a tile are multiplied with the channels of all their groups. If these are several, the filter is
+copied: each output has the channels of its tile, zeros except those of its group.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from .blocks import LAUNCH, MULTIPROCESSORS, rounded_up
 from .cost import MEMORY_RATE
 from .wgmma_phases import phases_of
 
-# Elements of 16 bytes, of which distances are a multiple.
+# Elements in 16 bytes, the unit of strides.
 ALIGNED = 8
-# Elements of depth that a row has in shared memory, of 128, 64 or 32 bytes; and output channels of a tile.
+# Elements of depth of a row in shared memory (128, 64 or 32 bytes); and output channels of a tile.
 SPANS = (64, 32, 16)
 COLUMNS = (32, 64, 128, 256)
-# CUDA Driver API, cuTensorMapEncodeTiled: copies take one of at most so many elements along an axis.
+# CUDA Driver API, cuTensorMapEncodeTiled: largest element stride of a copy along an axis.
 MOST_STRIDE = 8
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Layout by which wgmma reads the arrays of a problem.
+    """Layout in which wgmma reads the arrays of a problem.
 
     Attributes
     ----------
     source
         The problem, with three spatial axes.
     problem
-        What is computed, of data with channels last; its data format is that of the output.
+        The problem that is computed, with data channels last; its data format is that of the output.
     channels
-        Of a pixel that is read, zeros included.
+        Channels of a pixel that is read, including zeros.
     width, left
-        Pixels of a row that is read, zeros included, and how many of these are before the others.
+        Pixels of a row that is read, including zeros, and the zeros at its beginning.
     distances
-        Elements from one element of data to the next along the axes of `problem`, the last first, and from image to image.
+        Elements between neighbours in data along the axes of `problem`, the last first, and between images.
     copies_data, copies_filter
-        Whether they are copied.
+        Whether data and the filter are copied.
     filter_by_depth
-        Whether the filter that is read has input channels, not output channels, as the fastest index.
+        Whether input channels, not output channels, are the fastest index of the filter that is read.
     columns
-        Output channels of all tiles, those that are multiplied with the same input channels; 0 in one group: any.
+        Output channels of a tile, which are multiplied with the same input channels; 0 with one group: any number.
     planes
-        Whether data are read with channels first, by rows of pixels; the distances are then of pixels, rows, planes, channels
-        and images, less the first.
+        Whether data are read channels first, by rows of pixels; the distances are then those between rows, planes, channels
+        and images.
     """
 
     source: Problem
@@ -76,12 +76,12 @@ class Packing:
 
     @property
     def outputs(self) -> int:
-        """Output channels of the filter that is read, zeros included."""
+        """Output channels of the filter that is read, including zeros."""
         return rounded_up(self.source.out_channels, ALIGNED) if self.copies_filter else self.source.out_channels
 
     @property
     def filter_channels(self) -> int:
-        """Input channels of a step's taps in the filter that is read: zeros that only data have are beyond its end."""
+        """Input channels of a step's taps in the filter that is read, without the zeros that only data have."""
         if self.columns:
             return depth_of(self.problem, self.columns)
         channels = self.channels if self.copies_filter else self.source.in_channels
@@ -89,24 +89,24 @@ class Packing:
 
     @property
     def data_elements(self) -> int:
-        """Elements of the data that are read."""
+        """Number of elements of the data that are read."""
         return self.source.batch * prod(self.source.in_spatial[:2]) * self.width * self.channels
 
     @property
     def filter_elements(self) -> int:
-        """Elements of the filter that is read."""
+        """Number of elements of the filter that is read."""
         channels = self.filter_channels if self.columns else self.channels
         return prod(self.source.kernel) * channels * self.outputs
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are read and written at the least, but for copies."""
+        """Least bytes that are read and written, without copies."""
         added = self.data_elements - prod(self.source.data_shape)
         return self.source.nbytes + DTYPE_BYTES[self.source.dtype] * added
 
     @property
     def cycles(self) -> float:
-        """Cycles of copying."""
+        """Cycles of the copies."""
         moved = 0
         if self.copies_data:
             moved += self.data_elements + prod(self.source.data_shape)
@@ -116,9 +116,9 @@ class Packing:
 
 
 def depth_of(problem: Problem, columns: int) -> int:
-    """Return how many input channels a tile of so many output channels is multiplied with, at most.
+    """Return the largest number of input channels that a tile of `columns` output channels is multiplied with.
 
-    They are those of its groups, and some before, so that a box begins at a multiple of 16 bytes.
+    They are those of its groups, and some before, because boxes begin at a multiple of 16 bytes.
     """
     inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
 
@@ -130,7 +130,7 @@ def depth_of(problem: Problem, columns: int) -> int:
 
 
 def mixes_groups(problem: Problem) -> bool:
-    """Return whether outputs of one group are multiplied with channels of another, whose filter is zero."""
+    """Return whether outputs of one group are also multiplied with channels of another, by zeros."""
     if problem.groups == 1:
         return False
     channels, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
@@ -138,9 +138,9 @@ def mixes_groups(problem: Problem) -> bool:
 
 
 def packings(source: Problem) -> Iterator[Packing]:
-    """Yield the ways to read the arrays of a problem with three spatial axes; maybe none.
+    """Yield the layouts, possibly none, for the arrays of a problem with three spatial axes.
 
-    Data with channels last that can be read as they are, are not copied.
+    Channels-last data that can be read in place are not copied.
     """
     if source.groups > 1:
         yield from filter(None, (_by_groups(source, columns) for columns in COLUMNS))
@@ -155,7 +155,7 @@ def packings(source: Problem) -> Iterator[Packing]:
 
 
 def _by_taps(source: Problem) -> Packing | None:
-    """Return the way by which a step takes channels of one tap."""
+    """Return the layout in which a step takes channels of one tap."""
     channels = rounded_up(source.in_channels, ALIGNED)
     if source.op == "convolution" and max(source.strides) > MOST_STRIDE:
         return None
@@ -172,24 +172,24 @@ def _by_taps(source: Problem) -> Packing | None:
 
 
 def _by_groups(source: Problem, columns: int) -> Packing | None:
-    """Return the way by which a step takes channels of one tap, of all groups that so many output channels are of."""
+    """Return the layout in which a step takes channels of one tap, of all groups of `columns` output channels."""
     mixed, found = mixes_groups(source), _by_taps(source)
     if found is None or (source.out_channels // source.groups % columns and not mixed):
         return None
-    # Only so are filters of groups, input channels, rows of an array.
+    # Otherwise the filters of groups are no rows of one array.
     as_read = source.op == "convolution" and source.filter_format == "XIO" and source.out_channels % ALIGNED == 0
     packing = replace(found, columns=columns, copies_filter=mixed or not as_read, filter_by_depth=False)
     return packing if packing.filter_elements <= LARGEST else None
 
 
 def _by_rows(source: Problem) -> Packing | None:
-    """Return the way by which a step takes all taps along the last axis."""
+    """Return the layout in which a step takes all taps along the last axis."""
     depth, height, pixels = source.in_spatial
     (_, stride_h, stride), (_, dilation_h, dilation) = source.strides, source.dilations
     (_, taps_h, taps), outputs = source.kernel, source.out_spatial[-1]
     if source.op != "convolution" or dilation > 1 or source.strides[0] > MOST_STRIDE:
         return None
-    if taps == 1 and stride_h <= MOST_STRIDE:  # as by taps
+    if taps == 1 and stride_h <= MOST_STRIDE:  # that is the layout by taps
         return None
     channels = rounded_up(source.in_channels, ALIGNED // gcd(stride, ALIGNED))
     reached = (outputs - 1) * stride + taps
@@ -203,7 +203,7 @@ def _by_rows(source: Problem) -> Packing | None:
     _, row, plane, image = _distances(channels, (width, height, depth))
     distances = (stride * channels, row, plane, image)
     if stride_h > MOST_STRIDE:
-        # Without padding, rows of taps and rows of outputs can be axes of their own.
+        # Without padding, rows of taps and rows of outputs can be separate axes.
         span = (taps_h - 1) * dilation_h + 1
         if depth > 1 or source.pads_begin[1] or (source.out_spatial[1] - 1) * stride_h + span > height:
             return None
@@ -212,7 +212,7 @@ def _by_rows(source: Problem) -> Packing | None:
         changes |= dict.fromkeys(("strides", "dilations"), (1, 1, 1))
         changes |= dict.fromkeys(("pads_begin", "pads_end"), (0, 0, 0))
         distances = (stride * channels, dilation_h * row, stride_h * row, image)
-    # Of the copies, and, each time it is read, of the multiplied data.
+    # Elements of the copy, and of the data as they are multiplied.
     elements = max(depth * height * width, taps * prod(changes["in_spatial"])) * source.batch * channels
     if elements > LARGEST:
         return None
@@ -223,7 +223,7 @@ def _by_rows(source: Problem) -> Packing | None:
 
 
 def _by_planes(source: Problem) -> Packing | None:
-    """Return the way by which data with channels first are read as they are: pixels of a row are neighbours in the output's."""
+    """Return the layout in which channels-first data are read in place: a box's rows of pixels are those of the output."""
     d, h, w = source.in_spatial
     moves = source.strides[-1] if source.op == "convolution" else 1
     if source.data_format != "NCX" or moves > 1 or w % ALIGNED or not _begins_aligned(source):
@@ -235,7 +235,7 @@ def _by_planes(source: Problem) -> Packing | None:
 
 
 def _begins_aligned(source: Problem) -> bool:
-    """Return whether all boxes of pixels begin at a multiple of 16 bytes along the last axis, as copies must."""
+    """Return whether all boxes of pixels begin at a multiple of 16 bytes along the last axis, as tensor maps require."""
     phases = phases_of(source)
     return all(
         (phase.offset[-1] + tap * phases.dilations[-1]) % ALIGNED == 0
@@ -245,16 +245,16 @@ def _begins_aligned(source: Problem) -> bool:
 
 
 def _distances(channels: int, extents: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Return those of a densely packed array with channels last, of the last axis first."""
+    """Return the distances in a dense channels-last array, the last axis first."""
     w, h, d = extents
     return channels, w * channels, h * w * channels, d * h * w * channels
 
 
 def _filter_by_depth(source: Problem) -> bool | None:
-    """Return whether a filter that copies can read has input channels as the fastest index; None if they cannot."""
+    """Return whether input channels are the fastest index of a filter that boxes can read in place; None if they cannot."""
     if source.filter_format != "XIO" and prod(source.kernel) > 1:
         return None
-    # Without more taps than one, OIX is XIO with the other channels last.
+    # With one tap, OIX is XIO with the other channels last.
     by_depth = (source.filter_format == "XIO") == (source.op != "convolution")
     fastest = source.in_channels if by_depth else source.out_channels
     return by_depth if fastest % ALIGNED == 0 else None

@@ -1,8 +1,7 @@
-"""Order in which `lowering/cuda/native/wgmma.cuh` reads data and filter for boxes of outputs: by stride phases.
+"""Stride phases, by which `lowering/cuda/native/wgmma.cuh` reads data and filter for boxes of outputs.
 
-The phases of a transposed convolution are those of its windows (`backprop.py`), of a convolution there is one. What
-windows leave out, outputs that no tap meets, are phases without taps here, since a phase is stored by boxes, and all
-together are the output.
+A transposed convolution has the phases of its windows (`backprop.py`), a convolution one phase. Outputs that no tap meets, which no
+window has, are phases without taps here, because boxes of all phases together store the whole output.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from ..axes import axes_of
 
 @dataclass(frozen=True)
 class Phase:
-    """Outputs, one in every so many along each of three axes, that sum equally many taps.
+    """Outputs a step apart along each of three axes, which sum equally many taps.
 
     Attributes
     ----------
     first, outputs
-        The first one's place, and how many there are along each axis.
+        Coordinates of the first output, and number of outputs along each axis.
     taps
-        How many each sums along each axis; 0 along all if no tap meets them.
+        Number of taps that each output sums along each axis; all 0 if no tap meets them.
     offset
-        The data coordinates of the first output's first tap.
+        Data coordinates of the first output's first tap.
     first_tap
-        Where that tap is among all of the filter's.
+        Index of that tap among the filter's.
     """
 
     first: tuple[int, ...]
@@ -41,16 +40,16 @@ class Phase:
 
 @dataclass(frozen=True)
 class Phases:
-    """The phases of a flattened problem, those with the most taps first, and what all of them share.
+    """The phases of a flattened problem, those with the most taps first, and their common steps.
 
     Attributes
     ----------
     steps
-        From an output to the next of its phase, along each axis.
+        Distance between outputs of a phase along each axis.
     strides, dilations
-        From the data of an output to that of the next, and of a tap to that of the next.
+        Distance in data between outputs of a phase, and between taps.
     tap_steps
-        From a tap to the next along each axis, among all of the filter's.
+        Distance between indices of taps of a phase along each axis.
     """
 
     phases: tuple[Phase, ...]
@@ -66,7 +65,7 @@ class Phases:
 
 
 def count_phases(flat: Problem) -> int:
-    """Return how many phases a flattened problem has."""
+    """Return the number of phases of a flattened problem."""
     return prod(map(min, _steps(flat), flat.out_spatial))
 
 

@@ -1,11 +1,11 @@
-"""Choose a block's part of a convolution by wgmma (`lowering/cuda/native/wgmma.cuh`): the problems, and their cost.
+"""Choose a block's tile of a convolution by wgmma (`lowering/cuda/native/wgmma.cuh`): coverage and cost.
 
-A tile is a box of output pixels times channels, because copies take boxes. Of 128 rows that are multiplied, one image of
-14 x 14 pixels fills 98 by 7 x 14 of them; 32 images fill all by 2 x 2 of each.
+A tile is a box of output pixels times channels, because tensor maps copy boxes. Of the 128 rows of a product, one image of 14 x 14 pixels
+fills 98 by a box of 7 x 14; 32 images fill all by 2 x 2 pixels of each.
 
-Counted in cycles of one multiprocessor. For example 128 rows x 256 channels in f16: a step of 64 multiplies for
-128 * 256 * 64 / 2048 = 1024 cycles and copies (128 + 256) * 128 bytes from L2 in 910. With few output channels L2 limits: 256
-rows x 64 channels multiply for 512 and copy for 760; where all nine taps of a 3x3 window read one box of data, for some 250.
+Costs are in cycles of one multiprocessor. For example 128 rows x 256 channels in f16: a step of 64 multiplies for
+128 * 256 * 64 / 2048 = 1024 cycles and copies (128 + 256) * 128 bytes from L2 in 910. With few output channels L2 is the bound: 256
+rows x 64 channels multiply for 512 cycles and copy for 760; if all nine taps of a 3x3 window read one box of data, for some 250.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from .cost import CYCLES, MEMORY_RATE
 from .wgmma_packing import ALIGNED, COLUMNS, MOST_STRIDE, SPANS, Packing, depth_of, mixes_groups, packings
 from .wgmma_phases import count_phases, phases_of
 
-# A step has several taps, where rows are short, until it has so many elements of depth: barriers cost as much for few.
+# Elements of depth up to which a step of short rows has several taps, as barriers cost the same for fewer.
 _STEP_DEPTH = 96
-# Cycles are those in which a multiprocessor multiplies so often (an H200 reaches 755 TFLOP/s, which are 1.4 GHz, the clock of
-# all else 1.9 GHz). The other rates were fitted to the times of 411 kernels on an H200, by which the model errs by 16 %
+# Multiply-adds of a multiprocessor per cycle, which defines the cycle: an H200 reaches 755 TFLOP/s, that is 1.4 GHz, while all else runs
+# at 1.9 GHz. The other rates were fitted to the times of 411 kernels on an H200, from which the model differs by 16 %
 # (standard deviation; benchmarks/results/gpu has most of them).
 _RATE = 2048
-# Bytes that shared memory gives or takes in a cycle: 128 of its own clock.
+# Bytes that shared memory reads or writes per cycle: 128 per cycle of its own clock.
 _SHARED_RATE = 164
-# Bytes from L2 in a cycle when all multiprocessors copy, and at most when few do; of rows of a span copies take a share.
+# Bytes from L2 per cycle if all multiprocessors copy, and if few do; and the share that copies of shorter rows reach.
 _L2_RATE, _MOST_L2_RATE = 56, 95
 _SHARE_OF_SPAN = {64: 1.0, 32: 0.75, 16: 0.39}
-# Ratio of the time of multiplying where matrices begin at any row of a box of data (for an unknown reason).
+# Factor of multiplying if matrices begin at any row of a box of data (for an unknown reason).
 _HALO = 1.39
-# Cycles from the start of a copy to its end; of the stages one is multiplied, and one released a step later.
+# Latency of a copy; and stages that no copy can fill: one is multiplied, one released a step later.
 _COPY_CYCLES, _STAGES_KEPT = 1030, 2
-# Cycles from the last multiplication to the next tile's first: two barriers; and of each output, converted and stored.
+# Cycles between the last multiplication and the next tile's first (two barriers); and of converting and storing an output.
 _STORE_CYCLES, _STORE_CYCLES_OF_EACH = 640, 0.082
-# Ratio of the time for it on half as many threads, while others multiply.
+# Factor of these cycles on half of the threads, while the others multiply.
 _ALTERNATE = 2.35
-# A launch's first copies and last stores.
+# Latency of a launch's first copies and last stores.
 _LATENCY = 3200
-# Rows x columns; the sums of 256 x 256 would take all registers of two groups.
+# Rows x columns; the sums of 256 x 256 would take all registers of two warpgroups.
 _SIZES = tuple((rows, columns) for rows in (128, 256) for columns in COLUMNS if rows * columns < 65536)
-# Rows times columns, at most, of a tile whose sums one group has.
+# Largest rows times columns of a tile whose sums one warpgroup has.
 _MOST_ALTERNATE = 16384
-# Steps of the filter, and where each has a box of data of its own, of these.
+# Numbers of stages: of the filter, and of boxes of data if each step has one.
 _STAGES = (12, 8, 6, 4, 3)
-# Boxes of data that have what all taps read: one is multiplied, one on its way.
+# Stages of boxes of data that all taps read: one is multiplied, one being copied.
 _HALO_STAGES = 2
 _BARRIER_BYTES = 16
 _ALIGNMENT = 1024
@@ -60,39 +60,39 @@ _ALIGNMENT = 1024
 _MOST_TOGETHER = 64
 # Pixels of a box of data with channels first, 128 bytes.
 PLANE_PIXELS = 64
-# CUDA Driver API, cuTensorMapEncodeTiled: elements that a box traverses along an axis.
+# CUDA Driver API, cuTensorMapEncodeTiled: most elements that a box spans along an axis.
 _MOST_TRAVERSED = 256
-# Loads from shared memory and stores of a warp in a cycle (about), where threads store elements, not copies.
+# Approximate loads from shared memory, and stores, of a warp per cycle, where threads store the output.
 _STORES = 0.25
-# Elements of the 32 bytes that L2 takes at a time, and how many of these it takes in a cycle of a multiprocessor (about).
+# Elements of a 32-byte sector of L2, and approximate sectors that it takes per cycle of a multiprocessor.
 _SECTOR, _SECTORS = 16, 1.7
-# Maps of the output that a launch takes beside two others, of 128 bytes each: its parameters have at most 4096 bytes.
+# Most tensor maps of the output, of 128 bytes each: with those of the operands, they are parameters of at most 4096 bytes.
 MOST_PHASES = 27
 
 
 @dataclass(frozen=True)
 class WgmmaTile:
-    """The part of the output that a block computes at a time.
+    """Part of the output that a block computes at a time.
 
     Attributes
     ----------
     rows
-        Of the product, 128 or 256.
+        Rows of the product, 128 or 256.
     columns
         Output channels: 32, 64, 128 or 256.
     stages
-        Steps of depth in shared memory: those that are multiplied, and those on their way.
+        Steps of depth in shared memory: those that are multiplied, and those being copied.
     box
-        Output pixels: images, then spatial axes (three, the first of which may be of one pixel).
+        Output pixels: images, then three spatial axes, of which the first may have one pixel.
     span
         Elements of depth of a row: 64, 32 or 16.
     halo
-        Pixels beyond the box along the last two axes, of a box of data that has what all taps along these read; zeros where
-        each tap has a box of its own. Rows of the product are pixels of that box, some of the halo.
+        Pixels beyond the box along the last two axes, if all taps along these read one box of data; zeros if each tap has a box of
+        its own. Rows of the product are pixels of the box of data, including some of the halo.
     together
         Taps of a step.
     alternate
-        Whether each group of threads computes every other tile, and stores while the other one multiplies.
+        Whether each warpgroup computes every other tile, and stores its outputs while the other one multiplies.
     """
 
     rows: int
@@ -111,12 +111,12 @@ class WgmmaTile:
 
     @property
     def data_stages(self) -> int:
-        """Boxes of data in shared memory."""
+        """Number of boxes of data in shared memory."""
         return _HALO_STAGES if self.has_halo else self.stages
 
     @property
     def data_rows(self) -> int:
-        """Rows of shared memory that a box of data has: those that the last tap multiplies, too, of which some are of no box."""
+        """Rows of a box of data in shared memory, including those beyond the box that the last tap multiplies."""
         h, w = self.halo
         return self.rows + h * (self.box[3] + w) + w
 
@@ -142,19 +142,19 @@ class WgmmaTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: stages, a tile of the output or two, barriers, and what alignment may take."""
+        """Shared memory of a block: stages, one or two tiles of the output, barriers, and alignment."""
         stages = self.data_stages * (self.data_bytes + _BARRIER_BYTES) + self.stages * (
             self.filter_bytes + _BARRIER_BYTES
         )
         return stages + (1 + self.alternate) * self.rows * self.columns * 2 + _BARRIER_BYTES + _ALIGNMENT
 
     def tiles(self, problem: Problem) -> int:
-        """Number of tiles of a problem."""
+        """Return the number of tiles of a problem."""
         boxes = prod(ceil(extent / b) for extent, b in zip(pixels(problem), self.box, strict=True))
         return boxes * ceil(problem.out_channels / self.columns) * count_phases(problem)
 
     def cycles(self, packing: Packing) -> float:
-        """Cycles of the busiest multiprocessor, but for copies."""
+        """Return the cycles of the busiest multiprocessor, without those of the layout's copies."""
         problem = packing.problem
         phases = phases_of(problem).phases
         tiles = self.tiles(problem)
@@ -169,19 +169,19 @@ class WgmmaTile:
         multiplying = [self._phase_cycles(problem, phase.taps, l2_rate) for phase in phases]
         cycles, last = [each + storing for each in multiplying], 0.0
         if self.alternate:
-            # The last tile's are stored after all.
+            # Nothing hides the stores of the last tile.
             last = _ALTERNATE * storing
             cycles = [max(each, (each + last) / 2) for each in multiplying]
         memory = packing.nbytes / MULTIPROCESSORS[90] / MEMORY_RATE
         return max(busiest(cycles, tiles // len(phases)) + last + _LATENCY, memory)
 
     def _phase_cycles(self, problem: Problem, taps: tuple[int, ...], l2_rate: float) -> float:
-        """Cycles of one tile of outputs that sum so many taps along each axis: of what is busiest, or waits for copies."""
+        """Return the cycles of a tile whose outputs sum so many taps along each axis: those of the bottleneck."""
         chunks, steps = ceil(depth_of(problem, self.columns) / self.span), prod(taps) / self.together
         boxes = taps[0] if self.has_halo else prod(taps)
         written = boxes * self.data_bytes + steps * self.filter_bytes
         multiplying = prod(taps) * self.rows * self.columns * self.span / _RATE
-        # Every 64 rows are multiplied with all columns.
+        # Each 64 rows read all columns.
         read = prod(taps) * self.rows // 64 * (64 + self.columns) * self.row_bytes
         waiting = steps * _COPY_CYCLES / (self.stages - _STAGES_KEPT)
         if self.has_halo:
@@ -190,28 +190,28 @@ class WgmmaTile:
         return chunks * busy * (_HALO if self.has_halo else 1)
 
     def store_vector(self, problem: Problem) -> int | None:
-        """Return how many elements of a tile a thread stores together; None if copies of boxes store them."""
+        """Return the elements that a thread stores as a vector; None if copies of boxes store the output."""
         if problem.data_format == "NXC":
             return None if problem.out_channels % ALIGNED == 0 else gcd(problem.out_channels, ALIGNED)
-        # A vector lies in a row of the output or, where rows follow each other, in a plane of height and width: not in two.
+        # A vector must not cross rows of the output or, where rows follow each other, planes of height and width.
         extent = prod(problem.out_spatial[-2:]) if _joins_rows(problem, self.box) else problem.out_spatial[-1]
         return gcd(extent, run_of(problem, self.box), ALIGNED)
 
 
 def run_of(problem: Problem, box: tuple[int, ...]) -> int:
-    """Return how many pixels of a box lie together in a plane of the output."""
+    """Return the number of a box's pixels that are contiguous in a plane of the output."""
     if phases_of(problem).steps[-1] > 1:
         return 1
     return box[3] * box[2] if _joins_rows(problem, box) else box[3]
 
 
 def _joins_rows(problem: Problem, box: tuple[int, ...]) -> bool:
-    """Return whether rows of a box follow each other in the output: they are whole, and of one phase."""
+    """Return whether rows of a box follow each other in the output: whole rows of one phase."""
     return box[3] == problem.out_spatial[-1] and phases_of(problem).steps[-2:] == (1, 1)
 
 
 def busiest(cycles: list[float], tiles: int) -> float:
-    """Return the cycles of the block that has the most, where each phase has so many tiles, as wgmma.cuh deals them out."""
+    """Return the cycles of the busiest block, if each phase has `tiles` tiles, which wgmma.cuh distributes."""
     blocks = MULTIPROCESSORS[90]
 
     def dealt(tiles: int, block: int) -> int:
@@ -226,7 +226,7 @@ def busiest(cycles: list[float], tiles: int) -> float:
 
 
 def as_3d(problem: Problem) -> Problem:
-    """Return the flattened problem with three spatial axes, the first of which may be of one pixel."""
+    """Return the flattened problem with three spatial axes, by leading axes of one pixel."""
     flat = flatten(problem)
     missing = 3 - flat.rank
     ones, zeros = (1,) * missing, (0,) * missing
@@ -242,13 +242,13 @@ def as_3d(problem: Problem) -> Problem:
 
 
 def pixels(problem: Problem) -> tuple[int, ...]:
-    """Return the extents of a phase's outputs of a problem of three axes, without channels."""
+    """Return the batch and the extents of the largest phase's outputs, of a problem with three axes."""
     return (problem.batch, *phases_of(problem).outputs)
 
 
 @lru_cache(maxsize=64)
 def _best_packing(problem: Problem, target: CudaTarget) -> Packing | None:
-    """Return the best way by the model to read a problem's arrays; None if there is none."""
+    """Return the best layout by the model of a problem's arrays; None if there is none."""
 
     def cycles(packing: Packing) -> float:
         return packing.cycles + _tiles(packing, target)[0].cycles(packing)
@@ -257,21 +257,21 @@ def _best_packing(problem: Problem, target: CudaTarget) -> Packing | None:
 
 
 def packing_of(problem: Problem, target: CudaTarget) -> Packing:
-    """Return the best way by the model to read a covered problem's arrays."""
+    """Return the best layout by the model of a covered problem's arrays."""
     packing = _best_packing(problem, target)
     assert packing is not None
     return packing
 
 
 def wgmma_tiles(problem: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
-    """Return tiles of each size, without and with a halo, together and by turns, the best by the model first."""
+    """Return tiles of each size, without and with a halo, by all threads and alternating, the best by the model first."""
     return _tiles(packing_of(problem, target), target)
 
 
 @lru_cache(maxsize=64)
 def _tiles(packing: Packing, target: CudaTarget) -> tuple[WgmmaTile, ...]:
     flat, made = packing.problem, []
-    # Rows of a group alone have no channels of another.
+    # Groups that are multiplied alone need whole spans of their channels.
     alone = flat.groups > 1 and not mixes_groups(flat)
     spans = [span for span in SPANS if not alone or flat.in_channels // flat.groups % span == 0]
     for rows, columns in _SIZES:
@@ -286,9 +286,9 @@ def _tiles(packing: Packing, target: CudaTarget) -> tuple[WgmmaTile, ...]:
 
 
 def _halo(packing: Packing) -> tuple[int, int]:
-    """Return what taps read beyond a box along the last two axes; zeros where data of neighbours are no neighbours."""
+    """Return the pixels that taps read beyond a box along the last two axes; zeros if neighbouring outputs' data are not adjacent."""
     phases = phases_of(packing.problem)
-    # A matrix with pixels as the faster index begins at every eighth.
+    # Matrices with pixels as the faster index begin at multiples of eight pixels.
     if packing.planes or phases.strides[1:] != (1, 1):
         return 0, 0
     h, w = (max((phase.taps[axis] - 1) * phases.dilations[axis] for phase in phases.phases) for axis in (1, 2))
@@ -310,7 +310,7 @@ def _tile(
 
 
 def _together(flat: Problem, span: int) -> int:
-    """Return the taps of a step: all steps have as many, which follow one another, so those of transposed windows one."""
+    """Return the number of consecutive taps of each step; 1 for transposed convolutions, whose taps are not consecutive."""
     if flat.op != "convolution":
         return 1
     taps = prod(flat.kernel[1:])
@@ -318,20 +318,20 @@ def _together(flat: Problem, span: int) -> int:
 
 
 def stages_of(tile: WgmmaTile, target: CudaTarget) -> list[int]:
-    """Return how many stages a tile may have, the most first."""
+    """Return the numbers of stages that a tile may have, the most first."""
     return [each for each in _STAGES if replace(tile, stages=each).shared_bytes <= target.shared_bytes]
 
 
 @lru_cache(maxsize=64)
 def _box(problem: Problem, rows: int, halo: tuple[int, int], planes: bool) -> tuple[int, int, int, int] | None:
-    """Return the box of at most `rows` pixels by which the fewest boxes cover the output; of equals, the longest rows.
+    """Return the box of at most `rows` pixels with the fewest boxes in the output; among equals, that with the longest rows.
 
-    Planes of the output prefer longer rows to somewhat fewer boxes.
+    For planes of the output, longer rows count as somewhat fewer boxes.
     """
     strides = (1, *phases_of(problem).strides)
     extents = pixels(problem)
     beyond = (0, 0, *halo)
-    # Of boxes that cover an axis by as many, the smallest.
+    # Smallest extents for each number of boxes along an axis.
     options = [
         [
             b
@@ -340,7 +340,7 @@ def _box(problem: Problem, rows: int, halo: tuple[int, int], planes: bool) -> tu
         ]
         for extent, s, more in zip(extents, strides, beyond, strict=True)
     ]
-    if any(halo):  # an image and a slice
+    if any(halo):  # one image and one slice
         options[:2] = [1], [1]
     if planes:
         options[3] = [b for b in range(PLANE_PIXELS, rows + 1, PLANE_PIXELS) if b < extents[3] + PLANE_PIXELS]
@@ -353,7 +353,7 @@ def _box(problem: Problem, rows: int, halo: tuple[int, int], planes: bool) -> tu
     def cost(box: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
         count = float(prod(ceil(extent / b) for extent, b in zip(extents, box, strict=True)))
         if problem.data_format == "NCX":
-            # Outputs of which few lie together are stored by more transactions (a tenth of a tile's time, about).
+            # Outputs in short runs are stored by more transactions (about a tenth of a tile's time).
             count *= 0.9 + 0.1 * _SECTOR / min(run_of(problem, box), _SECTOR)
         return count, tuple(-b for b in reversed(box))
 
@@ -362,7 +362,7 @@ def _box(problem: Problem, rows: int, halo: tuple[int, int], planes: bool) -> tu
 
 
 def covers_wgmma(problem: Problem, target: CudaTarget, mixed: bool) -> str | None:
-    """Return None if wgmma computes the problem on the target, `mixed`: by tiles of several groups; else why not."""
+    """Return None if wgmma computes the problem on the target (`mixed`: by tiles of several groups), else the reason why not."""
     if not target.specific:
         return "its instructions are those of sm_90a"
     if problem.dtype not in ("f16", "bf16"):
@@ -380,6 +380,6 @@ def covers_wgmma(problem: Problem, target: CudaTarget, mixed: bool) -> str | Non
 
 
 def estimate_wgmma(problem: Problem, target: CudaTarget) -> Counts:
-    """Cycles with the best tile, and of what is copied before."""
+    """Return the cycles with the best tile, and those of copies before."""
     packing = packing_of(problem, target)
     return {CYCLES: packing.cycles + wgmma_tiles(problem, target)[0].cycles(packing)}

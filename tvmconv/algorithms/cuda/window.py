@@ -1,7 +1,7 @@
-"""Define the windows of a problem for GPUs, their reads of data and filter, and their outputs.
+"""Definitions of a problem for GPUs by windows.
 
-The windows are those of `window.py`, one for a convolution and one for each class of stride phases of a transposed
-one, without what CPUs need: lanes, padded rows and copies of data. Padding is a condition of each read.
+A convolution is one window, a transposed one has a window for each class of stride phases, without the lanes, padded rows and
+copies of data of CPUs' windows. Padding is a condition of each read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..flatten import flatten
 from ..subconvolution import Axis, SubConvolution
 from ..types import CUDA_DTYPES, cuda_dtype
 
-# Function from a flattened problem, a window's number and its axes.
+# Function from a flattened problem, a window's number and its axes to the window.
 Make = Callable[[Problem, int, tuple[Axis, ...]], SubConvolution]
 
 
 def define_cuda(problem: Problem, express: Express, make: Make = SubConvolution) -> Definition:
-    """Define `problem` by the windows of its flattened form, made by `make`, each computed as `express` says.
+    """Define `problem` by the windows of its flattened form, created by `make`, and their outputs by `express`.
 
-    The output is filled first where no window writes it.
+    A first stage fills the output if windows do not write all of it.
     """
     flat, windows = flatten(problem), cuda_windows(problem, make)
     arrays = _placeholders(problem, flat)
@@ -33,7 +33,7 @@ def define_cuda(problem: Problem, express: Express, make: Make = SubConvolution)
 
 
 def cuda_windows(problem: Problem, make: Make = SubConvolution) -> list[SubConvolution]:
-    """Return the windows of a problem's flattened form, made by `make`."""
+    """Return the windows of a problem's flattened form, created by `make`."""
     flat = flatten(problem)
     return [make(flat, index, axes) for index, axes in enumerate(axes_of(flat))]
 
@@ -44,7 +44,7 @@ def define_cuda_constant(problem: Problem) -> Definition:
 
 
 def _placeholders(problem: Problem, flat: Problem) -> tuple[te.Tensor, te.Tensor, Epilogue]:
-    """Return data and filter of a problem's flattened form, and the epilogue."""
+    """Return placeholders of a problem's flattened data and filter, and the epilogue."""
     dtype = cuda_dtype(problem.dtype)
     data = te.placeholder(flat.data_shape, dtype, name="data")
     weights = te.placeholder(flat.filter_shape, dtype, name="filter")
