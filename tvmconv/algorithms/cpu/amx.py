@@ -1,12 +1,12 @@
-"""The tensor expressions of windows cut into tiles (amx_window.py). Stages:
+"""Tensor expressions of windows cut into AMX's tiles (amx_window.py). Stages:
 
-data_pad     data of a band by pairs, zero-padded, [n, g, band, outer..., residues..., pixel, pair]  (absent in place)
-filter_pack  the filter by pairs, tile after tile, [g, block, phases, taps, step, tile, pair, lane]
+data_pad     data of a band in pairs, zero-padded, [n, g, band, outer..., residues..., pixel, pair]  (absent in place)
+filter_pack  the filter in pairs, tile after tile, [g, block, phases, taps, step, tile, pair, lane]
 acc          the sums, f32 or s32, axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane)
 tile         acc copied out of the tile registers
 out          bias added, rounded once to the output type
 
-Integers are quads where others are pairs. f32 and f16 are sums of terms (terms.py): in data_pad and filter_pack an axis, before pixel and tile.
+Integers form quads instead of pairs. f32 and f16 are sums of terms (terms.py), an axis of data_pad and filter_pack before pixel and tile.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from .windows.data import data_element
 from .windows.filter import filter_element, sums_of_filter
 from .windows.make import windows_of
 
-# Types by the order up to which products of terms are added.
+# Types by the order of products of terms.
 TYPES = (("bf16",), ("f32", "f16"), ("f32",))
-FEWEST_OUTPUTS = 16  # of products of the first order: that of 2 to 1 channels at one pixel errs by 1.7e-5 of itself
+FEWEST_OUTPUTS = 16  # for products of the first order: a single output of 2 channels has a relative error of 1.7e-5
 
 
 def covers(problem: Problem, target: CpuTarget, product_order: int = 0) -> str | None:
-    """Return None if tiles can compute `problem` by products of terms up to an order, else why not."""
+    """Return None if tiles compute `problem` by products of terms up to an order, else the reason why not."""
     if not problem.is_quantized and problem.dtype not in (dtypes := TYPES[product_order]):
         return f"it multiplies {' and '.join(dtypes)}, not {problem.dtype}"
     if target.isa.tiles is None:
@@ -64,7 +64,7 @@ def covers(problem: Problem, target: CpuTarget, product_order: int = 0) -> str |
 
 
 def too_few_outputs(problem: Problem, fewest: int) -> str | None:
-    """Return why a transform does not compute less than `fewest` outputs; None: the problem has as many."""
+    """Return why a transform does not compute a problem with less than `fewest` outputs; None if it has more."""
     if prod(problem.output_shape) >= fewest:
         return None
     return f"fewer than {fewest} outputs may all be sums that cancel, with large relative errors"
@@ -79,12 +79,12 @@ def define(problem: Problem, target: CpuTarget, product_order: int = 0) -> Defin
     return assemble(problem, flat, windows, express_tiles, asks=[*requests_of(problem, windows), CHOOSE_ONCE])
 
 
-@lru_cache(maxsize=64)  # asked for by the estimate, then by the definition
+@lru_cache(maxsize=64)  # for the estimate, then for the definition
 def tile_windows(problem: Problem, target: CpuTarget, product_order: int = 0) -> tuple[AmxWindow, ...]:
     """Return the windows of `define`, each cut by least cost.
 
-    Rows of a filter of one row, which flattened are images of their own, may be shorter than a tile. With all axes they are
-    not: tiles take no notice of where a row ends.
+    Flattening makes images of the rows under a filter of one row, which may be shorter than a tile. The problem with all its axes is tried
+    too, as tiles there span ends of rows.
     """
     ways = dict.fromkeys((flatten(problem), problem))
     cut = (tuple(tile_window(window, target, product_order) for window in windows_of(way, target)) for way in ways)
@@ -92,7 +92,7 @@ def tile_windows(problem: Problem, target: CpuTarget, product_order: int = 0) ->
 
 
 def estimate(problem: Problem, target: CpuTarget, product_order: int = 0) -> Counts:
-    """Count the cycles of a problem: what bounds tiles is not linear."""
+    """Count the cycles of a problem, the only event: the bound of tiles is not linear."""
     return {"amx.scale": _cycles(tile_windows(problem, target, product_order), target)}
 
 
@@ -204,7 +204,7 @@ def _number(window: AmxWindow, data: te.Tensor, n: Expr, x: Sequence[Expr], chan
 
 
 def _reach(copied: CopyAxis) -> int:
-    """Return how far the copy reaches along an axis, from the lowest coordinate that a task reads."""
+    """Return the extent of the copy along an axis, from the lowest coordinate that a task reads."""
     axis = copied.axis
     return (axis.outputs - copied.outputs + copied.reach) * axis.stride
 

@@ -1,6 +1,6 @@
 """Choose the tasks and tiles of windows for AMX, by an estimate of their cycles.
 
-What bounds most sums is not the multiplication of tiles but L2, from where the filter and some of the data come.
+The bound of most sums is not the multiplication of tiles but L2, which the filter and some of the data come from.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .windows.window import Window
 # (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
 BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
 MOST_CHUNKS = 16
-L1_KEPT = 5 / 6  # of L1, what is still there when it is used again
+L1_KEPT = 5 / 6  # part of L1 whose content is still there when it is used again
 
 
 def tile_window(window: Window, target: CpuTarget, product_order: int) -> AmxWindow:
-    """Return a window as it is cut by least cost, products of terms being up to an order."""
+    """Return a window with the bands and blocks of least cost, for products of terms up to an order."""
     rows = window.axes[0].outputs
     bands = {-(-rows // count) for count in range(1, min(rows, 64) + 1)}
     axis, quads = window.axes[-1], tile_quads(window.problem, target)
     kind = {"lanes": SIDE, "vnni_factor": 4 if quads else 2, "quads": quads, "product_order": product_order}
     together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
-    # Of few outputs one tile: those of 32 to 2 channels at 224x224 take 40 us on two cores, and by `reduced` 312.
+    # Few outputs are one tile: 32 to 2 channels at 224x224 take 40 us on two cores, by `reduced` 312.
     blocks = [block for block in BLOCKS if block[1] == 1 or window.outputs >= SIDE]
     ways = product(sorted(bands), blocks, together)
     tiled = [window.as_kind(AmxWindow, **kind, rows=rows, block=block, row_taps=taps) for rows, block, taps in ways]
@@ -40,7 +40,7 @@ def tile_window(window: Window, target: CpuTarget, product_order: int) -> AmxWin
 
 
 def tile_quads(problem: Problem, target: CpuTarget) -> QuadTypes | None:
-    """Return as which types tiles multiply quads of integers; None: they do not."""
+    """Return the types that tiles multiply quads of integers as; None if they cannot."""
     return quad_types(problem, target.isa.tiles.multiply) if target.isa.tiles else None
 
 
@@ -51,11 +51,11 @@ class Cut:
     Attributes
     ----------
     chunks
-        Parts of the output channels, of which a task has one.
+        Parts of the output channels; a task has one.
     pixels_first
-        Whether a task takes all pixels of a block of outputs before the next outputs, or all outputs of a block of pixels.
+        Whether a task computes all pixels of a block of outputs before the next outputs, or all outputs of a block of pixels.
     cycles
-        What the window takes so.
+        Cycles of the window.
     """
 
     chunks: int
@@ -70,12 +70,12 @@ def best_cut(window: AmxWindow, target: CpuTarget) -> Cut:
 
 
 def chunk_counts(output_blocks: int) -> list[int]:
-    """Return into how many parts, of which a task has one, blocks of outputs may be cut."""
+    """Return the numbers of parts that blocks of outputs may be cut into for tasks."""
     return divisors(output_blocks, MOST_CHUNKS)
 
 
 def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget) -> float:
-    """Return the cycles of a window that is cut so."""
+    """Return the cycles of a window with this cut."""
     costs, line, problem, (tiles, vectors) = costs_of_tiles(target), target.costs.lines, window.problem, window.block
     phases = prod(axis.phases for axis in window.axes)
     tasks = problem.batch * window.groups * window.bands * chunks
@@ -109,7 +109,7 @@ def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget
 
 
 def _shared_lines(window: AmxWindow, chunks: int) -> float:
-    """Return how many lines of the output several threads write to, if a pixel's channels have several."""
+    """Return the number of lines of the output that several threads write to, as their parts of a pixel share lines."""
     part = window.output_blocks // chunks * window.block[1] * SIDE
     whole = window.whole_lines and part % window.line_channels == 0
     if chunks == 1 or whole or window.problem.data_format == "NCX":
@@ -129,6 +129,6 @@ def _loads(window: AmxWindow, pixels_first: bool, target: CpuTarget) -> float:
 
 
 def costs_of_tiles(target: CpuTarget) -> Amx:
-    """Return the costs of tiles: those of the nearest CPU with tiles."""
+    """Return the costs of tiles, of the nearest CPU with tiles."""
     assert target.costs.amx is not None, f"no row of costs has tiles of AMX, for {target.name}"
     return target.costs.amx

@@ -2,19 +2,18 @@
 
 A tile register holds 16 rows of 64 bytes. The instruction multiplies 16 pixels of 32 channels (rows a stride apart in
 memory) with 32 channels of 16 outputs (rows of pairs), and adds to 16x16 f32 sums. Rows of an image are rarely a
-multiple of 16 long, so tiles take no notice of where they end: in a copy of data whose rows are as long as padding makes
-them, a window's pixels are numbered through, and each tap finds 16 neighbouring ones at a constant distance. Those at a
-row's end, which reach into the next, are computed and not stored.
+multiple of 16 long, so tiles span their ends: in a copy of data with padded rows, a window's pixels are numbered consecutively,
+and the 16 pixels of a tap are at a constant distance from those of the others. Pixels beyond a row's end are computed but not stored.
 
 Along an axis with a stride, the copy has a part for each residue of coordinates, in which neighbouring outputs are neighbours;
-but the last axis, if its taps meet all residues, is copied in order, and a tile's rows are a stride of pixels apart.
+but if the taps of the last axis meet all residues, it is copied in order, and a tile's rows are a stride of pixels apart.
 
-Where channels are few, a row's taps are multiplied together (`row_taps`): in such a copy their channels are neighbours.
+With few channels, a row's taps are multiplied together (`row_taps`), because their channels are neighbours in the copy.
 
-Integers are quads of 8 bits (quads.py), which lie as pairs do, and have sums of s32.
+Integers form quads of 8 bits (quads.py), in the layout of pairs, and have sums of s32.
 
-f32 and f16 are multiplied as sums of bf16 (terms.py): copies have a plane of each term, and a step multiplies several times.
-Which channels are a pair is then for the copies to say: two vectors of channels make one of pairs.
+f32 and f16 are multiplied as sums of bf16 (terms.py): copies have a plane for each term, and a step multiplies several times.
+The copies then choose the channels of a pair: two vectors of channels form one of pairs.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SIDE = AMX.side
 
 
 def multiplied_terms(order: int, block: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Return the terms of data and of the filter that a step of a block multiplies: those that stay in registers first change last."""
+    """Return the terms of data and filter that a step multiplies, in an order in which those of the block's smaller side change least."""
     products = products_of(order)
     return products if block[0] <= block[1] else tuple((weight, value) for value, weight in products)
 
@@ -52,11 +51,11 @@ class CopyAxis:
     Attributes
     ----------
     residues
-        Residues of coordinates that it is split by.
+        Residues of coordinates, each with a part of the copy.
     advance
-        Elements from an output's to the next one's.
+        Distance between the elements of neighbouring outputs.
     reach
-        Outputs that it holds the elements of: those that are computed, and those whose elements the last one's taps meet.
+        Outputs whose elements the copy holds: computed ones, and those whose elements the taps of the last one meet.
     """
 
     axis: Axis
@@ -67,7 +66,7 @@ class CopyAxis:
 
     @staticmethod
     def of(axis: Axis, outputs: int, last: bool = False) -> CopyAxis:
-        """Return how the data of so many outputs of an axis lies: by residues, or in order along the `last` if it has them all."""
+        """Return the layout for so many outputs of an axis: by residues, or in order along the `last` axis if taps meet all residues."""
         starts = [axis.offset(phase) - axis.lowest for phase in range(axis.phases)]
         offsets = [start + k * axis.dilation for start in starts for k in range(axis.taps)]
         residues, reach = axis.stride // gcd(axis.stride, *offsets), outputs + max(offsets) // axis.stride
@@ -77,21 +76,21 @@ class CopyAxis:
 
     @property
     def extent(self) -> int:
-        """Elements of each residue."""
+        """Number of elements of each residue."""
         return self.reach * self.advance
 
     @property
     def apart(self) -> int:
-        """Coordinates from an element of a residue to the next."""
+        """Distance in data between neighbouring elements of a residue."""
         return self.axis.stride // self.advance
 
     def located(self, phase: Any, k: Any) -> tuple[Any, Any]:
-        """Return the residue, and the element in it, of what the tap `k` of output 0 reads."""
+        """Return the residue, and the element in it, that tap `k` of output 0 reads."""
         offset = self.axis.offset(phase) - self.axis.lowest + k * self.axis.dilation
         return offset % self.apart // (self.apart // self.residues), offset // self.apart
 
     def coordinate(self, start: Any, residue: Any, x: Any) -> Any:
-        """Return data's coordinate of element `x` of a residue, where the first output is `start`."""
+        """Return data's coordinate of element `x` of a residue, if the first output is `start`."""
         first = self.axis.lowest + start * self.axis.stride + residue * (self.apart // self.residues)
         return first + x * self.apart
 
@@ -105,12 +104,12 @@ class AmxWindow(Window):
     rows
         Outputs of a band along the first axis. The last band is shifted inwards, to end with the axis.
     block
-        Tiles of pixels and of outputs whose sums are in registers together.
+        Tiles of pixels, and of outputs, whose sums are in registers at a time.
     row_taps
-        Whether a tile has channels of several taps along the last axis, which lie together in the copy of data: of 3 channels
-        and 7 taps an instruction multiplies all, not 3.
+        Whether a tile has channels of several taps along the last axis, which are contiguous in the copy of data: an instruction
+        multiplies all 21 of 3 channels and 7 taps, not 3.
     product_order
-        Up to which order products of terms are added: 0 of bf16.
+        Order of products of terms: 0 for bf16.
     """
 
     rows: int = 1
@@ -125,12 +124,12 @@ class AmxWindow(Window):
 
     @property
     def bands(self) -> int:
-        """Bands along the first axis."""
+        """Number of bands along the first axis."""
         return -(-self.axes[0].outputs // self.rows)
 
     @property
     def in_place(self) -> bool:
-        """Return whether tiles can be loaded from data: one axis, and pixels of whole pairs from first to last."""
+        """Return whether tiles are loaded from data in place: one axis without padding, whose pixels are whole tiles of pairs."""
         return self._could_be_in_place and self.pairs == self.channels
 
     @property
@@ -141,24 +140,24 @@ class AmxWindow(Window):
 
     @property
     def taps(self) -> list[int]:
-        """Taps along each axis whose channels are multiplied one after the other."""
+        """Taps along each axis that take separate multiplications."""
         taps = [axis.taps for axis in self.axes]
         return [*taps[:-1], 1] if self.row_taps else taps
 
     @property
     def _summed(self) -> int:
-        """Pairs that are multiplied one after the other for one of `taps`."""
+        """Pairs of channels of one of `taps`."""
         return self.channels * (self.axes[-1].taps if self.row_taps else 1)
 
     @property
     def steps(self) -> int:
-        """Multiplications of one of `taps`. Those of a row's taps fill whole tiles: a pair more would be of another pixel."""
+        """Multiplications of one of `taps`. With `row_taps` tiles are whole, as a further pair would be of another pixel."""
         least = -(-self._summed // SIDE)
         return next(each for each in divisors(self._summed, self._summed) if each >= least) if self.row_taps else least
 
     @property
     def depth(self) -> int:
-        """Pairs of channels in a tile: in a copy as many as let no row of a tile reach into another cache line."""
+        """Pairs of channels in a tile; in a copy a power of two, so that no row of a tile crosses a cache line."""
         even = -(-self._summed // self.steps)
         if self.row_taps or (self._could_be_in_place and even * self.steps == self._summed):
             return even
@@ -166,7 +165,7 @@ class AmxWindow(Window):
 
     @property
     def pairs(self) -> int:
-        """Pairs of channels with those of zeros that fill the last tile."""
+        """Pairs of channels, including zeros in the last tile."""
         return self.steps * self.depth
 
     @cached_property
@@ -178,43 +177,43 @@ class AmxWindow(Window):
 
     @property
     def column_gap(self) -> int:
-        """Distance in data between columns that lie together in its copy."""
+        """Distance in data between neighbouring columns of its copy."""
         return self.copy_axes[-1].apart
 
     @property
     def outer(self) -> tuple[CopyAxis, ...]:
-        """The axis whose outputs are apart, of three."""
+        """All axes but the last two: at most one, whose outputs are separate."""
         return self.copy_axes[:-2]
 
     @property
     def flat(self) -> tuple[CopyAxis, ...]:
-        """The axes whose pixels are numbered through: the last two."""
+        """The last two axes, whose pixels are numbered consecutively."""
         return self.copy_axes[-2:]
 
     @property
     def length(self) -> int:
-        """Elements of a residue of the copy, along the flat axes."""
+        """Pixels of a residue of the copy, along the flat axes."""
         return prod(each.extent for each in self.flat)
 
     @property
     def pixels(self) -> int:
-        """Pixels that tiles compute: from the first that is stored to the last."""
+        """Number of pixels that tiles compute: from the first stored one to the last."""
         *first, last = self.flat
         return sum((each.outputs - 1) * last.reach for each in first) + last.outputs
 
     @property
     def tile_rows(self) -> int:
-        """Pixels in a tile."""
+        """Number of pixels in a tile."""
         return min(SIDE, -(-self.pixels // self.block[0]))
 
     @property
     def tile_blocks(self) -> int:
-        """Blocks of tiles of pixels. The last tiles are shifted inwards, to end with the pixels."""
+        """Number of blocks of pixels. The last tiles are shifted inwards, to end with the pixels."""
         return -(-self.pixels // (self.tile_rows * self.block[0]))
 
     @property
     def output_blocks(self) -> int:
-        """Blocks of tiles of outputs."""
+        """Number of blocks of outputs."""
         return -(-self.outputs // (SIDE * self.block[1]))
 
     @property
@@ -229,12 +228,12 @@ class AmxWindow(Window):
 
     @property
     def lanes_stored(self) -> int:
-        """Lanes of a tile that are stored as they lie: where there are fewer outputs, for which a block has one such tile, these."""
+        """Lanes of a tile that are stored: fewer outputs than lanes are a single tile of a block."""
         return min(SIDE, self.outputs) if self.problem.data_format == "NXC" else SIDE
 
     @property
     def stores_planes(self) -> bool:
-        """Return whether a tile's pixels, all stored, are neighbours in the planes of a planar output of one axis."""
+        """Return whether tiles of terms are stored as rows of planes: one axis of channels-first outputs, all of them stored."""
         (*apart, axis) = self.flat
         planes = self.problem.data_format == "NCX" and not apart and axis.axis.always_inside and axis.axis.phases == 1
         together = axis.axis.store_index(0, 1) == axis.axis.store_index(0, 0) + 1
@@ -242,34 +241,34 @@ class AmxWindow(Window):
 
     @property
     def pixel(self) -> int:
-        """Elements of a pixel of a group's copy of data."""
+        """Number of elements of a pixel in a group's copy of data."""
         return self.channels if self.row_taps else self.pairs
 
     @property
     def multiplied(self) -> tuple[tuple[int, int], ...]:
-        """The terms of data and of the filter that a step multiplies."""
+        """The terms of data and filter that a step multiplies."""
         return multiplied_terms(self.product_order, self.block)
 
     @property
     def distance(self) -> int:
-        """Channels from a pair's first to its second, of terms: vectors of as many channels make one of pairs."""
+        """Distance between the channels of a pair of terms: two vectors of so many channels form one of pairs."""
         return gcd(self.problem.in_channels // self.problem.groups, self.pixel)
 
     @property
     def whole_elements(self) -> bool:
-        """Return whether each element of a copy of data has all its channels."""
+        """Return whether all elements of a copy of data have all their channels."""
         if self.terms == 1:
             return super().whole_elements
         return self.problem.in_channels // self.problem.groups == 2 * self.pixel
 
     @property
     def most_lanes(self) -> int:
-        """Neighbouring elements of a pixel's copy that are made of neighbouring channels, as a power of two."""
+        """Power of two of a pixel's neighbouring elements in the copy that consist of neighbouring channels."""
         return super().most_lanes if self.terms == 1 else self.distance & -self.distance
 
     @property
     def pairs_lie_together(self) -> bool:
-        """Return whether a tile's pairs are neighbours in a filter whose summed channels are, in whole tiles."""
+        """Return whether a tile's pairs, all of them whole, are neighbours in a filter whose summed channels are neighbours."""
         if self.row_taps:
             return False
         if self.terms == 1:
@@ -277,7 +276,7 @@ class AmxWindow(Window):
         return self.whole_elements and self.distance % self.depth == 0
 
     def channels_of_pair(self, c: Expr) -> list[tuple[Expr, list[Expr]]]:
-        """Return both channels of a pair of terms, each with the conditions under which there is such a channel."""
+        """Return both channels of a pair of terms, each with the conditions under which it exists."""
         channels, apart = self.problem.in_channels // self.problem.groups, self.distance
         block, first = c // apart * 2, c // apart * 2 * apart + c % apart
         whole = channels == 2 * self.pixel
@@ -285,7 +284,7 @@ class AmxWindow(Window):
 
     @property
     def copied_pairs(self) -> int:
-        """Pairs in the copy of a band."""
+        """Number of pairs in the copy of a band."""
         if self.in_place:
             return 0
         return (
@@ -298,13 +297,13 @@ class AmxWindow(Window):
 
     @property
     def filter_bytes(self) -> int:
-        """Bytes of the filter of a group, as it is packed."""
+        """Bytes of a group's packed filter."""
         phases = prod(axis.phases for axis in self.axes)
         return PAIR_BYTES * self.terms * prod(self.taps) * phases * self.pairs * self.padded_outputs
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the data of an image and group that outputs read, each counted once."""
+        """Bytes of an image's and group's data that outputs read, by one tap each."""
         return (
             prod(axis.outputs for axis in self.axes)
             * self.channels
@@ -314,17 +313,17 @@ class AmxWindow(Window):
 
     @property
     def chunks_first(self) -> bool:
-        """Return whether a thread's tasks share a part of the output channels, rather than data."""
+        """Return whether the tasks of a thread share a part of the output channels, rather than data."""
         return self.filter_bytes > self.data_bytes and self.whole_lines
 
     @property
     def whole_lines(self) -> bool:
-        """Return whether an output pixel ends with a cache line, so that threads with other pixels write others."""
+        """Return whether output pixels are whole cache lines, so that threads with different pixels share none."""
         return self.problem.out_channels % self.line_channels == 0
 
     @property
     def line_channels(self) -> int:
-        """Output channels in a cache line."""
+        """Number of output channels in a cache line."""
         return LINE_BYTES // DTYPE_BYTES[self.problem.types.output]
 
     def start(self, band: Expr) -> Expr:
@@ -332,21 +331,21 @@ class AmxWindow(Window):
         return tirx.min(band * self.rows, self.axes[0].outputs - self.rows)
 
     def number(self, block: Expr, tile: Expr, row: Expr) -> Expr:
-        """Return the number of the pixel that a row of a tile of a block computes."""
+        """Return the number of the pixel of a row of a tile of a block."""
         tiles, rows = self.block[0], self.tile_rows
         return tirx.min((block * tiles + tile) * rows, self.pixels - rows) + row
 
     def channel(self, block: Expr, vector: Expr, lane: Expr) -> Expr:
-        """Return the output channel of a group that a lane of a tile of a block computes, before the last are shifted."""
+        """Return the output channel of a group of a lane of a tile of a block, before the last tiles are shifted."""
         return (block * self.block[1] + vector) * SIDE + lane
 
     def split(self, indices: Any) -> tuple[Any, Any, Any, Any]:
-        """Return the phases, the band, the outer outputs, and the rest of indices behind the group."""
+        """Return the phases, the band, the outer outputs, and the rest of the indices after the group."""
         rank, outer = len(self.axes), len(self.outer)
         return indices[:rank], indices[rank], indices[rank + 1 : rank + 1 + outer], indices[rank + 1 + outer :]
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        """Return the flat output offset of `out` at `indices`, and the condition under which it is inside (None: always)."""
         (n, g), (p, band, z, (tb, tile, row, *channel)) = indices[:2], self.split(indices[2:])
         q, o = self.number(tb, tile, row), self.channel(*channel)
         last = self.flat[-1]

@@ -1,12 +1,12 @@
 """Transposed convolutions of few pixels with a plain OIX filter: a product of matrices, then col2im.
 
-An input channel's outputs for all taps are a row of the filter. So the products of all pixels with whole rows are a convolution of one
-tap whose filter is read once, in place, whatever the strides; each output then adds what its taps gave it. By windows of phases,
-each window reads whole lines for its own taps, and transposes them. Stages:
+A row of the filter has an input channel's outputs for all taps. The products of all pixels with whole rows are therefore a convolution of
+one tap whose filter is read once, in place, whatever the strides; each output then adds the products of its taps. Windows of phases
+would each read whole lines for their own taps, and transpose them. Stages:
 
     data_pad, filter_pack    as in window.py
     acc          the products, f32, axes (n, g, 1, pixel, outputs of all taps)
-    sum          those that meet an output added
+    sum          sums of the products that meet an output
     out          bias added, rounded once to the output type
 """
 
@@ -47,7 +47,7 @@ MOST_CHUNKS = 32  # of output channels
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     flat = flatten(problem)
     if flat.op == "convolution" or prod(flat.kernel) == 1:
         return "it is for transposed convolutions of several taps"
@@ -77,13 +77,13 @@ def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definit
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnsWindow(Window):
-    """A window of one axis and one tap, of all pixels of data, whose output channels are those of all taps of `transposed`."""
+    """A window of all pixels of data along one axis, with one tap, whose output channels are those of all taps of `transposed`."""
 
     transposed: Problem
 
     @property
     def stores_vectors(self) -> bool:
-        """Return False: outputs are sums of several."""
+        """Return False: outputs are sums of several products."""
         return False
 
     @property
@@ -97,15 +97,15 @@ class ColumnsWindow(Window):
         return self.outputs // self.taps
 
     def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
-        """Return data's indices of pixel `x`, and its channel."""
+        """Return data's coordinates of pixel `x`, and channel `c`."""
         return unravel(x[0], self.transposed.in_spatial), c
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return the filter's indices, as rows or plain, of the weight of channel `c` and output `o` of group `g`."""
+        """Return the indices in the filter's rows of the weight of channel `c` and output `o` of group `g`."""
         return [g * (self.problem.in_channels // self.problem.groups) + c, o]
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at (n, g, residues..., strides..., o), and where it is inside the output."""
+        """Return the flat output offset of `out` at (n, g, residues..., strides..., o), and the condition under which it is inside."""
         (n, g, *between, o), flat = indices, self.transposed
         counts = [min(s, extent) for s, extent in zip(flat.strides, flat.out_spatial, strict=True)]
         axes = zip(between[flat.rank :], counts, between[: flat.rank], strict=True)
@@ -117,7 +117,7 @@ class ColumnsWindow(Window):
 
 
 def _window(flat: Problem, target: CpuTarget, vnni_factor: int) -> ColumnsWindow:
-    """Return the window of `define`: all pixels by all outputs of all taps, its filter part after part, in the order of memory."""
+    """Return the window of `define`: all pixels by the outputs of all taps, with the filter taken in parts, in the order of memory."""
     pixels, taps = (prod(flat.in_spatial),), prod(flat.kernel)
     ones = dict.fromkeys(("kernel", "strides", "dilations"), (1,))
     zeros = dict.fromkeys(("pads_begin", "pads_end"), (0,))
@@ -131,19 +131,19 @@ def _window(flat: Problem, target: CpuTarget, vnni_factor: int) -> ColumnsWindow
 
 
 def whole_tiles(window: Window, target: CpuTarget) -> list[int]:
-    """Return of how many vectors a tile of all pixels may be, the best first; none: they fit no registers."""
+    """Return the numbers of vectors of tiles with all pixels, the best first; none if registers hold no such tile."""
     counts = divisors(window.padded_outputs // window.lanes, 8)
     fitting = [count for count in counts if window.row in widths(window, count, target)]
     return sorted(fitting, key=lambda count: tile_cycles(window, window.row, count, target))
 
 
 def tile_vectors(window: ColumnsWindow, target: CpuTarget) -> list[int]:
-    """Return of how many vectors of outputs a tile may be, the best first: in place, beside all pixels."""
+    """Return the numbers of vectors of outputs that a tile may have, the best first; tiles of filters in place have all pixels."""
     return vector_counts(window, target) if window.stages_filter else whole_tiles(window, target)
 
 
 def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[Options, Options, Options]:
-    """Return the chunks, widths of tiles and unrolls of tiles of so many `vectors`, as in DirectPlan."""
+    """Return the chunks, widths and unrolls of tiles of so many `vectors`, as in DirectPlan."""
     tiles = widths(window, vectors, target)[:4] if window.stages_filter else [window.row]
     chunks = divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS)
     unrolls = divisors(window.channels, 4)
@@ -151,11 +151,11 @@ def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[
 
 
 def _one_tile(window: Window, target: CpuTarget) -> bool:
-    """Return whether one tile of all pixels is best: it reads each vector of the filter once, in place."""
+    """Return whether one tile of all pixels, which reads each vector of the filter once, in place, is fastest."""
     whole = whole_tiles(window, target)
     if not whole or window.problem.batch > 1:
         return False
-    # In multiply-adds of a vector of the filter and a channel.
+    # Costs in multiply-adds for a vector of the filter and a channel.
     copy = target.costs.elements.copy * window.lanes / multiply_add(window.lanes, target)
     tiled = window.row * tile_cycles(window, *best_tile(window, target), target)
     return window.row * tile_cycles(window, window.row, whole[0], target) < tiled + copy
@@ -163,16 +163,16 @@ def _one_tile(window: Window, target: CpuTarget) -> bool:
 
 @dataclass(frozen=True)
 class _Residue:
-    """The outputs of an axis that lie so many strides apart: which taps they sum, and of which data.
+    """Taps and data of the outputs of an axis with the same remainder by the stride.
 
     Attributes
     ----------
     tap
-        The last tap, counted from the filter's beginning; those before are a step apart.
+        Index of the last tap; taps are a step apart.
     taps
-        How many there are.
+        Number of taps.
     data
-        What the last tap reads for the first output.
+        Coordinate that the last tap reads for the first output.
     """
 
     tap: int
@@ -181,7 +181,7 @@ class _Residue:
 
 
 def _residues(flat: Problem, axis: int) -> list[_Residue]:
-    """Return the outputs of an axis by their remainder by the stride, as backprop.py derives them."""
+    """Return the residues of an axis, as backprop.py derives them."""
     s, d, begin, taps = flat.strides[axis], flat.dilations[axis], flat.pads_begin[axis], flat.kernel[axis]
     common = gcd(s, d)
     step, found = s // common, []
@@ -198,7 +198,7 @@ def _residues(flat: Problem, axis: int) -> list[_Residue]:
 
 
 def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, residues..., strides..., o), both of the outputs of each axis."""
+    """Return the window's `out`: axes (n, g, residues..., strides..., o), whose residues and strides number the outputs of each axis."""
     flat, rank, number = window.transposed, window.transposed.rank, window.index
     read_data, read_filter = staged_data(window, data), staged_filter(window, weights)
     multiply = multiply_of(window.problem, window.vnni_factor)
@@ -212,7 +212,7 @@ def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, e
 
     residues = [_residues(flat, axis) for axis in range(rank)]
     steps = [s // gcd(s, d) for s, d in zip(flat.strides, flat.dilations, strict=True)]
-    # Taps a step apart read data so far apart.
+    # Distances in data of taps a step apart.
     between = [step * d // s for step, d, s in zip(steps, flat.dilations, flat.strides, strict=True)]
     most = [max(each.taps for each in of_axis) for of_axis in residues]
     j = [te.reduce_axis((0, count), name=f"j{axis}") for axis, count in enumerate(most)]
@@ -248,7 +248,7 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     arithmetic *= multiply_add(window.lanes, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
     size = 4 // vnni_factor * prod(flat.filter_shape)
     read = "lines.memory" if size > target.l3_share else "lines.streamed"
-    # Each part's sums are added to those before, which pass by.
+    # The sums of each part are added to those before, which pass through the cache.
     visits = window.channels // channels_of_part(window, vectors, unrolls, chunks, target) * vector_sums
     passed = {
         "add_tap_far": visits * multiply_add(window.lanes, target),

@@ -15,7 +15,7 @@ __all__ = ["covers", "define", "estimate"]
 
 
 def covers(problem: Problem, target: CpuTarget, ordered: bool = False) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     return covers_constant(problem, target)
 
 
@@ -25,5 +25,5 @@ def define(problem: Problem, target: CpuTarget, ordered: bool = False) -> Defini
 
 
 def estimate(problem: Problem, target: CpuTarget, ordered: bool = False) -> Counts:
-    """Count the events of storing the output: vectors that are written."""
+    """Count the vectors of the output, which are stored."""
     return {"elements.store": float(prod(problem.output_shape)) / (target.vector_bits // 32)}

@@ -1,7 +1,7 @@
-"""Direct convolution: lanes along output channels of one group, or across groups; bf16 multiplied as f32 or as pairs.
+"""Direct convolution: lanes along output channels of one group, or across groups; channels multiplied one by one, in pairs or quads.
 
-Six algorithms are this with `across`, `vnni_factor` and `ordered`: direct, dot (pairs of bf16, multiplied by AVX512-BF16's dot product),
-grouped (lanes across groups), grouped_dot, and direct_ordered and grouped_ordered, whose sums take their products in one order.
+The options `across`, `vnni_factor` and `ordered` give seven algorithms: direct, dot (pairs of bf16 or integers), quads (of integers),
+grouped (lanes across groups), grouped_dot, and direct_ordered and grouped_ordered, whose sums add products in one order.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ from .windows.tile import (
 )
 from .windows.window import FEW_PIXELS, TOGETHER, Window
 
-# An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
-# channels per group, lanes across groups are faster even where data is copied for each of them.
+# An SSE register of outputs, of which two multiply-adds start per cycle, half the rate of whole vectors. With fewer
+# channels per group, lanes across groups are faster even if data is copied for each lane.
 LEAST_PER_GROUP = 4
-# Products of a sum from which only the vectors of a tile lie together: see `_most_together`.
+# Least products of a sum for which only the vectors of one tile are packed together: see `_most_together`.
 LEAST_STREAMED_PRODUCTS = 128
-# Default schedules, and most that were tuned, give a task so many pixels; copying a part takes a quarter of multiplying it with them.
+# Pixels of a task in default schedules, and most tuned ones; copying a part takes a quarter of the time of multiplying these with it.
 MOST_TASK_PIXELS = FEW_PIXELS // 4
-# Gain that tiles need by estimate, in a row whose pixels lie apart in data.
+# Least estimated gain of tiles along a row whose pixels are apart in data.
 LEAST_TURNED = 1 / 6
-# Channels of which a quad is worth it: with two, a pair of 16 bits has as many.
+# Least channels for which quads are worth it: two also fit a pair of 16 bits.
 LEAST_OF_QUADS = 3
-# Channels below which a filter is not several parts with a loop over channels each.
+# Least channels of a filter in several parts, each with a loop over channels.
 LEAST_CHANNELS_OF_PARTS = 32
 
 
 def covers(
     problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, ordered: bool = False
 ) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if vnni_factor == 2 and (reason := no_dot(problem, target, integers=True)):
         return reason
@@ -85,7 +85,7 @@ def covers(
 
 
 def no_dot(problem: Problem, target: CpuTarget, integers: bool = False) -> str | None:
-    """Return why products cannot be by dot products of pairs, or None if they can."""
+    """Return why dot products of pairs do not compute the problem, or None if they do."""
     if problem.is_quantized:
         if reason := no_integer_pairs(target):
             return reason
@@ -99,7 +99,7 @@ def no_dot(problem: Problem, target: CpuTarget, integers: bool = False) -> str |
 
 
 def _no_quads(problem: Problem, target: CpuTarget) -> str | None:
-    """Return why products cannot be by dot products of quads of integers, or None if they can."""
+    """Return why dot products of quads of integers do not compute the problem, or None if they do."""
     if not problem.is_quantized:
         return f"it multiplies integers, not {problem.dtype}"
     if not products_of(target):
@@ -120,9 +120,9 @@ def define(
     prepacked: bool = False,
     ordered: bool = False,
 ) -> Definition:
-    """Define `problem` by direct windows, with channels `vnni_factor` to an element.
+    """Define `problem` by direct windows, whose elements have `vnni_factor` channels.
 
-    With `prepacked`, as it is best where the filter is prepacked.
+    With `prepacked`, the definition is the best one for prepacked filters.
     """
     windows = direct_windows(problem, target, across, vnni_factor, prepacked, ordered=ordered)
     if not (prepacked or across):
@@ -138,7 +138,7 @@ def define(
 def define_prepacked(
     problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, ordered: bool = False
 ) -> Definition | None:
-    """Define `problem` as it is best where the filter is prepacked; None: no other way."""
+    """Return the best definition for prepacked filters; None if it is that of `define`."""
     if across:
         return None
     plain_windows = direct_windows(problem, target, vnni_factor=vnni_factor, ordered=ordered)
@@ -163,11 +163,11 @@ def direct_windows(
     arrange: bool = True,
     ordered: bool = False,
 ) -> list[Window]:
-    """Return the windows of `define`; unless `arrange`, of the problem as it is, with pixels and axes in the order of its data."""
+    """Return the windows of `define`; without `arrange`, those of the unflattened problem, with pixels and axes in data's order."""
     return list(_direct_windows(problem, target, across, vnni_factor, prepacked, arrange, ordered))
 
 
-# The estimate asks for them, and the definition; those with prepacked filters for those with others.
+# Cached for the estimate and the definition; windows with prepacked filters need those with plain ones.
 @lru_cache(maxsize=256)
 def _direct_windows(
     problem: Problem, target: CpuTarget, across: bool, vnni_factor: int, prepacked: bool, arrange: bool, ordered: bool
@@ -184,7 +184,7 @@ def _direct_windows(
     rounds = wider if len(windows) == 1 else rounded_up
     order = _arrange_pixels if arrange else lambda window, rounds, target: rounds(window, target)
     tiled = [_spread_data(_tile_image(order(window, rounds, target), target), target) for window in windows]
-    # Both have the same choices: those of filters in place, whose tiles may be others.
+    # Plain and prepacked filters share choices: those of filters in place, whose tiles may differ.
     in_place: list[Window] = []
     if prepacked:
         in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange, ordered=ordered)
@@ -193,16 +193,16 @@ def _direct_windows(
 
 
 def _tile_image(window: Window, target: CpuTarget) -> Window:
-    """Return the window with tiles of the whole image, if that is worth it and those of a plain filter may be others.
+    """Return the window with tiles of the whole image, if that is worth it and does not constrain tiles of plain filters in place.
 
-    Both have the same choices, and vectors of a tile are to lie together in a filter that is read in place.
+    Plain and prepacked filters share choices, and a tile's vectors must be contiguous in a filter that is read in place.
     """
     tiled, plain = tiled_by_images(window, target), replace(window, prepacked=False)
     return tiled if tiled.whole_image and (plain.stages_filter or _by_parts(plain, target).by_parts) else window
 
 
 def _arrange_pixels(window: Window, rounds: Callable[[Window, CpuTarget], Window], target: CpuTarget) -> Window:
-    """Return the window with its pixels in the order in which they are good tiles."""
+    """Return the window with its pixels in an order that gives good tiles."""
     rounded, turned = rounds(window, target), longest_row(window)
     copied = by_row_taps(rounded) or im2col(rounded, target)
     if copied is not rounded or turned is window:
@@ -213,7 +213,7 @@ def _arrange_pixels(window: Window, rounds: Callable[[Window, CpuTarget], Window
 
 
 def _spread_data(window: Window, target: CpuTarget) -> Window:
-    """Return the window with its data copied, if that costs less than reading pixels that share few sets of L1."""
+    """Return the window with copied data, if that costs less than reading pixels that share few sets of L1 in place."""
     if not evicted_share(window, window.row, target):
         return window
     ways = [replace(window, spread=spread) for spread in (False, True)]
@@ -222,7 +222,7 @@ def _spread_data(window: Window, target: CpuTarget) -> Window:
 
 def _order_tasks(window: Window, target: CpuTarget) -> Window:
     """Return the window with the order of its tasks."""
-    # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
+    # Plain and prepacked filters share choices: rows are cut as is best for prepacked ones.
     if _by_blocks(replace(window, prepacked=True), target):
         window = in_row_parts(window, target)
     left_over = window.outputs % window.lanes > 0
@@ -236,7 +236,7 @@ def _order_tasks(window: Window, target: CpuTarget) -> Window:
 
 
 def _most_together(window: Window, target: CpuTarget) -> int:
-    """Return how many vectors of the filter may lie together: as many as a tile has where more make its stream slower."""
+    """Return the most vectors of the filter that are packed together: those of a tile if more make its stream slower."""
     if "vectors_by_tile" not in target.costs.pays or window.across:
         return TOGETHER
     vectors = best_tile(window, target)[1]
@@ -244,10 +244,10 @@ def _most_together(window: Window, target: CpuTarget) -> int:
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
-    """Return whether tasks copy the parts of a filter that they use, instead of one copy before: memory is read less.
+    """Return whether tasks copy the parts of a filter that they use, so that memory is read less than by one copy before.
 
-    Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others that L2
-    does not keep, where few pixels make one task: parts are copied again for each task that uses them.
+    Filters that could be read in place are copied for several tiles if they are on too many pages. Other filters are, if L2 does not keep
+    them and few pixels are one task, as each task copies its parts again.
     """
     if window.stages_filter:
         together = window.problem.batch * prod(axis.outputs for axis in window.axes[:-2]) == 1
@@ -258,11 +258,11 @@ def _packs_parts(window: Window, target: CpuTarget) -> bool:
 
 
 def _by_parts(window: Window, target: CpuTarget) -> Window:
-    """Return the window as it takes a plain filter part after part, in the order of memory, where reading it is the work.
+    """Return the window with its plain filter taken in parts, in the order of memory, if reading the filter dominates.
 
-    Of few pixels, whose sums a cache keeps meanwhile, with a filter that L2 does not keep, if it is copied anyway, else L3; or that
-    is copied for one tile, which uses it once. What a tile reads of the whole filter lies a row of it apart, which neither a TLB nor the
-    CPU's own prefetching likes; copied as one, it goes to memory and back.
+    That is for few pixels, whose sums stay in a cache, with a filter that is copied and exceeds L2, or is read in place and exceeds L3; or
+    that is copied for one tile, which uses it once. Otherwise a tile's reads are a row of the filter apart, which is bad for the
+    TLB and the CPU's own prefetching, and a copy of the whole filter goes to memory and back.
     """
     partial = not (window.ordered or window.sums_filter)  # a sum begins with 0, and has no order
     if not partial or window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
@@ -284,15 +284,16 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
 
 
 def reads_once(window: Window, target: CpuTarget) -> bool:
-    """Return whether one tile has all pixels, so that it reads each vector of the filter once, in place."""
+    """Return whether one tile has all pixels, and so reads each vector of the filter once, in place."""
     rows = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1])
     return rows == 1 and window.row <= best_tile(window, target)[0]
 
 
 def _by_blocks(window: Window, target: CpuTarget) -> bool:
-    """Return whether a task takes its pixels block by block: of a copied filter, each block's part is one piece.
+    """Return whether a task takes all its pixels of one block of channels before the next, each block's filter being one piece.
 
-    And where L2 does not keep it, and few pixels use it. Where the cache does not even keep a task's part beside the data, for any number of pixels.
+    That is for copied filters that L2 does not keep, and few pixels; for any number of pixels of one axis if L2 does not even keep a
+    task's part beside the data.
     """
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
     if window.across or window.whole_image or not window.stages_filter or size <= target.l2_share:
@@ -327,12 +328,12 @@ def count_packing(window: Window, target: CpuTarget) -> Counts:
         return {}
     elements, together = float(window.groups * window.padded_outputs * window.products), window.sums_lie_together
     size = window.element_bytes * elements
-    # A copy of all of it that no cache keeps goes to memory and back.
+    # A copy of the whole filter that no cache keeps goes to memory and back.
     passed = {"lines.cold": 2 * lines(size)} if size > target.l3_share and not window.packs_parts else {}
     if window.reads_rows:
         return {"elements.copy": elements * window.vnni_factor, **passed}
     if window.problem.op != "convolution" and window.problem.filter_format == "OIX":
-        # Whole lines pass by, whichever of their taps are the window's.
+        # Whole lines are read, although only some of their taps are the window's.
         elements *= prod(window.problem.kernel) / prod(axis.taps * axis.phases for axis in window.axes)
     if window.vnni_factor == 2:
         together = (together and filter_in_pairs(window.problem)) or window.taps_lie_together

@@ -1,4 +1,4 @@
-"""Plan direct's loops, once for estimate and schedule: choices, the default, which costs least, and order of tasks."""
+"""Plan direct's loops, for both estimate and schedule: choices, the default of least cost, and the order of tasks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .windows.window import FEW_PIXELS, Window
 
 W = TypeVar("W", bound=Window)
 
-# Products of an element of data up to which tasks copy their own parts.
+# Most products of an element of data for which tasks copy their own parts.
 MOST_COPIED_PRODUCTS = 128
-# Chunks of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three.
+# Most chunks of output channels. (25 blocks of 1000 classes in 5 chunks would leave three to one of two threads.)
 MOST_CHUNKS = 64
-LEAST_ROWS = 8  # that use a filter which is taken tap by tap
+LEAST_ROWS = 8  # for which a filter is taken tap by tap
 
 
 def plan_windows(windows: Sequence[W], target: CpuTarget) -> list[W]:
-    """Return the windows with their plans, the best first: tiles of all windows have as many vectors of channels."""
+    """Return the windows with their plans, the best first; tiles of all windows have equally many vectors of channels."""
     if not windows:
         return []
     parts = [window.padded_outputs // window.lanes for window in windows]
@@ -37,7 +37,7 @@ def plan_windows(windows: Sequence[W], target: CpuTarget) -> list[W]:
 
 
 def _vectors(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many vectors of channels a tile may have, the best first."""
+    """Return the numbers of vectors of channels that a tile may have, the best first."""
     if window.whole_image:
         counts = divisors(window.padded_outputs // window.lanes, IN_FLIGHT)
         pixels = window.row * window.axes[-2].outputs
@@ -52,7 +52,7 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
         return sorted(counts, key=lambda count: count != best)
     if not one_tile or not counts or blocks // counts[0] >= TASKS:
         return counts
-    # All pixels are one tile: threads share its vectors of channels alone, and of the best there are few.
+    # All pixels are one tile: threads can only share its vectors of channels, of which the best tile leaves few.
     cycles = {count: _shared_cycles(window, count, target) for count in counts}
     least = min(cycles.values())
     best = next(count for count in counts if cycles[count] * (1 - LEAST_GAIN) <= least)
@@ -60,25 +60,25 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
-    """Return the cycles of a tile of the whole row by so many vectors, times how much longer the busiest thread works."""
+    """Return the cycles of a tile of the whole row by so many vectors, times the imbalance of the threads."""
     chunks = part_counts(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS, TASKS)
     return tile_cycles(window, window.row, vectors, target) * min(map(imbalance, (c * window.groups for c in chunks)))
 
 
 def _passes_again(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Return whether L3 bounds the best tile, of fewer pixels than vectors, in each of a few rows."""
+    """Return whether each of a few rows reads the filter from L3, in tiles of fewer pixels than vectors."""
     rows = prod(axis.outputs for axis in window.axes[:-1])
     few = 1 < rows < LEAST_ROWS and widths(window, vectors, target)[0] < vectors
     return few and not _stays(window, vectors, target)
 
 
 def _stays(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Return whether L2 keeps the filter of a tile's channels for the next row (see `_is_deep`)."""
+    """Return whether L2 keeps the filter of a tile's channels for the next row."""
     return 4 * window.products * vectors * window.lanes <= 2 * target.l2_share
 
 
 def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
-    """Return the plan of a window, of tiles of so many `vectors` of channels."""
+    """Return the plan of a window with tiles of so many `vectors` of channels."""
     tiles = widths(window, vectors, target)[:4]
     rank, block = len(window.axes), vectors * window.lanes
     tap_by_tap = _is_deep(window, vectors, target) and not (window.whole_image or window.ordered or window.sums_filter)
@@ -111,7 +111,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
         few = (count for count in chunks if best_chunks <= count <= MOST_CHUNKS // 2)
         fitting = (count for count in few if size // count <= _copied_at_once(target))
         best_chunks = next(fitting, best_chunks)
-    # One where there is no choice.
+    # Without a choice, one part.
     elif not window.large:
         default_parts = 1
     pixel_parts = 1 if copied else _pixel_parts(window, tiles, target)
@@ -119,11 +119,11 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
         default_parts = pixel_parts
         parts = [*parts, default_parts] if default_parts not in parts else parts
     filter_bytes = 4 * window.products * window.padded_outputs // best_chunks
-    # A copy of planar data takes an element at a time: one for all tasks where several use the same.
+    # Planar data is copied element by element: before all tasks if several use the same.
     planar = window.problem.data_format == "NCX" and best_chunks > 1
-    # Beside sums that skip most of wide padding, tasks would copy for long what others copied, too.
+    # Sums that skip wide padding are short beside tasks' own copies of the same data.
     padded = window.skips_columns and best_chunks > 1
-    # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
+    # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of each cache line of data.
     unrolls = divisors(window.channels, target.isa.steps_together)
     return DirectPlan(
         vectors=vectors,
@@ -151,9 +151,9 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> DirectPlan:
 
 
 def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Return whether the filter of a tile's channels leaves L2 before the next tile uses it.
+    """Return whether the filter of a tile's channels leaves L2 before the next tile uses it, but one tap's stays.
 
-    One tap's stays. Sums in memory are worth it where some rows use the filter.
+    Sums in memory, tap by tap, are then worth it if several rows use the filter.
     """
     one_tap = 4 * window.channels * vectors * window.lanes
     rows = prod(axis.outputs for axis in window.axes[:-1])
@@ -163,7 +163,7 @@ def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
 
 
 def _tap_by_tap_cycles(window: Window, chunks: int, rows: int, target: CpuTarget) -> float:
-    """Return the cycles of tasks of so many rows of a part of the channels, each of which reads that part's filter."""
+    """Return the cycles of tasks of so many rows and one of `chunks` parts of the channels, each of which reads its filter."""
     problem, outer = window.problem, window.axes[:-1]
     bands = problem.batch * window.groups * prod(axis.outputs for axis in outer) // rows
     vectors = window.padded_outputs // window.lanes
@@ -172,10 +172,10 @@ def _tap_by_tap_cycles(window: Window, chunks: int, rows: int, target: CpuTarget
 
 
 def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> int:
-    """Return into which of the numbers of `parts` a row is cut where tasks copy their parts of data; 0: it is copied before.
+    """Return which of `parts` a row is cut into if tasks copy their parts of data; 0 if data is copied before.
 
-    Where no L2 keeps the copy of all of it, and few products use an element: but half of a cache keeps a part, and threads find a share.
-    Not of pixels copied together, which are read once. Of tiles that are shifted, TVM finds no part's extent.
+    Tasks do if L2 cannot keep the whole copy and few products use an element, but half of L2 keeps a part, and there are TASKS parts.
+    Single taps, whose copies are read once, are excluded, and shifted tiles, for which TVM finds no extent of a part.
     """
     axis, problem = window.axes[-1], window.problem
     measured = "data_parts" in target.costs.pays and problem.groups == axis.phases == 1
@@ -190,42 +190,42 @@ def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> in
 
 
 def _groups_together(window: Window, target: CpuTarget) -> bool:
-    """Return whether tasks take all groups of a few pixels before the next: their channels share cache lines.
+    """Return whether tasks take all groups of a few pixels, whose channels share cache lines, before the next pixels.
 
-    Where L2 keeps all groups' filters.
+    L2 must keep the filters of all groups.
     """
     filters = 4 * prod(window.problem.filter_shape)
     return window.groups > 1 and window.problem.data_format == "NXC" and filters <= target.l2_share // 2
 
 
 def _copied_at_once(target: CpuTarget) -> int:
-    """Return up to how many bytes of the filter a task copies as one part, so that pieces of its rows are long.
+    """Return the most bytes of the filter that a task copies as one part, so that pieces of the filter's rows are long.
 
-    What L2 keeps; with 16 registers more, for which L3 is hardly slower (tile.FROM_L3). With AVX-512 that is not measured.
+    That is the share of L2; more where that was measured to pay, as L3 is hardly slower there.
     """
     return 2 * target.l2 if "large_filter_parts" in target.costs.pays else target.l2_share
 
 
 def _images(window: Window) -> int:
-    """Return of how many images a task has the row, until it has more than a few pixels."""
+    """Return the number of images whose row is a task, so that it has more than a few pixels."""
     counts = divisors(window.problem.batch, window.problem.batch)
     return next((count for count in counts if count * window.row >= FEW_PIXELS), max(counts, default=1))
 
 
 def _counts_of_parts(window: Window, tiles: list[int]) -> list[int]:
-    """Return into how many parts of whole tiles, whatever their width, a row may be cut."""
+    """Return the numbers of parts of whole tiles, for tiles of any width, that a row may be cut into."""
     return divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
 
 
 def _row_parts(window: Window, tiles: list[int]) -> Options:
-    """Return into how many parts a row may be cut for tasks, and the default."""
+    """Return the numbers of parts that a row may be cut into for tasks, and the default."""
     counts = _counts_of_parts(window, tiles)
     few = [count for count in counts if window.row // count >= FEW_PIXELS // 4] or [1]
     return few, max((count for count in few if window.row // count >= FEW_PIXELS), default=1)
 
 
 def _pixel_parts(window: Window, tiles: list[int], target: CpuTarget) -> int:
-    """Return into how many parts threads share the only row of planes; 1: they share channels."""
+    """Return the number of parts of the only row of planes that threads share; 1 if they share channels."""
     if len(window.axes) > 1 or window.problem.data_format == "NXC":
         return 1
     counts = _counts_of_parts(window, tiles)

@@ -1,4 +1,4 @@
-"""Plan loops whose lanes run across groups, once for estimate and schedule: choices, default, and order of tasks."""
+"""Plan loops whose lanes run across groups, for both estimate and schedule: choices, the default, and the order of tasks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .windows.tile import reads_in_place
 from .windows.window import Window
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
-# Products of a whole row, whose taps on padding are known: 27 taps of 14 pixels are 196.
+# Products of a whole row without those with padding: 27 taps of 14 pixels are 196.
 MAX_UNROLLED_ROW = 256
-# Steps of the taps that are taken together: fewer leave more taps to be taken one by one.
+# Least steps of taps taken together; fewer would leave more taps to be taken one by one.
 LEAST_STEPS = 8
 LEAST_BANDS = 4  # of rows, where threads share them
-LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and prefetching fetches what others use
+LEAST_CHUNK = 64  # channels: four adjacent cache lines; with fewer, hardware prefetches what other tasks use
 
 
 def grouped_vectors(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many vectors of channels a tile may have, the best first: those whose chunks L1 keeps.
+    """Return the numbers of vectors of channels that a tile may have, the best first, preferring chunks that L1 keeps.
 
-    240 channels, 5x5 taps, are 3 chunks of single vectors, but one of 3 or 5.
+    240 channels with 5x5 taps are 3 chunks by single vectors, but one by 3 or 5.
     """
     counts = divisors(window.padded_outputs // window.lanes, 8)
     counts.sort(key=lambda v: grouped_cycles(window, _widths(window, v, target)[0], v, target))
@@ -38,12 +38,12 @@ def grouped_vectors(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _is_long(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Return whether a row has too many taps to unroll in the best tile, by the model, of `vectors` vectors."""
+    """Return whether a row has too many taps to unroll in the best tile of `vectors` vectors by the model."""
     return not window.shuffles and not _unrolls(window, _widths(window, vectors, target)[0], vectors)
 
 
 def _tiles(window: Window, vectors: int, target: CpuTarget) -> list[int]:
-    """Return how many pixels a tile of so many vectors may have, the best first."""
+    """Return the numbers of pixels that a tile of so many vectors may have, the best first."""
     tiles = _widths(window, vectors, target)
     if not _is_long(window, vectors, target):
         return tiles[:4]
@@ -53,7 +53,7 @@ def _tiles(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 
 
 def _whole_row(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Return whether a tile may have a row, with all its taps unrolled."""
+    """Return whether a tile may be a whole row, with all its taps unrolled."""
     outputs = window.axes[-1].outputs
     return outputs in _widths(window, vectors, target) and _unrolls(window, outputs, vectors)
 
@@ -68,7 +68,7 @@ def _unrolls(window: Window, width: int, vectors: int) -> bool:
 
 
 def grouped_plan(window: Window, vectors: int, target: CpuTarget) -> GroupedPlan:
-    """Return the plan of a window, of tiles of so many `vectors` of channels."""
+    """Return the plan of a window with tiles of so many `vectors` of channels."""
     tiles, chunks, rank = _tiles(window, vectors, target), _chunks(window, vectors), len(window.axes)
     height = window.axes[-2].outputs if rank > 1 else 1
     share_rows = rows_first(window, target)
@@ -76,7 +76,7 @@ def grouped_plan(window: Window, vectors: int, target: CpuTarget) -> GroupedPlan
     likely_rows = [count for count in rows if height // count >= bands] or rows[:1]
     likely = chunks[-1:] if _fewest_channels(window, target) else chunks
     best = min(product(likely, likely_rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target))
-    # The taps along the row, whole if they fit, else one by one: lowering takes some of them together.
+    # All taps along the row are unrolled if they fit, else one by one, of which lowering takes some together.
     taps, unrolls = window.axes[-1].taps, _unrolls(window, tiles[0], vectors)
     together = 0 if unrolls or window.shuffles else _taps_together(window, tiles[0], vectors)
     most = 1 if together else max(1, MAX_UNROLLED // (tiles[0] * vectors))
@@ -93,14 +93,14 @@ def grouped_plan(window: Window, vectors: int, target: CpuTarget) -> GroupedPlan
 
 
 def _taps_together(window: Window, width: int, vectors: int) -> int:
-    """Return how many taps of a row are taken together: as many as are unrolled, but few beside all, for the rest is taken one by one."""
+    """Return the number of taps of a row that are taken together: all that fit, but few of the whole, as the rest is taken one by one."""
     return max(1, min(MAX_UNROLLED // (width * vectors), window.axes[-1].taps // LEAST_STEPS))
 
 
 def _chunks(window: Window, vectors: int) -> list[int]:
-    """Return into how many chunks tasks may cut the channels: of data that tasks copy, where the last channels are not shifted.
+    """Return the numbers of chunks that tasks may cut the channels into: 1 if tasks copy data and the last channels are shifted.
 
-    TVM finds no extent of a part's channels that are.
+    TVM finds no extent of a part of shifted channels.
     """
     if window.across and window.shifted and window.stages_data and not reads_in_place(window):
         return [1]
@@ -108,13 +108,13 @@ def _chunks(window: Window, vectors: int) -> list[int]:
 
 
 def _loads_bound(window: Window, target: CpuTarget) -> bool:
-    """Return whether a core that multiplies fast waits for loads of data and filter, which it reads where they lie."""
+    """Return whether a core that multiplies fast waits for loads of data and filter read in place."""
     in_place = reads_in_place(window) and not window.shuffles
     return "chunks_in_l1" in target.costs.pays and (in_place or window.spread)
 
 
 def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
-    """Bytes of data and filter that a tile reads, of all channels of the smallest chunk: a task takes them before the next tile."""
+    """Return the bytes of data and filter that a tile reads for all channels of the smallest chunk."""
     axis, width = window.axes[-1], _widths(window, vectors, target)[0]
     columns = (width - 1) * axis.stride + axis.span
     taps = prod(each.taps for each in window.axes)
@@ -123,9 +123,9 @@ def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
 
 
 def _fewest_channels(window: Window, target: CpuTarget) -> bool:
-    """Return whether tasks have the fewest channels, whose rows stay in an L1 of 32 KiB from tap to tap.
+    """Return whether tasks have the fewest channels, so that rows stay in an L1 of 32 KiB from tap to tap.
 
-    Not where pixels are 1 KiB or more apart by a power of two, so that few channels lie in few sets; nor of dilated rows.
+    They do not if pixels are a multiple of 1 KiB apart, so that few channels share few sets; nor for dilated rows.
     """
     if _loads_bound(window, target):
         return len(window.axes) > 1
@@ -136,9 +136,9 @@ def _fewest_channels(window: Window, target: CpuTarget) -> bool:
 def _channels_first(window: Window, target: CpuTarget) -> bool:
     """Return whether shuffled sums take channels before taps.
 
-    Channels together, LLVM loads data once for all of them. With a stride that is more data than registers hold, and
-    loops between the channels keep LLVM from it. Where one load starts in a cycle, loads are what such sums wait for, two
-    each where data begins beside a cache line. Of data that is copied, or pairs, neither order is faster.
+    With channels innermost, LLVM loads data once for all of them. With a stride these are more data than registers hold, and loops
+    between the channels prevent that. Where one load starts per cycle, such sums wait for loads, of which data that crosses
+    cache lines takes two. For copied data and pairs neither order is faster.
     """
     loads_bound = "shuffled_taps_first" in target.costs.pays and window.problem.dtype == "f32"
     return window.axes[-1].stride > 1 and not loads_bound
@@ -147,20 +147,19 @@ def _channels_first(window: Window, target: CpuTarget) -> bool:
 def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """Return the tile widths whose accumulators fit half of the registers, the best by the model first.
 
-    The other half holds the data that the unrolled taps of neighbouring outputs share; with more accumulators
-    the compiler spills.
+    The other half holds data that the unrolled taps of neighbouring outputs share; with more accumulators LLVM spills.
     """
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= target.vector_registers // 2]
     return sorted(fitting, key=lambda t: grouped_cycles(window, t, vectors, target))
 
 
 def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, taps: int = 0) -> float:
-    """Multiply-adds per output vector and tap of a tile whose lanes have data of their own.
+    """Return the multiply-adds per output vector and tap of a tile whose lanes have data of their own.
 
     Long tiles wait for the cache: a core looks a few hundred instructions ahead, which is several short tiles but not two long
-    ones. Shuffled data is in several multiply-adds a tap: none of its tiles wait. The unrolled taps' data stays in registers, where
-    there are as many. Those are all of a row, of data without an end, or so many `taps` of data as it is: as a plan has them. What
-    L1 does not keep is counted then: all tiles wait for it.
+    ones. Shuffled data is used by several multiply-adds per tap, so its tiles do not wait. Data of the unrolled taps stays in registers, as
+    far as there are enough. By default all taps of an endless row are counted; with `taps`, as in a plan, so many taps of the actual row,
+    and loads that L1 does not serve, for which all tiles wait.
     """
     costs, axis, outputs = target.costs.lanes, window.axes[-1], width * vectors
     data = (width - 1) * axis.stride + ((taps or axis.taps) - 1) * axis.dilation + 1
@@ -174,17 +173,17 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, 
         reload = costs.reload if image <= target.l2_share else costs.reload_beyond
         reloads = reload * max(0, outputs + vectors * data - target.vector_registers)
     load = costs.load + costs.crowded * (evicted_share(window, width, target) if taps else 0.0)
-    # Integers are converted once they are loaded.
+    # Integers are converted after they are loaded.
     made = data * (2 if window.problem.is_quantized and window.vnni_factor == 1 else 1)
     loads = vectors * (made / (taps or axis.taps) + 1) * load
     return (max(outputs, costs.chain) + loads + reloads) / outputs + wait
 
 
 def evicted_share(window: Window, width: int, target: CpuTarget) -> float:
-    """Return what part of a tile's loads, of data and a filter in place, L1 does not keep, by the sets in which a vector of pixels lies.
+    """Return the share of a tile's loads, of data and a filter in place, that miss L1, divided by the number of sets that pixels share.
 
-    That is of lines that a load before read, those that are more than such sets have: of a row, whose next one reads them again, or
-    of a tile. They wait for each other the longer, the fewer the sets are.
+    Misses are repeated loads of lines beyond the capacity of these sets: lines of a row, which the next row reads again, or of a tile. With
+    fewer sets, loads wait longer for each other.
     """
     if window.shuffles or not reads_in_place(window):
         return 0.0

@@ -1,10 +1,10 @@
-"""Windows whose lanes run along the products of a sum, which are contiguous in the filter: few pixels, with a plain filter.
+"""Windows whose lanes run along the products of a sum, which are contiguous in the filter: for few pixels and plain filters.
 
-A plain filter is read once, where it lies, row by row. In OIX an output channel's is a row of all its channels and taps, and data is
-copied to rows of the same order; in XIO that of a transposed convolution has a row of channels for each tap. Nothing is packed. A
-tile is some pixels by some output channels, and the lanes of each sum are added when it is whole. Stages:
+The filter is read once, in place, row by row. In OIX a row has all input channels and taps of an output channel, and data is copied to
+rows of the same order; in XIO a transposed convolution's filter has a row of channels for each tap. Nothing is packed. A
+tile is some pixels by some output channels, and the lanes of each sum are added at its end. Stages:
 
-    data_pad     data widened to f32, or by pairs of bf16, in the order of the products     (absent when they lie so)
+    data_pad     data widened to f32, or pairs of bf16, in the order of the products        (absent if data has that order)
     acc          the sums, f32, axes (n, g, phases..., outputs..., o, lanes)
     lane_sums    acc with lanes along the output channels
     tile         its vectors added
@@ -42,11 +42,11 @@ from .windows.im2col import Im2colWindow
 from .windows.make import windows_of
 from .windows.window import Kind, Window
 
-# Adding the lanes of a sum takes as long as so many of its products, or longer.
+# Least products of a sum: adding its lanes takes as long as so many, or longer.
 LEAST_PRODUCTS = 128
-# Rows of the filter that a tile reads at once: more streams than that are not prefetched.
+# Most rows of the filter that a tile reads at a time: hardware prefetches no more streams.
 MOST_OUTPUTS = 8
-# More pixels, of one phase, use what is packed often enough.
+# Most pixels of a phase: more of them make packing worth it.
 MOST_PIXELS = 16
 
 
@@ -56,12 +56,12 @@ class InnerWindow(ReducedWindow):
 
     @property
     def stages_data(self) -> bool:
-        """Return whether data is copied: also if its pixels share sets of L1 with each other, and with the filter."""
+        """Return whether data is copied, also because its pixels share sets of L1 with each other and the filter."""
         shared = self.pixels > 1 and 4 * self.pixel % L1_WAY_BYTES == 0
         return super().stages_data or shared
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return the indices in the filter, or its rows, of the weight of a tap, channel `c` and output `o` of group `g`."""
+        """Return the indices in the filter, or a convolution's filter rows, of the weight of a tap, channel `c` and output `o`."""
         if self.problem.op == "convolution":
             return [g * self.outputs + o, c]
         return super().filter_indices(g, phases, taps, c, o)
@@ -69,16 +69,16 @@ class InnerWindow(ReducedWindow):
 
 @dataclass(frozen=True)
 class RowWindow(Im2colWindow):
-    """A window of one axis and one tap, whose channels are those of data and all taps, in the order of an OIX filter."""
+    """A window of one axis and one tap, whose channels are all channels and taps, in the order of an OIX filter."""
 
     @property
     def shifted(self) -> bool:
-        """Return False: output channels are in no vectors."""
+        """Return False: vectors do not consist of output channels."""
         return False
 
     @property
     def data_in_pairs(self) -> bool:
-        """Return False: a pair may be of two taps."""
+        """Return False: a pair may consist of two taps."""
         return False
 
     @property
@@ -91,7 +91,7 @@ class RowWindow(Im2colWindow):
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
-    """Return why lanes along the products of a sum do not compute a problem, or None if they do."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     flat = flatten(problem)
     if vnni_factor == 2 and (reason := no_dot(flat, target)):
         return reason
@@ -111,7 +111,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 
 
 def _together(flat: Problem) -> int:
-    """Return the number of a sum's products that are contiguous in the filter of a flattened problem; 0: none."""
+    """Return the number of a sum's products that are contiguous in the filter of a flattened problem."""
     channels = flat.in_channels // flat.groups
     if flat.op == "convolution":
         return channels * prod(flat.kernel) if flat.filter_format == "OIX" else 0
@@ -119,7 +119,7 @@ def _together(flat: Problem) -> int:
 
 
 def _in_order(flat: Problem) -> bool:
-    """Return whether data, read by one tap, has all channels of a pixel in the order of the filter's rows."""
+    """Return whether data has the products of a filter's row in that row's order: a single tap's channels."""
     carried = flat.in_spatial == flat.out_spatial and max(flat.strides) == 1 and prod(flat.kernel) == 1
     return flat.op != "convolution" or (carried and len(flat.kernel) == 1)
 
@@ -143,7 +143,7 @@ def inner_windows(problem: Problem, target: CpuTarget, vnni_factor: int) -> list
 
 
 def _rounded_up(window: Kind, target: CpuTarget) -> Kind:
-    """Return a window of one axis with its row of pixels rounded up to whole tiles whose loads take least."""
+    """Return a window of one axis with its row of pixels rounded up to whole tiles of the least loads."""
     outputs = window.axes[-1].outputs
 
     def cost(width: int) -> float:
@@ -154,7 +154,7 @@ def _rounded_up(window: Kind, target: CpuTarget) -> Kind:
 
 
 def _rows(window: Window, lanes: int, vnni_factor: int) -> RowWindow:
-    """Return a window as one whose pixels are copied together, with all their taps."""
+    """Return a window as one whose pixels are copied with all their taps, one after the other."""
     problem, axes = window.problem, window.axes
     pixels = (prod(axis.outputs for axis in axes),)
     ones, zeros = (
@@ -238,17 +238,17 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
 
 
 def tile_widths(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many pixels a tile may have: those with which a multiply-add takes the fewest loads first."""
+    """Return the numbers of pixels that a tile may have, those with the fewest loads per multiply-add first."""
     return sorted(divisors(window.row, accumulators(target) // 2), key=lambda width: _loads(window, width, target))
 
 
 def _loads(window: Window, width: int, target: CpuTarget) -> float:
-    """Return how many vectors a tile of so many pixels loads for a multiply-add."""
+    """Return the vectors that a tile of so many pixels loads per multiply-add."""
     outputs = tile_outputs(window, width, target)
     return (width + outputs) / (width * outputs)
 
 
 def tile_outputs(window: Window, width: int, target: CpuTarget) -> int:
-    """Return how many output channels a tile of so many pixels has: their vectors, or the pixels', fit the registers beside the sums."""
+    """Return the output channels of a tile of so many pixels: registers hold the sums, and vectors of the channels or the pixels."""
     most = (accumulators(target) - min(width, MOST_OUTPUTS) + 2) // width
     return divisors(window.outputs, max(1, min(MOST_OUTPUTS, most)))[-1]

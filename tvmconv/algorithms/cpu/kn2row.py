@@ -1,14 +1,13 @@
-"""The tensor expressions of a convolution tap by tap ("kn2row", Vasudevan et al. 2017): for wide padding, and deep filters.
+"""Tensor expressions of a convolution tap by tap ("kn2row", Vasudevan et al. 2017): for wide padding, and deep filters.
 
-Each tap of the filter is a matrix that multiplies the pixels of data which it meets, and only those: no product is with
-padding. They are numbered through, row by row, and tiles take so many in turn, wherever rows end. Each output then
-adds up what the taps gave it. Stages:
+Each tap of the filter is a matrix that multiplies only the pixels of data that it meets, so no product is with padding. These pixels are
+numbered consecutively, and tiles span ends of rows. Each output then adds the products of its taps. Stages:
 
-    data_pad     data widened to f32, channel-last, not padded      (absent when data, or its pairs, can be read in place)
+    data_pad     data widened to f32, channel-last, not padded      (absent if data, or its pairs, are read in place)
     filter_pack  as in window.py
     acc          the products of a tap, f32, axes (n, g, taps..., pixel, o)
     part         acc copied out of registers
-    sum          those of all taps added
+    sum          sums over all taps
     tile, out    as in window.py
 """
 
@@ -51,7 +50,7 @@ CUT_ROWS = "rows"  # of outputs, along which tasks may be cut
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if vnni_factor == 2 and not reads_pairs(problem):
         return "the channels of a pixel are not contiguous pairs"
@@ -68,14 +67,14 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 
 
 def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
-    """Define a convolution tap by tap; with `prepacked`, as it is best where the filter is prepacked."""
+    """Define a convolution tap by tap; with `prepacked`, in the best way for prepacked filters."""
     windows = tap_windows(problem, target, vnni_factor, prepacked)
     by_element = vnni_factor == 2 and target.isa.dots_by_element
     return assemble(problem, flatten(problem), windows, express_kn2row, vnni_factor, by_element=by_element)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition | None:
-    """Define a convolution as it is best where the filter is prepacked; None: no other way."""
+    """Return the best definition for prepacked filters; None if it is that of `define`."""
     (window,) = tap_windows(problem, target, vnni_factor, prepacked=False)
     return None if window.stages_filter else define(problem, target, vnni_factor, prepacked=True)
 
@@ -83,7 +82,7 @@ def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) 
 def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[Kn2rowWindow]:
     """Return the windows of `define`.
 
-    A large filter is packed in any case, for each tap passes all pixels.
+    Large filters are always packed, because each tap multiplies all pixels.
     """
     windows = windows_of(flatten(problem), target)
     tapped = [replace(tap_window(window, target), vnni_factor=vnni_factor, prepacked=prepacked) for window in windows]
@@ -103,14 +102,14 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     counts = total(
         {"taps.scale": slots * window.channels * tile},
         {"add_tap_far" if passing > target.l1_share // 2 else "add_tap": slots},
-        # All pixels' sums of a tile's channels pass by for each tap.
+        # The sums of all pixels and a tile's channels pass through the cache for each tap.
         {"add_passes": visits * lines(4 * window.lanes) if passing > target.l2_share // 2 else 0.0},
         {copied_element(window): prod(problem.data_shape) if window.stages_data else 0.0},
         count_stores(window, target),
         stored_lines(window.problem, 1, target),
         filter_traffic(window, target),
     )
-    # Tasks are blocks of channels: of a single one other threads take no part.
+    # Tasks are blocks of channels: other threads cannot share a single block.
     alone = imbalance(_count_tasks(window, count), THREADS[:1])
     return {event: times * alone for event, times in counts.items()}
 
@@ -120,7 +119,7 @@ def _count_tasks(window: Window, vectors: int) -> int:
 
 
 def vector_counts(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many vectors of channels a tile may have, the best first."""
+    """Return the numbers of vectors of channels that a tile may have, the best first."""
     blocks, products = window.padded_outputs // window.lanes, window.problem.flops / 2 / window.lanes
     counts = divisors(blocks, min(8, accumulators(target)))
     tiles = {v: _tile_cycles(window, widths(window, v, target)[0], v, target) for v in counts}
@@ -135,9 +134,9 @@ def vector_counts(window: Window, target: CpuTarget) -> list[int]:
 
 
 def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
-    """Return how many pixels a tile may have, the best first.
+    """Return the numbers of pixels that a tile may have, the best first.
 
-    Those read in place may all lie in one set of L1, and leave a way of it to the filter.
+    Pixels that are read in place may share one set of L1, but must leave a way of it to the filter.
     """
     in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
@@ -147,13 +146,13 @@ def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 
 
 def _tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
-    """Return what `multiply_cycles` does, by pixel that is needed."""
+    """Return `multiply_cycles`, scaled from visited to needed pixels."""
     needed = visited_pixels(window, width) / visited_pixels(window, 1)
     return multiply_cycles(window, width, vectors, target) * needed
 
 
 def visited_pixels(window: Window, width: int) -> int:
-    """Return how many pixels of an image all taps together visit, in whole tiles: a tap's last tile repeats a pixel."""
+    """Return the number of an image's pixels that all taps together visit, in whole tiles: a tap's last tile repeats a pixel."""
     met = [Counter(len(axis.meets(0, tap)) for tap in range(axis.taps)) for axis in window.axes]
     return sum(
         prod(times for _, times in counts) * -(-prod(pixels for pixels, _ in counts) // width) * width
@@ -162,10 +161,10 @@ def visited_pixels(window: Window, width: int) -> int:
 
 
 def multiply_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
-    """Multiply-adds per output vector and channel of a tile, as tile.tile_cycles counts them.
+    """Return the multiply-adds per output vector and channel of a tile, as `tile.tile_cycles`.
 
-    Pixels of a tile lie anywhere in data, so each has an address of its own. More than there are registers for are loaded again for
-    each channel, beside the pixel.
+    Pixels of a tile are anywhere in data, so each has an address of its own. Addresses without a register are loaded again for each
+    channel, beside the pixel.
     """
     step = target.costs.taps
     broadcasts = width + max(0.0, width - step.addresses)
@@ -177,7 +176,7 @@ def multiply_cycles(window: Window, width: int, vectors: int, target: CpuTarget)
 
 @dataclass(frozen=True)
 class Kn2rowWindow(Window):
-    """A window of one phase whose row is all its pixels, rounded up so that every good tile divides it."""
+    """A window of one phase whose row has all its pixels, rounded up so that every good tile divides it."""
 
     @property
     def stages_data(self) -> bool:
@@ -186,7 +185,7 @@ class Kn2rowWindow(Window):
 
     @property
     def summed_taps(self) -> int:
-        """One at a time."""
+        """Return 1: taps are multiplied one at a time."""
         return 1
 
     @property
@@ -201,22 +200,22 @@ class Kn2rowWindow(Window):
 
 
 def tap_window(window: Window, target: CpuTarget) -> Kn2rowWindow:
-    """Return the window as it is computed tap by tap."""
+    """Return a window as one that is computed tap by tap."""
     most = accumulators(target)
     pixels = prod(axis.outputs for axis in window.axes)
     return window.as_kind(Kn2rowWindow, row=-(-pixels // most) * most)
 
 
 def reach_of(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
-    """Return the first output of an axis for which a tap meets data, and how many do.
+    """Return the first output of an axis for which a tap meets data, and the number of such outputs.
 
-    The number is chosen among constants: TVM 0.27 fails to simplify what stands under a bound by the difference of two
+    The number is chosen among constants: TVM 0.27 fails to simplify expressions below a bound that is the difference of two
     quotients ("Divide by zero").
     """
     if isinstance(tap, int):
         return axis.meets(0, tap).start, len(axis.meets(0, tap))
     count = choose_constant([len(axis.meets(0, k)) for k in range(axis.taps)], tap)
-    start = axis.offset(0) + tap * axis.dilation  # what it reads for output 0
+    start = axis.offset(0) + tap * axis.dilation  # read for output 0
     return tirx.max(0, -(start // axis.stride)), count
 
 
@@ -233,12 +232,12 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
 
     def products(n: Expr, g: Expr, *indices: Expr) -> Expr:
         k, pixel, o = indices[:rank], indices[-2], indices[-1]
-        # The last tile of a tap computes its last pixel again instead of ones that are not there.
+        # The last tile of a tap repeats its last pixel instead of pixels that do not exist.
         left = tirx.max(0, tirx.min(pixel, pixels(k) - 1))
         x: list[Expr] = []
         for axis, tap in reversed(list(zip(axes, k, strict=True))):
             first, count = reach_of(axis, tap)
-            count = tirx.max(1, count)  # tiles of no pixels are skipped, but not what divides by their number
+            count = tirx.max(1, count)  # tiles without pixels are skipped, but not quotients by their number
             x.insert(0, axis.offset(0) + (first + left % count) * axis.stride + tap * axis.dilation)
             left = left // count
         return te.sum(multiply(read_data(n, g, x, c), read_filter(g, phase, k, c, o)), axis=c)
@@ -277,7 +276,7 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue
 
 
 def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
-    """Return ``read(n, g, x, c)``, of a group and a channel of it."""
+    """Return ``read(n, g, x, c)``, which reads channel `c` of group `g` at coordinates `x`."""
     problem = window.problem
     if not window.stages_data:
         return lambda n, g, x, c: data(n, *x, g * window.channels + c)

@@ -1,8 +1,8 @@
 """Direct convolution by products of matrices of bf16 in vector registers, such as ARM's BFMMLA.
 
-A register has the sums of 2 pixels by 2 output channels, and the instruction adds 4 products to each: those of 2 pixels by 4 channels
-with 4 channels by 2 output channels, each in one register as well. Elements of data and filter are quads of channels. The windows
-are those of `direct`, of which a space gives data and sums another layout: neighbouring pixels of a quad lie together, and so do
+A register has the sums of 2 pixels by 2 output channels, and the instruction adds 4 products to each: of 2 pixels by 4 channels and
+4 channels by 2 output channels, each in one register as well. Elements of data and filter are quads of channels. The windows
+are those of `direct`, but the space gives data and sums another layout: neighbouring pixels of a quad are contiguous, and so are
 the sums of a register (schedules/cpu/mmla.py).
 """
 
@@ -26,12 +26,12 @@ from .windows.make import windows_of
 from .windows.tile import LEAST_GAIN, longest_row
 from .windows.window import Window
 
-# Channels of a group: a quad is then half empty.
+# Least channels of a group, which leave half of a quad empty.
 LEAST_CHANNELS = 2
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     if problem.dtype != "bf16":
         return f"it multiplies bf16, not {problem.dtype}"
     if target.matrices is None:
@@ -68,22 +68,22 @@ class MatrixWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Return True: neighbouring pixels of a quad lie together in the copy."""
+        """Return True: neighbouring pixels of a quad are contiguous in the copy."""
         return True
 
     @property
     def skips_columns(self) -> bool:
-        """Return False: a register has several pixels."""
+        """Return False: a register has sums of several pixels."""
         return False
 
     @property
     def residues(self) -> int:
-        """Residues of a row's coordinates, of each of which the copy has the pixels together."""
+        """Residues of a row's coordinates by which the copy groups pixels."""
         return self.axes[-1].stride // self.axes[-1].gap
 
     @property
     def row_extent(self) -> int:
-        """Data coordinates along a row of the copy: as many of each residue."""
+        """Number of data coordinates along a row of the copy, equal for all residues."""
         extent, stride = super().row_extent, self.axes[-1].stride
         return -(-extent // stride) * stride
 
@@ -106,7 +106,7 @@ def matrix_windows(problem: Problem, target: CpuTarget) -> list[MatrixWindow]:
 
 
 def widths(window: MatrixWindow, vectors: int, target: CpuTarget) -> list[int]:
-    """Return how many pixels a tile of so many vectors of output channels may have, the best by the model first."""
+    """Return the numbers of pixels that a tile of so many vectors of channels may have, the best by the model first."""
     fitting = [
         width
         for width in tile_widths(window.tile or window.row, target)
@@ -116,7 +116,7 @@ def widths(window: MatrixWindow, vectors: int, target: CpuTarget) -> list[int]:
 
 
 def tile_cycles(window: MatrixWindow, width: int, vectors: int, target: CpuTarget) -> float:
-    """Return what a tile takes for each of its instructions, in the time of one: the instructions, and loads beside them."""
+    """Return the cost of a tile per instruction, in the time of one instruction, including loads."""
     step = replace(target.costs.tile, chain=target.costs.latency * target.multiply_adds)
     filters = vectors * window.lanes // window.columns
     weights = window.element_bytes * window.channels * window.summed_taps * vectors * window.lanes
@@ -126,7 +126,7 @@ def tile_cycles(window: MatrixWindow, width: int, vectors: int, target: CpuTarge
 
 
 def _rounded_up(window: MatrixWindow, target: CpuTarget) -> MatrixWindow:
-    """Return the window with its row rounded up to whole tiles: of the last, pixels are computed again, or not stored."""
+    """Return the window with its row rounded up to whole tiles; the last one repeats pixels, or has some that are not stored."""
     outputs, rows = window.axes[-1].outputs, window.rows
     ways = []
     for tile in range(rows, max(rows, min(outputs + rows - 1, accumulators(target))) + 1, rows):

@@ -1,12 +1,11 @@
-"""Transposed convolutions whose row's phases are output channels: for long strides and few channels.
+"""Transposed convolutions that treat the phases of a row as output channels: for long strides and few channels.
 
-The outputs of a stride, times the channels, are what one multiplication by a matrix gives: an inverse STFT of 512 samples
-with stride 128 to one channel is a transposed convolution of 4 taps, without a stride, to 128. So vectors of outputs are
-full, each output is summed in registers and written once, and no overlap is added in memory. Where the stride does not divide
-pads, taps or the row, some phases have other taps, or fewer: those that are alike are a window.
+One product of matrices gives the outputs of a whole stride and all channels: an inverse STFT of 512 samples with stride 128 to one channel
+is a transposed convolution of 4 taps and stride 1 to 128 channels. Vectors of outputs are thus full, each output is summed in registers
+and written once, and no overlap is added in memory. If the stride does not divide pads, taps or the row, some phases have other taps,
+or fewer: phases that are alike form a window.
 
-The windows are those of direct (window.py), of the problem with more channels; where its filter and its outputs lie is told
-here.
+The windows are direct's (window.py), for the problem with more channels; here are the places of their weights and outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .windows.window import Window
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: bool = False) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if problem.op == "convolution" or problem.strides[-1] == 1:
         return "it has no phases along a row"
@@ -57,7 +56,7 @@ def define(
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: bool = False) -> Definition:
-    """Define it as it is best where the filter is prepacked."""
+    """Return the best definition for prepacked filters."""
     return define(problem, target, vnni_factor, prepacked=True, ordered=ordered)
 
 
@@ -88,13 +87,13 @@ def phased_windows(
 
 
 def phases_alike(flat: Problem) -> list[range]:
-    """Return the phases of the row of `flat`, those together that have as many outputs, and as many taps that read the same data.
+    """Return ranges of phases of the row of `flat` with equally many outputs, and equally many taps that read the same data.
 
     Output ``y = q*s + p`` of phase p sums tap ``k`` of data ``x`` with ``y + pad = x*s + k``. With ``p + pad = h*s + r`` that is
     ``x = q + h - j`` and ``k = r + j*s``, for all j with ``k < K``.
     """
     stride, begin = flat.strides[-1], flat.pads_begin[-1]
-    # Ends at which h, the number of j, and that of q change.
+    # Phases at which h, the number of j, or that of q changes.
     ends = {-begin % stride, (flat.kernel[-1] - begin) % stride, flat.out_spatial[-1] % stride, 0, stride}
     ordered = sorted(ends)
     alike = [range(first, last) for first, last in pairwise(ordered)]
@@ -121,16 +120,16 @@ class PhasedWindow(Window):
     Attributes
     ----------
     transposed
-        The problem whose filter and outputs they are.
+        The flattened problem, of whose filter and outputs the window is a part.
     phases
-        The phases, which are the faster index of channels where outputs are planes, the slower one where channels lie together.
+        The phases: the faster index of the window's channels if outputs are planes, the slower one if channels are last.
     """
 
     transposed: Problem
     phases: range
 
     def _parts(self, o: Expr) -> tuple[Expr, Expr]:
-        """Return the phase, and the channel of a group, that output channel `o` is."""
+        """Return the phase, and the channel of a group, of output channel `o`."""
         count, first = len(self.phases), self.phases.start
         channels = self.outputs // count
         if channels == 1:
@@ -153,27 +152,27 @@ class PhasedWindow(Window):
 
     @property
     def stages_filter(self) -> bool:
-        """Return True: the filter has other taps."""
+        """Return True: the window's taps are not those of the filter."""
         return True
 
     @property
     def taps_lie_together(self) -> bool:
-        """Return False: a lane's phase decides which taps it reads."""
+        """Return False: the taps of a lane depend on its phase."""
         return False
 
     @property
     def channels_in_filter(self) -> bool:
-        """Return whether summed channels, and outputs, are axes of the filter: where no phases lie between channels."""
+        """Return whether summed channels and outputs are axes of the filter: a group has one output channel."""
         return self.outputs == len(self.phases)
 
     @property
     def stores_planes(self) -> bool:
-        """Return False: the lanes of a vector are phases, too."""
+        """Return False: the lanes of a vector include phases."""
         return False
 
     @property
     def stores_apart(self) -> bool:
-        """Return whether the outputs of a vector are in several planes, or in channels that are not contiguous."""
+        """Return whether the outputs of a vector are in several planes, or not contiguous in a pixel."""
         return not self._together
 
     @property
@@ -188,7 +187,7 @@ class PhasedWindow(Window):
 
     @property
     def stored_together(self) -> int:
-        """Output channels of the window that lie together in the output: all, or those of a group's pixel or of a channel's row."""
+        """Output channels of the window that are contiguous in the output: all, or those of a group's pixel or of a channel's row."""
         count = len(self.phases)
         if self.problem.data_format == "NCX":
             return count
@@ -207,11 +206,11 @@ class PhasedWindow(Window):
         return self._together and (self.shifted or self.padded_outputs == self.outputs)
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:
-        """Return the output channel that the `o`-th of group `g` is of."""
+        """Return the problem's output channel of the window's `o`-th of group `g`."""
         return g * (self.outputs // len(self.phases)) + self._parts(self.output(o))[1]
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        """Return the flat output offset of `out` at `indices`, and the condition under which it is inside (None: always)."""
         rank, flat = len(self.axes), self.transposed
         before = zip(self.axes[:-1], indices[2 : 1 + rank], indices[2 + rank : -2], strict=True)
         stored = [axis.store_index(p, y) for axis, p, y in before]

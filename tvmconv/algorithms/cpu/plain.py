@@ -1,16 +1,16 @@
-"""The plain tensor expressions: every problem that depends on data, with none of lowering's rewrites.
+"""Plain tensor expressions of every problem, without any of lowering's rewrites.
 
-Where the schedule that a problem deserves does not compile, this one does. A window (window.py, backprop.py) is four
-stages, each the formula itself:
+They are the fallback for problems whose better schedules do not compile. A window (window.py, backprop.py) has these stages, each
+the formula itself:
 
-    data_pad     data widened to the type of the sum, zero-padded and laid out as it is read  (absent when it can be read in place)
-    filter_pack  filter widened likewise, in the order of the sum
+    data_pad     data widened to the type of the sum, zero-padded, in the order of reads  (absent if it is read in place)
+    filter_pack  filter widened to the type of the sum, in the order of the sum
     acc          the sum
     tile         acc copied out of registers                      (only where the store is not by whole vectors)
     out          bias added, rounded once to the output type
 
-Lanes run along output channels, or along a row of the output where channels lie apart or are few. Rows and channels are
-rounded up to whole tiles: what is too much is computed from zeros, and not stored.
+Lanes run along output channels, or along a row of the output if channels are apart or few. Rows and channels are
+rounded up to whole tiles: additional sums are of zeros, and not stored.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from .windows.window import Window
 
 MOST_PIXELS = 8  # of a tile
 MOST_CHANNELS = 8  # of a tile whose lanes run along a row
-# Taps from which transposing NXC data to NCX takes less time than sums of mostly empty vectors; and products for a
-# pixel of data or of the output, to transpose NCX to NXC does.
+# Least taps for which transposing NXC data to NCX takes less time than sums of mostly empty vectors; and least products per pixel of
+# data or output for which transposing NCX to NXC does.
 LEAST_TAPS, LEAST_PRODUCTS = 4, 2048
 
 
@@ -60,23 +60,23 @@ def define(problem: Problem, target: CpuTarget, ordered: bool = False) -> Defini
 
 
 def estimate(problem: Problem, target: CpuTarget, ordered: bool = False) -> Counts:
-    """Count the events of a problem whose multiply-adds are of quarter vectors, one in a cycle: more than it takes."""
+    """Count the events of a problem as if multiply-adds were of 128 bits, one per cycle: more than the actual cost."""
     moved = prod(problem.data_shape) + prod(problem.output_shape)
     return {"tile.scale": problem.flops / 2 / SSE_LANES, "elements.transpose": moved}
 
 
 @dataclass(frozen=True)
 class PlainWindow:
-    """A window, and the order of a tile's outputs.
+    """A window, and the shape and order of its tiles.
 
     Attributes
     ----------
     window
-        The window, with lanes across groups where each has one channel.
+        The window, with lanes across groups if each group has one channel.
     by_rows
-        Whether lanes run along a row of the output, and not along its channels.
+        Whether lanes run along a row of the output, not along its channels.
     pixels, channels
-        Outputs along the row, and output channels, of a tile: whole vectors of those along which lanes run.
+        Outputs along the row, and output channels, of a tile: whole vectors of those that lanes run along.
     """
 
     window: Window
@@ -96,12 +96,12 @@ class PlainWindow:
 
     @property
     def copied_channels(self) -> int:
-        """Channels of the copy of data: where each lane reads one, as many as there are lanes."""
+        """Channels of the copy of data: with lanes across groups, one for each lane."""
         return max(self.window.problem.in_channels, self.outputs if self.window.across else 0)
 
     @cached_property
     def copied(self) -> list[int]:
-        """Data coordinates that a copy of data holds along each axis, from the lowest that is read."""
+        """Number of data coordinates that a copy of data holds along each axis, from the lowest that is read."""
         extents = [axis.extent for axis in self.window.axes]
         last = self.window.axes[-1]
         extents[-1] += (self.row - last.outputs) * last.stride
@@ -133,7 +133,7 @@ class PlainWindow:
         return self.window.problem.data_format == "NCX" and neighbours and whole
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        """Return the flat output offset of `out` at `indices`, and the condition under which it is inside (None: always)."""
         if self.by_rows:
             *before, o, x = indices
             indices = [*before, x, o]
@@ -149,8 +149,8 @@ def _window(flat: Problem, number: int, axes: tuple[Axis, ...], target: CpuTarge
     per_group, row = flat.out_channels // flat.groups, axes[-1].outputs
     depthwise = flat.in_channels == flat.out_channels == flat.groups > 1
     taps = prod(flat.kernel)
-    # A row of few outputs leaves most lanes empty, and so do few channels; and to lay channels together, or apart, takes
-    # as long as some products.
+    # A row of few outputs leaves most lanes empty, and so do few channels; and transposing data takes as long as some
+    # products.
     few = per_group < SSE_LANES and not depthwise
     if flat.data_format == "NXC":
         by_rows = few and taps > LEAST_TAPS
@@ -203,7 +203,7 @@ def express_plain(plain: PlainWindow, data: te.Tensor, weights: te.Tensor, epilo
 
 
 def _data(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
-    """Return the function that reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
+    """Return the function ``(n, g, phases, outputs, taps, c, o)`` that reads data for a product, in place or from its copy."""
     window = plain.window
     if plain.copies:
         return _copied_planes(plain, data) if plain.by_rows else _copied_pixels(plain, data)
@@ -232,7 +232,7 @@ def _copied_pixels(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
 def _copied_planes(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
     """Return the function that reads a copy of planes, in which the columns of a row's outputs are neighbours.
 
-    Column x lies at (x % stride, x // stride): the outputs of a row read columns `stride` apart.
+    The outputs of a row read columns `stride` apart, so column x is at (x % stride, x // stride).
     """
     window, problem, axes = plain.window, plain.window.problem, plain.window.axes
     last = axes[-1]
@@ -254,12 +254,12 @@ def _copied_planes(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
 
 
 def _channel(window: Window, g: Expr, c: Expr, o: Expr) -> Expr:
-    """Return the channel of data that output `o` of group `g` sums as its `c`-th."""
+    """Return the `c`-th channel of data that output `o` of group `g` sums."""
     return o if window.across else g * window.channels + c
 
 
 def _pad(plain: PlainWindow, data: te.Tensor, extents: Sequence[int], n: Expr, c: Expr, at: Sequence[Expr]) -> Expr:
-    """Return element `at`, of channel `c`, of a copy of such extents: data widened, 0 in the padding."""
+    """Return the element at indices `at`, of channel `c`, of a copy with these extents: widened data, 0 in the padding."""
     problem, axes = plain.window.problem, plain.window.axes
     bounds = [c < problem.in_channels] if plain.copied_channels > problem.in_channels else []
     x = [index + axis.lowest for index, axis in zip(at, axes, strict=True)]
@@ -270,7 +270,7 @@ def _pad(plain: PlainWindow, data: te.Tensor, extents: Sequence[int], n: Expr, c
 
 
 def _filter(plain: PlainWindow, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return the function that reads the filter for a product, ``(g, phases, taps, c, o)``, from its copy."""
+    """Return the function ``(g, phases, taps, c, o)`` that reads the filter for a product from its copy."""
     window, rank, block = plain.window, len(plain.window.axes), plain.channels
     element = filter_element(window, weights)
 

@@ -1,13 +1,13 @@
-"""The tensor expressions of windows whose lanes run along a row of the output: for planar layouts, or few output channels.
+"""Tensor expressions of windows whose lanes run along a row of the output: for planar layouts, or few output channels.
 
-A vector holds neighbouring outputs of a row, and each filter element is broadcast (row_window.py). Stages:
+A vector holds neighbouring outputs of a row, and filter elements are broadcast (row_window.py). Stages:
 
-    data_pad     data widened to f32, zero-padded, channel by channel  (absent when data can be read in place)
-    data_phases  every s-th column of the copy together    (only with a stride s along the row)
+    data_pad     data widened to f32, zero-padded, channel by channel  (absent if data is read in place)
+    data_phases  every s-th column of the copy, gathered    (only with a stride s along the row)
     filter_pack  filter widened to f32, in the order of the sum    (absent for f32 unless prepacked)
     acc          the sum, f32, axes (n, g, phases..., outputs but the last..., o, x)
     tile         acc copied out of registers              (only where the store is not by whole vectors)
-    out          bias added, rounded once to the output type; a row's phases, where neighbours, come last
+    out          bias added, rounded once to the output type; a row's phases are the last axis if they interleave
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .windows.row_window import PlanarWindow
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
         return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
@@ -51,19 +51,19 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
 
 
 def define(problem: Problem, target: CpuTarget, prepacked: bool = False) -> Definition:
-    """Define `problem` by windows whose lanes run along a row; with `prepacked`, as it is best where the filter is prepacked."""
+    """Define `problem` by windows whose lanes run along a row; with `prepacked`, in the best way for prepacked filters."""
     windows = planar_windows(problem, target, prepacked or _filter_evicts(problem, target))
     return assemble(problem, flatten(problem), windows, express_planar)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
-    """Return the definition whose filter is packed in the order of the sum, if plain ones are read in place, in another order."""
+    """Return the definition with a filter packed in the order of the sum, if plain filters are read in place, in another order."""
     in_place = _reads_in_place(problem) and not _filter_evicts(problem, target)
     return define(problem, target, prepacked=True) if in_place else None
 
 
 def _reads_in_place(problem: Problem) -> bool:
-    """Return whether a plain filter could be read in place, in another order than the sum's: from several channels."""
+    """Return whether a plain filter could be read in place, though not in the sum's order: groups have several channels."""
     return problem.dtype == "f32" and min(problem.in_channels, problem.out_channels) > problem.groups
 
 
@@ -119,7 +119,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
         counted.append({"lines.beside": lines(4 * products / width)})
         counted.append({"lines.memory": lines(size) if size > target.l3_share else 0.0})
     if len(axes) == 1:
-        # Each tile reads its part of all planes.
+        # Each tile reads a part of all planes.
         counted.append(far(window.problem, float(batch) * window.problem.in_channels * axes[-1].extent, target))
     if window.panels:
         pieces = batch * window.problem.in_channels * window.row * plan.chunks[1]
@@ -130,7 +130,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
         )
         elements *= copied_again(window, plan.rows[1] * plan.tile_rows)
         counted.append({"elements.to_planes" if window.problem.data_format == "NXC" else "elements.copy": elements})
-        # Columns a stride apart are copied together after that one by one, or at once.
+        # Columns a stride apart are then gathered one by one, unless the copy separates them.
         counted.append({"elements.store": elements * (axes[-1].stride > 1 and not window.separates)})
     if not window.contiguous:
         elements = outputs(window) * window.problem.out_channels
@@ -156,7 +156,7 @@ def express_planar(window: PlanarWindow, data: te.Tensor, weights: te.Tensor, ep
         p, y = indices[2 : 2 + rank], [*indices[2 + rank : -2], x if window.panels else window.column(x)]
         y[-2:-1] = map(window.line, y[-2:-1])
         product = read_data(n, g * window.channels + c, p, y, taps) * read_filter(g, p, taps, c, o)
-        # Phases of a row are unrolled, and its taps unless there are many: no condition is left.
+        # A row's phases are unrolled, and its taps unless there are many, which resolves the condition.
         return te.sum(_where_tapped(window, p, taps, product), axis=[c, *taps])
 
     last = window.axes[-1]
@@ -187,13 +187,13 @@ def _data(window: PlanarWindow, data: te.Tensor) -> Callable[..., Expr]:
         return lambda n, c, p, y, k: data(n, c, *window.coordinates(p, y, k))
 
     if window.panels:
-        # A row's last vector overlaps in the copy already, so that TVM can bound a tile's part of it.
+        # The last vectors of rows overlap already in the copy, so that TVM can bound a tile's part of it.
         shape = within_reach((problem.batch, problem.in_channels, window.row), "the copy of data")
         panel = te.compute(shape, lambda n, c, x: data(n, c, window.column(x)), name=stage_name(DATA_PAD, window.index))
         return lambda n, c, p, y, k: panel(n, c, y[-1])
 
     last, lowest = axes[-1], [axis.lowest for axis in axes]
-    # Column x lies at (x % stride, x // stride) of the phases: outputs of a row read columns `stride` apart.
+    # Outputs of a row read columns `stride` apart, so column x is at (x % stride, x // stride) of the phases.
     columns = -(-(last.extent + window.excess * last.stride) // last.stride)
     extents = [*(axis.extent for axis in axes[:-1]), columns * last.stride]
 
@@ -207,7 +207,8 @@ def _data(window: PlanarWindow, data: te.Tensor) -> Callable[..., Expr]:
 
     shape = (problem.batch, problem.in_channels, *extents[:-1], columns * last.stride)
     taken: Callable[..., Expr] = padded
-    # Lowering separates the columns of planes in f32 and integers by shuffles (tvmconv/lowering/cpu/rewrites/striding.py), LLVM others, without conditions.
+    # Lowering separates columns of f32 and integer planes by shuffles (tvmconv/lowering/cpu/rewrites/striding.py); for others LLVM does,
+    # which needs a copy without conditions.
     if not window.separates:
         taken = pad = te.compute(
             within_reach(shape, "the copy of data"), padded, name=stage_name(DATA_PAD, window.index)
@@ -232,7 +233,7 @@ def _data(window: PlanarWindow, data: te.Tensor) -> Callable[..., Expr]:
 
 
 def _where_tapped(window: PlanarWindow, p: Any, k: Any, value: Expr) -> Expr:
-    """Return `value`, or 0 beyond the filter's end, where interleaved phases with one tap less find their last."""
+    """Return `value`, or 0 beyond the filter's end, the place of the last tap of interleaved phases with one tap less."""
     axis, taps = window.axes[-1], window.problem.kernel[-1]
     if not window.interleaves or axis.taps * axis.phases == taps:
         return value
@@ -240,7 +241,7 @@ def _where_tapped(window: PlanarWindow, p: Any, k: Any, value: Expr) -> Expr:
 
 
 def _filter(window: PlanarWindow, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return the function that reads the filter for a product, ``(g, p, k, c, o)``: in place, or in the order of the sum's loops."""
+    """Return the function ``(g, p, k, c, o)`` that reads the filter for a product: in place, or from a copy in the sum's order."""
     problem, axes, rank = window.problem, window.axes, len(window.axes)
 
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:

@@ -1,4 +1,4 @@
-"""Plan planar's loops, once for estimate and schedule: the choices, the default, and the order of tasks."""
+"""Plan planar's loops, for both estimate and schedule: choices, the default, and the order of tasks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .windows.plan import Options, PlanarPlan
 from .windows.row_tile import MAX_UNROLLED, channel_counts, shared_rows, vector_counts
 from .windows.row_window import PlanarWindow
 
-# Cycles of the products of an element that a task copies for itself, as others do, too: copying it takes about one.
+# Least cycles of the products of an element for which several tasks copy it, which takes about one cycle.
 LEAST_SHARING = 8
-COPIED_PLANES = 8  # of one task, at most: stores are done when what they wrote is read
+COPIED_PLANES = 8  # of a task, at most, before it reads them: enough for stores to complete
 
 
 def plan_windows(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
-    """Return the windows with their plans, the best first: what the first one likes best, of what leaves all registers for a vector."""
+    """Return the windows with their plans, in the first window's order of preference; all windows must have registers for a vector."""
     liked = channel_counts(windows[0], target) if windows else []
     counts = [count for count in liked if all(vector_counts(each, count, target) for each in windows)][:3]
     return [replace(window, plans=tuple(_plan(window, count, target) for count in counts)) for window in windows]
@@ -30,11 +30,11 @@ def plan_windows(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[Pla
 def _plan(window: PlanarWindow, channels: int, target: CpuTarget) -> PlanarPlan:
     several, vectors = len(window.axes) > 1, vector_counts(window, channels, target)[:4]
     shared = shared_rows(window, vectors[0], target)
-    # More rows than usual a task where L1 holds their copies.
+    # Tasks have more rows than usual if L1 holds their copies.
     row_bytes = 4 * window.channels * window.axes[-2].stride * window.axes[-1].extent if several else 1
     rows, most = task_rows(window, window.lanes, shared, max(TASK_ROWS, target.l1_share // 2 // row_bytes))
     if window.row_tile:
-        # TVM bounds no part of such rows.
+        # TVM does not bound a part of such rows.
         rows, most = [window.computed[-1] // shared], window.computed[-1] // shared
     chunks, even = ([1], 1) if several else _task_chunks(window, channels, vectors[0], target)
     copies, body = window.stages_data and not window.panels, channels * vectors[0] * window.tile_phases
@@ -49,15 +49,15 @@ def _plan(window: PlanarWindow, channels: int, target: CpuTarget) -> PlanarPlan:
         taps_unrolled=divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1],
         blocks_first=several and _blocks_first(window, most * shared, target),
         planes_by_rows=several and _planes_by_rows(window, target),
-        # A task copies what it reads, unless others with other channels read the same: cores then share no cache line.
+        # A task copies its data, so that cores share no cache line, unless tasks with other channels read the same.
         data_at_once=even > 1,
     )
 
 
 def _planes(window: PlanarWindow, rows: int, target: CpuTarget) -> int:
-    """Return of how many groups a task of so many rows copies data before it multiplies.
+    """Return the number of groups whose data a task of so many rows copies before it multiplies.
 
-    What is read soon after it was stored in other pieces waits until a cache has it.
+    Loads soon after stores of other widths would wait until these are in the cache.
     """
     axes, problem = window.axes, window.problem
     if not window.stages_data or rows < axes[-2].outputs:
@@ -73,9 +73,9 @@ def _planes(window: PlanarWindow, rows: int, target: CpuTarget) -> int:
 
 
 def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> Options:
-    """Return into how many parts tasks may cut the channels of a window of one axis, in tiles of so many, and the default.
+    """Return the numbers of parts that tasks may cut the channels of a window of one axis into, and the default.
 
-    Few tiles are cut by channels too, so that threads find equal shares, but not so that copies are more than that gains.
+    Few tiles are also cut by channels, for equal shares of threads, unless the additional copies cost more.
     """
     tasks = window.problem.batch * window.groups * window.row // window.lanes // vectors
     chunks = divisors(window.computed_outputs // channels, 16)
@@ -85,9 +85,9 @@ def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuT
 
 
 def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
-    """Return whether a task takes a block's tiles, which write a plane's row as one piece, before the next block.
+    """Return whether a task takes all tiles of a row for a block, which write planes' rows whole, before the next block.
 
-    Where outputs leave L2 and L1 keeps the row's data for the next block. Not measured with AVX-512.
+    That is if outputs exceed L2 and L1 keeps the row's data for the next block. Not measured with AVX-512.
     """
     axes, problem = window.axes, window.problem
     held = 4 * window.channels * prod(axis.span for axis in axes[:-1]) * axes[-1].extent
@@ -96,9 +96,9 @@ def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
 
 
 def _blocks_first(window: PlanarWindow, rows: int, target: CpuTarget) -> bool:
-    """Return whether a task takes all its rows for a block of channels before the next, where data has few channels.
+    """Return whether a task takes all its rows for a block of channels before the next block: data has few channels.
 
-    Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block.
+    Each plane of the output is then written in one piece, and L1 keeps the data for the next block.
     """
     axis = window.axes[-2]
     planes = prod(each.span for each in window.axes[:-2])
@@ -107,9 +107,9 @@ def _blocks_first(window: PlanarWindow, rows: int, target: CpuTarget) -> bool:
 
 
 def _task_tiles(window: PlanarWindow, vectors: int, target: CpuTarget) -> Options:
-    """Return how many of a row's tiles of so many vectors a task may have, and the default.
+    """Return the numbers of a row's tiles of so many vectors that a task may have, and the default.
 
-    Their data fills half of L2 at most, and TASKS are left.
+    Their data fills at most half of L2, and at least TASKS tasks remain.
     """
     tiles = window.row // window.lanes // vectors
     tasks = window.problem.batch * window.groups * tiles

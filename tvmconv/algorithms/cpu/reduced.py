@@ -1,13 +1,13 @@
-"""The tensor expressions of windows whose lanes run along the channels that are summed: for few output channels.
+"""Tensor expressions of windows whose lanes run along the channels that are summed: for few output channels.
 
-The same windows as in window.py with other roles: a vector holds neighbouring channels of a pixel of data, which a
-vector of the filter's multiplies. The lanes of each output's sum are added at the end. Stages:
+The windows are those of window.py, but vectors hold neighbouring channels of a pixel of data and of the filter. The lanes of
+each output's sum are added at the end. Stages:
 
-    data_pad     data widened to f32, zero-padded              (absent when data can be read in place)
-    filter_pack  filter widened to f32, [g, o, taps, c / lanes, c % lanes]    (absent when these already lie together)
+    data_pad     data widened to f32, zero-padded              (absent if data is read in place)
+    filter_pack  filter widened to f32, [g, o, taps, c / lanes, c % lanes]    (absent if these channels are contiguous)
     acc          the sums, f32, axes (n, g, phases..., outputs..., o, lanes / 4, 4)
-    lane_sums    acc with 4 lanes, each the sum of a quarter of them
-    tile         the four added
+    lane_sums    acc with 4 lanes, each the sum of a quarter of acc's
+    tile         the sum of the four lanes
     out          bias added, rounded once to the output type
 """
 
@@ -37,12 +37,12 @@ from .windows.filter import filter_element
 from .windows.make import windows_of
 from .windows.window import Window
 
-# Sums of 3 outputs by 4 pixels, and from how many vectors of channels on. Of fewer channels LLVM unrolls all taps, and spills the sums.
+# Sums of 3 outputs by 4 pixels, and least vectors of channels for them: with fewer channels LLVM unrolls all taps, and spills sums.
 TWELVE, LEAST_STEPS = 12, 6
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
-    """Return why lanes along summed channels do not compute a problem, or None if they do."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if problem.data_format != "NXC":
         return f"channels lie apart in {problem.data_format}"
@@ -60,7 +60,7 @@ def define(problem: Problem, target: CpuTarget) -> Definition:
 
 
 def reduced_windows(problem: Problem, target: CpuTarget) -> list[ReducedWindow]:
-    """Return the windows of a flat problem."""
+    """Return the windows of a flattened problem."""
     lanes = reduced_lanes(problem.in_channels // problem.groups, target)
     return [window.as_kind(ReducedWindow, lanes=lanes) for window in windows_of(problem, target)]
 
@@ -71,7 +71,7 @@ def estimate(problem: Problem, target: CpuTarget) -> Counts:
     windows = reduced_windows(flat, target)
     lanes, width = windows[0].lanes, min(widths(window, target)[0] for window in windows)
     products = sum(_visited_products(window, width) for window in windows) / lanes
-    # A tile reads all of the filter, from L2 if L1 does not keep it.
+    # A tile reads the whole filter, from L2 if L1 does not keep it.
     far = 4 * prod(flat.filter_shape) // flat.groups > target.l1_share
     return {
         **stored_lines(flat, 1, target),
@@ -83,7 +83,7 @@ def estimate(problem: Problem, target: CpuTarget) -> Counts:
 
 
 def _visited_products(window: Window, width: int) -> float:
-    """Return the products that tiles of so many pixels visit, of which those with padding may be skipped."""
+    """Return the number of products that tiles of so many pixels visit, without skipped ones with padding."""
     *outer, row = window.axes
     share = prod(axis.met for axis in outer) if window.skips_rows else 1.0
     share *= row.visited(width) if window.skips_columns else 1.0
@@ -92,14 +92,14 @@ def _visited_products(window: Window, width: int) -> float:
 
 
 def reduced_lanes(channels: int, target: CpuTarget) -> int:
-    """Return how many lanes the channels of a group are cut into; 0: they fill no vector."""
+    """Return the lanes of vectors that the channels of a group divide into; 0 if there are none."""
     return next((lanes for lanes in (target.vector_bits // 32, 8, 4) if channels % lanes == 0), 0)
 
 
 def widths(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many pixels a tile may have, the most first.
+    """Return the numbers of pixels that a tile may have, the most first.
 
-    Half of the registers hold sums, mostly; the other half the data and filter of a step, and lanes being added.
+    Sums mostly take half of the registers; the other half holds data and filter of a step, and later lanes that are added.
     """
     most = max(1, target.vector_registers // 2 // window.outputs)
     if _holds_twelve(window, target):
@@ -108,7 +108,7 @@ def widths(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _holds_twelve(window: Window, target: CpuTarget) -> bool:
-    """Return whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data."""
+    """Return whether sums of 3 outputs by 4 pixels are held in 16 registers, with 3 vectors of the filter and one of data."""
     return "twelve_sums" in target.costs.pays and window.outputs == 3 and window.channels // window.lanes >= LEAST_STEPS
 
 
@@ -118,12 +118,12 @@ class ReducedWindow(Window):
 
     @property
     def shifted(self) -> bool:
-        """Return False: output channels are in no vectors."""
+        """Return False: vectors do not consist of output channels."""
         return False
 
 
 def packs_filter(window: Window) -> bool:
-    """Return whether the filter is packed: unless it is f32 and the channels of an output and tap lie together."""
+    """Return whether the filter is packed: unless it is f32 and the channels of an output and tap are contiguous."""
     problem = window.problem
     if problem.dtype != "f32":
         return True

@@ -1,10 +1,10 @@
-"""Depthwise convolution of integers by pairs of taps: two taps' data of a channel, 16 bits each, and both weights are multiplied at once.
+"""Depthwise convolution of integers by pairs of taps: an instruction multiplies two taps' data of a channel, 16 bits each, by both weights.
 
-Lanes run along channels. Data less its zero point is copied in 16 bits, padded; of two pixels' vectors unpacking makes the pairs of all
-channels, which an instruction (vpmaddwd) multiplies by pairs of the filter and adds. Taps of two rows are pairs, which neighbouring outputs
-share, and of a last row alone those of two columns. Stages:
+Lanes run along channels. Data minus its zero point is copied in 16 bits, padded; unpacking two pixels' vectors gives pairs for all
+channels, which an instruction (vpmaddwd) multiplies by pairs of the filter and adds. Pairs are taps of two rows, which neighbouring outputs
+share, and taps of two columns in an odd last row. Stages:
 
-    data_pad     data less the zero point in 16 bits, zero-padded
+    data_pad     data minus the zero point in 16 bits, zero-padded
     filter_pack  pairs of weights, [group, block, phases, outer taps, pair, 1, 1, lane]
     acc          the sums, s32
     tile, out    as of other windows (windows/express.py)
@@ -40,15 +40,15 @@ from .windows.plan import GroupedPlan
 from .windows.window import Window
 
 COPY = "int16"
-# Lanes of 16 bits within which unpacking takes the first or the last half of each vector.
+# Lanes of 16 bits in 128 bits, of whose halves unpacking takes the first or the last of each vector.
 UNPACKED = 8
-# Multiply-adds of a pair, in tiles of two pixels at least.
+# Least multiply-adds of a pair: in tiles of two pixels.
 LEAST_UNROLLED = 4
 
 
 @dataclass(frozen=True)
 class TapPairsWindow(Window):
-    """A window whose products are of pairs of taps."""
+    """A window whose products are dot products of pairs of taps."""
 
     @property
     def stages_data(self) -> bool:
@@ -57,24 +57,24 @@ class TapPairsWindow(Window):
 
     @property
     def rows(self) -> int:
-        """Taps along the axis before the last; 1 where there is none."""
+        """Taps along the axis before the last; 1 if there is none."""
         return self.axes[-2].taps if len(self.axes) > 1 else 1
 
     @property
     def mixed(self) -> bool:
-        """Return whether the taps of an odd last row are pairs of neighbours, so that all pairs, which differ, are unrolled."""
+        """Return whether the taps of an odd last row form pairs of columns, which requires that all pairs are unrolled."""
         columns = self.axes[-1].taps
         return self.rows % 2 > 0 and (self.rows // 2 * columns + -(-columns // 2)) * LEAST_UNROLLED <= MAX_UNROLLED
 
     @property
     def pairs(self) -> int:
-        """Pairs of the taps of the last two axes."""
+        """Number of pairs of taps of the last two axes."""
         columns = self.axes[-1].taps
         return self.rows // 2 * columns + -(-columns // 2) if self.mixed else -(-self.rows // 2) * columns
 
     @property
     def unrolled(self) -> int:
-        """Pairs in a loop's body: all, or of a row's columns as many as divide them."""
+        """Number of pairs in a loop's body: all, or a divisor of the columns."""
         return self.pairs if self.mixed else divisors(self.axes[-1].taps, MAX_UNROLLED // LEAST_UNROLLED)[-1]
 
     @property
@@ -83,10 +83,10 @@ class TapPairsWindow(Window):
         return prod(axis.taps for axis in self.axes[:-2]) * self.pairs > self.unrolled
 
     def taps_of(self, number: Expr) -> tuple[list[list[Expr]], list[Expr]]:
-        """Return both taps of a pair along the last two axes, or the last one, and of each whether it is no other pair's.
+        """Return both taps of a pair along the last two axes, or the last one, and for each whether this pair counts it.
 
-        Pairs of two rows come first. Of an odd last row, those of neighbours, of which the last may begin with a tap that the one before
-        has; or each tap is one, twice.
+        Pairs of two rows come first. An odd last row has pairs of columns, the last of which may begin with a tap of the one before; or
+        pairs of the same tap twice.
         """
         columns, rows = self.axes[-1].taps, self.rows
         row, at = number // columns * 2, number % columns
@@ -102,7 +102,7 @@ class TapPairsWindow(Window):
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if not problem.is_quantized:
         return f"it multiplies integers, not {problem.dtype}"
@@ -134,9 +134,9 @@ def _windows(problem: Problem, target: CpuTarget) -> list[TapPairsWindow]:
 
 
 def _plan_tasks(window: TapPairsWindow, target: CpuTarget) -> TapPairsWindow:
-    """Return the window with tasks, and tiles that cost least: their last one is shifted to end with the row."""
+    """Return the window with its plan of least cost; the last tile of a row is shifted to end with it."""
     outputs = window.row
-    # A pixel's sums are two registers; those that go through a loop have half of all, as in `grouped`.
+    # A pixel's sums are two registers. Sums of a loop get half of all registers, as in `grouped`.
     held = target.vector_registers // (4 if window.loops else 2)
     most = min(outputs, held, MAX_UNROLLED_ROW // (2 * window.unrolled))
     widths = range(1, max(1, most) + 1)
@@ -160,7 +160,7 @@ def _plan_tasks(window: TapPairsWindow, target: CpuTarget) -> TapPairsWindow:
 
 
 def _tile_cycles(window: TapPairsWindow, width: int, target: CpuTarget) -> float:
-    """Multiply-adds of whole vectors that a tile of so many pixels takes: its products, loads, and the pairs that it makes."""
+    """Return the multiply-adds of whole vectors that a tile of so many pixels costs: products, loads, and unpacking of pairs."""
     *outer, row = window.axes
     above, load = prod(axis.taps for axis in outer[:-1]), target.costs.lanes.load
     columns = (width - 1) * row.stride + row.span
@@ -190,7 +190,7 @@ def express_pairs(window: TapPairsWindow, data: te.Tensor, weights: te.Tensor, e
 
 
 def _data(window: TapPairsWindow, data: te.Tensor) -> Any:
-    """Return ``at(n, *x, o)``: data of the channel of lane `o`, from a copy whose order unpacking undoes."""
+    """Return ``at(n, *x, o)``: data of the channel of lane `o`, from a copy in an order that unpacking reverts."""
     axes, problem, lanes = window.axes, window.problem, window.lanes
     lowest, extents = [axis.lowest for axis in axes], [axis.extent for axis in axes]
     gaps = [axis.gap for axis in axes]
@@ -214,13 +214,13 @@ def _data(window: TapPairsWindow, data: te.Tensor) -> Any:
 
 
 def unpack_lane(lane: Expr, lanes: int) -> Expr:
-    """Return which channel a lane of the copy has: unpacked, first halves of 128 bits and then second ones are channels in order."""
+    """Return the channel of a lane of the copy, for which unpacked first halves of 128 bits, then second ones, are in order."""
     half, parts = UNPACKED // 2, lanes // UNPACKED
     return lane % UNPACKED // half * (lanes // 2) + lane // UNPACKED * half + lane % half if parts > 1 else lane
 
 
 def _filter(window: TapPairsWindow, weights: te.Tensor) -> Any:
-    """Return ``weight(g, phases, taps, o)``: a pair of weights of lane `o`, of `taps` of the axes before the last two and the pair's number."""
+    """Return ``weight(g, phases, taps, o)``: the weights of lane `o` for a pair; `taps` end with the pair's number."""
     axes, problem, lanes = window.axes, window.problem, window.lanes
     rank = len(axes)
 
@@ -257,6 +257,6 @@ def _window_estimate(window: TapPairsWindow, target: CpuTarget) -> Counts:
     return {
         "lanes.scale": tiles * _tile_cycles(window, window.tile, target) * multiply_add(window.lanes // 2, target),
         "start": tiles,
-        # Of 16 bits that are written, and of 8 that are read and converted.
+        # 16 bits are written for 8 that are read and converted.
         "lines.copy": lines(3 * pixels * window.padded_outputs),
     }

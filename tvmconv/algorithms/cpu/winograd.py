@@ -1,11 +1,11 @@
-"""The tensor expressions of Winograd convolution, for windows of stride 1.
+"""Tensor expressions of Winograd convolution, for windows of stride 1.
 
 The last two axes are cut into tiles (winograd_tiles.py). With (a, b) the pairs of points of winograd_transforms.py:
 
-    data_pad       data widened to f32, zero-padded to whole tiles, channel-last     (absent where it can be read in place)
+    data_pad       data widened to f32, zero-padded to whole tiles, channel-last     (absent if it is read in place)
     data_rows      data_pad transformed along the second axis      (registers)
     data_tiles     data_rows transformed along the last: [a, b, n, phases..., z, tile, tile, c]
-    filter_pack    the filter widened to f32, with lanes together                    (absent unless `_lanes_apart`)
+    filter_pack    the filter widened to f32, with contiguous lanes                  (absent unless `_lanes_apart`)
     filter_rows    the filter transformed along its second axis    (registers)
     filter_tiles   filter_rows along its last: [a, b, phases..., taps of the first axis, g, o / lanes, c, o % lanes]
     acc            for every (a, b) the product of the two matrices, [a, b, n, g, phases..., z, tile, tile, o]
@@ -65,21 +65,21 @@ def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Definition | None:
-    """Return the definition that keeps the transformed filter, if a cache does; None: it is made as it is used."""
+    """Return the definition with a prepacked transformed filter if a cache keeps it, else None: it is transformed in each call."""
     return keep_prepacked(define(problem, target, points), planned_windows(problem, target, points, prepacked=True))
 
 
 def keep_prepacked(definition: Definition, kept: Sequence[WinogradWindow]) -> Definition | None:
-    """Return a definition with windows that keep the transformed filter; None: it has them."""
+    """Return a definition with the windows `kept`, whose transformed filter may be prepacked; None if its own are alike."""
     if [window.prepacked for window in kept] == [window.prepacked for window in definition.windows]:
         return None
     return replace(definition, windows=list(kept))
 
 
 def _lanes_apart(tiles: WinogradWindow) -> bool:
-    """Return whether lanes lie apart in the filter, and summed channels or taps together: parts are transposed first.
+    """Return whether summed channels or taps, not lanes, are contiguous in the filter, so that parts are transposed first.
 
-    Not of pieces, whose taps TVM finds no bounds of.
+    Pieces are not transposed, as TVM finds no bounds of their taps.
     """
     transposed = tiles.problem.op != "convolution" and tiles.problem.filter_format == "XIO"
     whole = tiles.stored == tiles.padded_outputs
@@ -94,7 +94,7 @@ def express_winograd(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor,
 
 
 def make_stage(tiles: WinogradWindow, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
-    """Return the stage of this name whose elements are ``value(*indices)``."""
+    """Return the stage called `name` with elements ``value(*indices)``."""
     return te.compute(within_reach(shape, name), value, name=stage_name(name, tiles.index))
 
 
@@ -104,7 +104,7 @@ def transformed_data(
     transform: Callable[[Sequence[Expr]], list[Expr]] = data_transform,
     last: Callable[[Expr], Expr] | None = None,
 ) -> te.Tensor:
-    """Return `data_tiles` of what ``at(n, *x, channel)`` reads, by a `transform` of data; `last` is done with each at the end."""
+    """Return `data_tiles` of data read by ``at(n, *x, channel)``: `transform` along both axes, then `last` on each element."""
     along_z, *tiled = tiles.axes
     tilings, (rows, columns) = tiles.tilings, (tiling.points for tiling in tiles.tilings)
     phases = tuple(axis.phases if phases_shift(axis) else 1 for axis in tiled)
@@ -174,7 +174,7 @@ def transformed_filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
 def multiply_tiles(
     tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, multiply: Callable[[Expr, Expr], Expr] = mul
 ) -> te.Tensor:
-    """Return `acc`, of products that `multiply` makes: along the first axis the points of each part of the channels."""
+    """Return `acc`, the sums of products by `multiply`; its first axis has the points of each part of the channels."""
     lanes, channels, each = tiles.lanes, tiles.channels, tiles.channels_together
     rows, columns = (tiling.points for tiling in tiles.tilings)
     kz, c = te.reduce_axis((0, tiles.depth), name="kz"), te.reduce_axis((0, each), name="c")
@@ -190,7 +190,7 @@ def multiply_tiles(
 
 
 def data_read(tiles: WinogradWindow, phases: Sequence[Expr], z: Expr, kz: Expr) -> list[Expr]:
-    """Return the phases and the image of `data_tiles` that output `z` of the first axis of `phases` meets by tap `kz`."""
+    """Return the phases and the image of `data_tiles` that tap `kz` of output `z` along the first axis reads."""
     first, *tiled = tiles.axes
     read = [phase if phases_shift(axis) else 0 for axis, phase in zip(tiled, phases[1:], strict=True)]
     tap = tiles.pieced(kz)[0]
@@ -207,9 +207,9 @@ def transformed_back(
     transform: Callable[[Sequence[Expr], int], list[Expr]] = output_transform,
     last: Callable[[Expr], Expr] | None = None,
 ) -> te.Tensor:
-    """Return `out`, of the sums of products: axes as `acc` has them.
+    """Return `out` of the sums of products, with their axes.
 
-    By a `transform` of sums, each part of the channels by itself; `last` is done with each before they are added.
+    `transform` and then `last` are applied to the sums of each part of the channels before these are added.
     """
     points, (m_y, m_x) = [tiling.points for tiling in tiles.tilings], (tiling.outputs for tiling in tiles.tilings)
     shape, parts = output_shape(tiles), range(tiles.parts)

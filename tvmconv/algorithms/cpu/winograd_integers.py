@@ -1,11 +1,11 @@
 """Winograd convolution of integers, exact: products of pairs of 16 bits (vpmaddwd). Stages as those of winograd.py.
 
-By `whole_transforms`: sums are four times the formula's (tiles of 4 points) or 576 times (6 points), modulo 2^32, so that two or six bits
-less are left for them. Sums that may be larger are those of several parts of the channels, each transformed back by itself. Data less its
-zero point has at most 255, 4 or 100 of which 16 bits keep; of a filter of 9 taps they keep 9 or 144.
+With `whole_transforms`, sums are 4 times the formula's (tiles of 4 points) or 576 times (6 points), modulo 2^32, so that two or six bits
+fewer remain. Larger sums are split into parts of the channels, each transformed back by itself. Data minus its zero point is at most 255
+and grows 4 or 100 times by its transform, a filter of 9 taps 9 or 144 times: `covers` checks that 16 bits hold both.
 
-Data is transformed two channels at a time, as ``first + 65536 * second``, which sums and differences go through; at last the sign of the
-first is taken from the second.
+Data is transformed two channels at a time, as ``first + 65536 * second``, which is linear; finally the borrow of a negative first is added
+to the second.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MOST = 2**15 - 1  # of 16 bits
 
 
 def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
-    """Return None if the algorithm computes the problem on the target, else why not."""
+    """Return None if the algorithm computes the problem on the target, else the reason why not."""
     if not problem.is_quantized:
         return f"it multiplies integers, not {problem.dtype}"
     if reason := no_dot(problem, target, integers=True):
@@ -72,7 +72,7 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
 
 
 def _largest_transformed(tiles: WinogradWindow) -> int:
-    """Return the largest magnitude that transformed data or filters may have."""
+    """Return the largest possible magnitude of transformed data and filters."""
     rows = (filter_rows(tiling.points, tiling.axis.taps) for tiling in tiles.tilings)
     sums = (max(sum(map(abs, row)) for row in matrix) for matrix in rows)
     data, filter_ = tiles.problem.largest_numbers
@@ -87,7 +87,7 @@ def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Definition | None:
-    """Return the definition that keeps the transformed filter, if a cache does; None: it is made as it is used."""
+    """Return the definition with a prepacked transformed filter if a cache keeps it, else None: it is transformed in each call."""
     return keep_prepacked(define(problem, target, points), planned_windows(problem, target, points, prepacked=True))
 
 
@@ -101,12 +101,12 @@ def express(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue
 
 
 def _transform_back(sums: Sequence[Expr], outputs: int) -> list[Expr]:
-    """Return `transform_sums` modulo 2^32: LLVM takes numbers with a sign not to pass it."""
+    """Return `transform_sums` in unsigned numbers, modulo 2^32: LLVM assumes that signed ones do not overflow."""
     return transform_sums([each.astype("uint32") for each in sums], outputs)
 
 
 def _as_pairs(value: Expr) -> Expr:
-    """Return ``first + 65536 * second`` as both in 16 bits."""
+    """Return ``first + 65536 * second`` as a pair of 16-bit numbers."""
     negative = value & tirx.const(0x8000, "int32")
     return (value + (negative << tirx.const(1, "int32"))).astype("uint32")
 

@@ -1,4 +1,4 @@
-"""Model the time of a filter that comes from memory, as in a network too large for caches: events and coefficients."""
+"""Cost of filters that come from memory, as in networks too large for caches: events, and the fit of their coefficients."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .cost import Counts, lines
 from .fit import ROUNDS, with_coefficients
 
 COLD, WAIT = "lines.cold", "lines.cold_wait"
-# Error, of the ratio by which a call takes longer, from which on a time counts as an outlier.
+# Error of the relative increase of a call's time from which it counts as an outlier.
 OUTLIER = 0.03
 
 
 @dataclass(frozen=True)
 class ColdSample:
-    """Measured time of an algorithm's default schedule, with its filter from a cache and from memory.
+    """Measured times of an algorithm's default schedule with a hot filter (from a cache) and a cold one (from memory).
 
     Attributes
     ----------
     ratio
-        The time of a call with a cold filter by that with a hot one.
+        Time of a call with a cold filter divided by that with a hot one.
     cycles
-        Its estimate with a hot one.
+        Estimated cycles with a hot filter.
     counts
-        What `cold_lines` counts.
+        Counts of `cold_lines`.
     """
 
     ratio: float
@@ -38,18 +38,18 @@ class ColdSample:
 
 
 def cold_lines(problem: Problem, size: float) -> Counts:
-    """Count the events of a filter of so many bytes that comes from memory, beside those of one that a cache keeps.
+    """Count the additional events of a filter of so many bytes that comes from memory, not a cache.
 
-    All of it takes a share of the memory's bandwidth. A core waits for the first lines of each group: kernels and the hardware fetch
-    ahead within one, about as much as an L1 has. So a small filter waits for memory, and a large one takes bandwidth.
+    All lines take memory bandwidth. A core waits for the first lines of each group, about as many as an L1 holds, until kernels and the
+    hardware prefetch. Small filters therefore wait for memory, and large ones take bandwidth.
     """
     return {COLD: lines(size), WAIT: problem.groups * lines(min(size / problem.groups, L1_WAYS * L1_WAY_BYTES))}
 
 
 def fit_cold(samples: Sequence[ColdSample], costs: Costs) -> Costs:
-    """Return `costs` with the coefficients of cold lines fitted to samples; as they were, if there is none.
+    """Return `costs` with the coefficients of cold lines fitted to samples; unchanged without samples.
 
-    Least squares of how many times as long a call takes, none below 0, with weights for outliers.
+    The fit is by nonnegative least squares of the relative increase of a call's time, with weights for outliers.
     """
     if not samples:
         return costs
@@ -63,7 +63,7 @@ def fit_cold(samples: Sequence[ColdSample], costs: Costs) -> Costs:
 
 
 def _not_negative(events: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the two coefficients of least squares, neither below 0."""
+    """Return the two coefficients of nonnegative least squares."""
     both = np.linalg.lstsq(events, wanted, rcond=None)[0]
     if both.min() >= 0:
         return both

@@ -1,4 +1,4 @@
-"""The events of windows that several algorithms count: copies, transposes, stores, and lines of the filter."""
+"""Counts of windows' events for several algorithms: copies, transposes, stores, and lines of the filter."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..windows.data import copies_groups
 from ..windows.window import FEW_PIXELS, Window
 from .cost import Counts, lines
 
-ACROSS_LANES = 16  # that run across the groups of two axes, by which planes are transposed at once
-# Rows of a task, each of which reads the whole filter: with more, fewer are copied twice, but their copies leave L2.
+ACROSS_LANES = 16  # lanes across groups of windows of two axes, by which planes are transposed faster
+# Rows of a task, which reads the whole filter: more rows would copy fewer rows twice, but their copies would leave L2.
 TASK_ROWS = 16
 
 
 def outputs(window: SubConvolution) -> int:
-    """Return the number of a window's outputs of one channel: of all phases, and the whole batch."""
+    """Return the number of a window's outputs of one channel, in all phases and the whole batch."""
     return window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes)
 
 
 def count_copies(window: Window, target: CpuTarget, once: bool = False, rows: int = 0) -> Counts:
-    """Count the copies of a window's data, padded, widened or transposed: each task's, of so many `rows`, or one before all."""
+    """Count the copies of a window's data (padded, widened or transposed): by each task of so many `rows`, or `once` before all."""
     pixels = window.problem.batch * prod(copy_extent(axis) for axis in window.axes)
     again = 1.0 if once else copied_again(window, rows)
     elements = pixels * window.pixel * window.vnni_factor
@@ -34,10 +34,10 @@ def count_copies(window: Window, target: CpuTarget, once: bool = False, rows: in
 
 
 def count_passed(problem: Problem, size: float, target: CpuTarget) -> Counts:
-    """Count the lines of a copy from planes, of so many bytes and made before all tasks, that L2 does not keep until they read it.
+    """Count the lines of a copy from planes, of so many bytes before all tasks, that L2 does not keep until tasks read them.
 
-    Of neighbouring lines each is of another pixel's channels, pages apart, so nothing fetches them ahead. Half of the share of L3 is
-    left beside the data and outputs that pass meanwhile; what is more goes to memory and back.
+    Neighbouring lines have different pixels' channels, written pages apart, so nothing prefetches them. Half of the share of L3 remains
+    beside data and outputs; lines beyond that go to memory and back.
     """
     if problem.data_format == "NXC" or size <= target.l2_share:
         return {}
@@ -45,16 +45,16 @@ def count_passed(problem: Problem, size: float, target: CpuTarget) -> Counts:
 
 
 def copied_again(window: SubConvolution, rows: int = 0, whole: bool = False) -> float:
-    """Return how often tasks copy data: each copies what all its taps span.
+    """Return the average number of copies of an element of data: each task copies the span of its taps.
 
-    A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted. If `whole`,
-    the rows between dilated taps are copied, too.
+    A task has one output along each axis before the last two, and `rows` along the next; 0: all rows, or repeated copies are not counted.
+    With `whole`, rows between dilated taps are copied, too.
     """
     again = prod(_count_spans(axis, window, 1) / copy_extent(axis) for axis in window.axes[:-2])
     if not rows or len(window.axes) == 1:
         return again
     axis = window.axes[-2]
-    # Of the span of dilated taps, what is read is counted, and no more than lies in data where rows of padding are not copied.
+    # Only the rows that dilated taps read are counted; and only those in data if rows of padding are not copied.
     band = -(-((rows - 1) * axis.stride + axis.span) // axis.gap)
     band = band if whole else min(band, rows * axis.taps)
     held = max(1.0, axis.outputs / rows * band / copy_extent(axis))
@@ -62,7 +62,7 @@ def copied_again(window: SubConvolution, rows: int = 0, whole: bool = False) -> 
 
 
 def _count_spans(axis: Axis, window: SubConvolution, rows: int) -> int:
-    """Return how many elements of an axis tasks copy that have so many outputs each: of padding that sums skip, none."""
+    """Return the elements along an axis that all tasks of `rows` outputs copy, without padding that sums skip."""
     span = (rows - 1) * axis.stride + axis.span
     if not _skips_rows(window):
         return axis.outputs // rows * -(-span // axis.gap)
@@ -76,12 +76,12 @@ def _skips_rows(window: SubConvolution) -> bool:
 
 
 def copy_extent(axis: Axis) -> int:
-    """Return how many elements along an axis a copy has: without what the stride of a single tap leaves out."""
+    """Return the elements of a copy along an axis, without those that the stride of a single tap skips."""
     return -(-axis.extent // axis.gap)
 
 
 def far(problem: Problem, elements: float, target: CpuTarget, scattered: float = 0) -> Counts:
-    """Count the lines of planes that L2 does not keep while channels are gathered from them, and that part of elements `scattered` to them."""
+    """Count the lines of planes that L2 does not keep while channels are gathered; `scattered` is the share of scattered elements."""
     size = DTYPE_BYTES[problem.types.data] * elements
     if problem.data_format == "NXC" or size <= target.l2_share:
         return {}
@@ -89,18 +89,18 @@ def far(problem: Problem, elements: float, target: CpuTarget, scattered: float =
 
 
 def rows_kept(window: Window, run: int, target: CpuTarget) -> int:
-    """Return of how many rows of the filter L2 keeps `run` bytes, with as many of the next rows, beside data and sums.
+    """Return the number of filter rows of which L2 keeps `run` bytes, and as many of the next rows, beside data and sums.
 
-    Rows are of all output channels. Those a power of two apart lie in few of its sets.
+    Rows have all output channels. Rows a power of two apart share few sets of L2.
     """
     apart = DTYPE_BYTES[window.problem.types.filter] * window.vnni_factor * window.problem.out_channels
     return target.l2 // 2 // (2 * max(run, gcd(apart, target.l2 // L2_WAYS)))
 
 
 def stored_lines(problem: Problem, phases: int, target: CpuTarget, window: Window | None = None) -> Counts:
-    """Count the lines of an output that L2 does not keep, as often as phases of a row, and groups of a `window`, visit them.
+    """Count the lines of an output that L2 does not keep, for each visit by phases of a row, and by groups of a `window`.
 
-    Of pixels that lie together, only those that share a line are visited again; by groups, lines that several of them share.
+    Channels-last pixels are visited again only if they share a line; groups visit lines again that several of them share.
     """
     size = DTYPE_BYTES[problem.types.output] * prod(problem.output_shape)
     if size <= target.l2_share:
@@ -124,34 +124,34 @@ def count_stores(window: Window, target: CpuTarget) -> Counts:
     apart = window.stores_apart and window.vnni_factor == 1
     by_planes = _transposing_event(window) if window.stores_rows else "elements.apart"
     again = {"elements.store_apart": elements * (apart + _evict(window))}
-    # Of neighbours, the first brings the line.
+    # Neighbours share a line, which the first one loads.
     scattered = 0 if window.stores_rows else 1 / window.row_neighbours
     return {by_planes: elements, **again, **far(window.problem, elements, target, scattered)}
 
 
 def _evict(window: Window) -> bool:
-    """Return whether stores of a part of rows find the lines of the parts before evicted: never with one axis.
+    """Return whether stores to a part of a row find the lines of the part before evicted; never with one axis.
 
-    A tile of all its outputs stores a part of each plane; of one whose lanes run across groups, a plane for each lane.
+    A tile stores a part of a row in each plane of its outputs; with lanes across groups, in a plane for each lane.
     """
     return len(window.axes) > 1 and planes_evict(window.problem, window.lanes if window.across else window.outputs)
 
 
 def planes_evict(problem: Problem, planes: int) -> bool:
-    """Return whether the same place in each of `planes` planes of the output is more lines than their L1 sets hold."""
+    """Return whether the lines at one place in each of `planes` planes of the output exceed their sets of L1."""
     return lines_evict(DTYPE_BYTES[problem.types.output] * prod(problem.out_spatial), planes)
 
 
 def lines_evict(apart: int, count: int) -> bool:
-    """Return whether `count` lines, `apart` bytes from one to the next, are more than their sets of L1 hold.
+    """Return whether `count` lines at a distance of `apart` bytes exceed their sets of L1.
 
-    Those a multiple of a way of L1 apart lie all in one set, an odd multiple of half of it in two.
+    Lines a multiple of a way of L1 apart share one set, those an odd multiple of half a way apart two.
     """
     return count * gcd(apart, L1_WAY_BYTES) > L1_WAYS * L1_WAY_BYTES
 
 
 def copied_element(window: Window) -> str:
-    """Return the event of an element of data that is copied to a window's channels in lanes."""
+    """Return the event of copying an element of data to a window's layout, with channels in lanes."""
     if window.problem.data_format == "NXC":
         return "elements.copy"
     whole = window.problem.in_channels // window.problem.groups % window.vnni_factor == 0
@@ -161,9 +161,9 @@ def copied_element(window: Window) -> str:
 
 
 def _transposing_event(window: Window) -> str:
-    """Return the event of an element that goes from planes to channels in lanes, or back, by squares.
+    """Return the event of transposing an element between planes and channels in lanes, by squares.
 
-    Those of short rows, of whole vectors, take less where lanes run across groups, and those that are widened.
+    Across groups, elements of short rows, and widened ones, take less.
     """
     short = window.lanes >= ACROSS_LANES // 2 and 2 * window.axes[-1].outputs <= ACROSS_LANES
     widened = window.lanes == ACROSS_LANES and window.problem.dtype != "f32"
@@ -173,18 +173,18 @@ def _transposing_event(window: Window) -> str:
 
 
 def filter_traffic(window: Window, target: CpuTarget) -> Counts:
-    """Count the lines of a filter that L2 does not keep, which are read once more for each TASK_ROWS rows, and once from memory.
+    """Count the lines of a filter that L2 does not keep: read again for each TASK_ROWS rows, and from memory if L3 does not keep them.
 
-    Not by the rows of direct's plan: the next task of a thread finds some of it (benchmarks/results/coefficients.md, `lines.again`).
+    The rows of direct's plan do not matter, as a thread's next task finds some lines (benchmarks/results/coefficients.md, `lines.again`).
     """
     size = window.element_bytes * window.groups * window.padded_outputs * window.products
     if size <= target.l2_share:
-        return {}  # counted in the tile, which loads its vectors from there
+        return {}  # counted in the cost of the tile, which loads vectors from L2
     kept = target.l3_share * window.vnni_factor
     memory = lines(size) if window.element_bytes * prod(window.problem.filter_shape) > kept else 0.0
     rows = prod(axis.outputs for axis in window.axes[:-1])
     times = window.problem.batch * -(-rows // TASK_ROWS)
-    if window.by_blocks and len(window.axes) == 1:  # a task has several images, until it has more than a few pixels
+    if window.by_blocks and len(window.axes) == 1:  # a task has several images, up to FEW_PIXELS
         times = min(times, -(-window.pixels // FEW_PIXELS))
     name = "lines.streamed" if window.streams_filter else "lines.again"
     return {name: times * lines(size), "lines.memory": memory}

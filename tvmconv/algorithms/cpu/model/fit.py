@@ -1,7 +1,7 @@
-"""Coefficients of the cost model from times: least squares of the logarithms of estimates by times.
+"""Fit of the cost model's coefficients to times: least squares of the logarithms of estimates by times.
 
-What a choice asks of estimates is their order, so how much all algorithms of one problem are wrong alike counts less than how
-much they differ. A coefficient that no time depends on stays as it was.
+Choices depend on the order of estimates, so a common error of all algorithms of a problem counts less than differences between
+their errors. Coefficients on which no time depends stay unchanged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy.typing as npt
 from ....targets.costs import Costs
 from .cost import Counts
 
-# Weights of what all algorithms of a problem have alike, and of staying where a coefficient was; from which error on (a logarithm) a
-# time counts as an outlier; and the least coefficient, whose logarithm is sought.
+# Weight of the common error of a problem's algorithms, and of a coefficient's previous value; error (a logarithm) from which a time
+# counts as an outlier; and the least coefficient, as logarithms are fitted.
 ALIKE, STAY, OUTLIER, LEAST = 0.15, 0.05, 0.1, 1e-3
-# Algorithms that take longer than this beside the fastest decide nothing: they count less.
+# Ratio to the fastest time from which an algorithm counts less, as it affects no choice; and the number of iterations.
 NEAR, ROUNDS = 1.15, 60
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds of a call of an algorithm's default schedule on one core, and the events counted."""
+    """Seconds of a call of an algorithm's default schedule on one core, and the counts of its events."""
 
     signature: str
     algorithm: str
@@ -37,7 +37,7 @@ class Sample:
 def fit(samples: Sequence[Sample], costs: Costs) -> Costs:
     """Return `costs` with the coefficients of all events of `samples` fitted, and the residuals of each algorithm.
 
-    The unit stays: the median of direct's estimates is as it was, for schedules are cut by coefficients that this leaves alone.
+    The unit is kept: the median of direct's estimates does not change, because other coefficients, which are not fitted, cut schedules.
     """
     names = sorted({name for sample in samples for name, count in sample.counts.items() if count})
     before = np.array([max(costs.coefficient(name), LEAST) for name in names])
@@ -62,7 +62,7 @@ def fit(samples: Sequence[Sample], costs: Costs) -> Costs:
 
 
 def with_coefficients(costs: Costs, changed: dict[str, float]) -> Costs:
-    """Return a row with other coefficients, by their names."""
+    """Return a row with changed coefficients, by their names."""
     for name, value in changed.items():
         group, _, last = name.rpartition(".")
         changes: dict[str, Any] = {last: value}
@@ -73,12 +73,12 @@ def with_coefficients(costs: Costs, changed: dict[str, float]) -> Costs:
 def _solve(
     events: npt.NDArray[Any], start: npt.NDArray[Any], weights: npt.NDArray[Any], of: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
-    """Return the logarithms of coefficients, by steps of Gauss and Newton with weights for outliers."""
+    """Return the logarithms of coefficients, by Gauss-Newton iterations with weights for outliers."""
     count = int(of.max()) + 1
     total = np.bincount(of, weights, count)
 
     def apart(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return values without the mean of each problem's."""
+        """Return values minus their mean over each problem."""
         if values.ndim == 1:
             return values - (np.bincount(of, weights * values, count) / total)[of]
         return np.stack([apart(column) for column in values.T], axis=1)

@@ -1,6 +1,6 @@
-"""Estimate, roughly, the cost of tasks on a CPU and the work that threads share: default decisions, and choices worth a try.
+"""Rough costs of tasks on a CPU, for default decisions and the choices that are worth a try.
 
-Counted in cycles of one core that starts one full-vector multiply-add each (tile.py).
+They are in cycles of a core that starts one multiply-add of a whole vector per cycle (tile.py).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..windows.window import Window
 from .cost import LEAST_TASK, MANY, THREADS, lines, weigh
 from .counts import TASK_ROWS, copy_extent
 
-EXPANSION = 6  # of channels before a depthwise layer, of which the layer behind leaves so few again: MobileNets
-FEW_AGAIN = 4  # rows of a task for each that it reads as others do, too
-TASKS = 8  # at least, where there are as many: two threads to eight find a share
+EXPANSION = 6  # factor of channels before a depthwise layer, which the layer after it reverts: MobileNets
+FEW_AGAIN = 4  # rows of a task for each row that other tasks read as well
+TASKS = 8  # at least, if possible, so that two to eight threads find a share
 
 
 def vector_counts(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many vectors of channels a tile may have, the best by the model first."""
+    """Return the numbers of vectors of channels that a tile may have, the best by the model first."""
     counts = [v for v in divisors(window.padded_outputs // window.lanes, 8) if widths(window, v, target)]
     return sorted(counts, key=lambda v: tile_cycles(window, widths(window, v, target)[0], v, target))
 
@@ -29,10 +29,10 @@ def vector_counts(window: Window, target: CpuTarget) -> list[int]:
 def task_cycles(
     window: Window, chunks: int, rows: int, width: int, target: CpuTarget, by_phase: bool = False, images: int = 1
 ) -> float:
-    """Cycles of a whole window cut into tasks of one `chunks`-th of the channels and `rows` rows.
+    """Return the weighted cycles of a window cut into tasks of one `chunks`-th of the channels and `rows` rows.
 
-    With `by_phase`, a task has one phase of each axis but the last. A window of one axis has no rows, but `width` elements of
-    it, of some `images`.
+    With `by_phase`, a task has one phase of each axis but the last. With one axis, a task has no rows but `width` elements of the
+    row, of some `images`.
     """
     problem, axes = window.problem, window.axes
     outer = axes[:-1]
@@ -53,22 +53,22 @@ def task_cycles(
         copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
         depth = prod(axis.span for axis in outer[:-1])
         copy = tasks * depth * lines(2 * 4 * copied) * line.copy
-    many = not (
-        window.packs_parts and window.reads_rows
-    )  # smaller tasks would read shorter pieces of a plain filter's rows
+    # Smaller tasks would read shorter pieces of a plain filter's rows.
+    many = not (window.packs_parts and window.reads_rows)
     return weigh(compute + filters + copy, tasks, many) + tasks * target.costs.task / THREADS[0]
 
 
 def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> bool:
-    """Return whether threads share rows, of all output channels, and not channels of all rows.
+    """Return whether threads share rows with all output channels, rather than channels with all rows.
 
-    Tasks would then read the filter `passes` times; None: it is not known how often, and planes are shared by channels.
+    Tasks would then read the filter `passes` times; None: the number is unknown, and planes are shared by channels.
 
-    Where all layers of a network do so, a thread finds what the layer before wrote in its own L2, several times as
-    fast as in another core's (benchmarks/results/coefficients.md). But then each thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
+    If all layers of a network share rows, a thread finds the output of the layer before in its own L2, several times as
+    fast as in another core's (benchmarks/results/coefficients.md). But each thread then reads the whole filter, which must be smaller than
+    data and outputs, and stay in L2 for the next rows.
 
-    Depthwise, filters are small, but what is around such a layer in a network decides, too. Rows of planes, NCX, share lines with
-    those of other threads; of planes that are copied to pixels before, see `_own_copies`.
+    Depthwise filters are small, but the layers around count too. Rows of planes share lines with those of other threads; for planes that
+    are copied to pixels first, see `_own_copies`.
     """
     problem = window.problem
     filters = prod(problem.filter_shape)
@@ -83,9 +83,9 @@ def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> 
 
 
 def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
-    """Return whether threads share the pixels of planes that they copied.
+    """Return whether threads share pixels of planes, each using its own copy.
 
-    Where they share channels, each reads all of the copy, half of which another wrote. Where they share pixels, tasks read the
+    If threads share channels, each reads the whole copy, half of which another one wrote. If they share pixels, tasks read the
     filter `passes` times, from L3 if L2 does not keep it.
     """
     if window.across or window.packs_parts or not window.stages_data:
@@ -96,9 +96,9 @@ def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
 
 
 def task_rows(window: SubConvolution, lanes: int, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:
-    """Return how many times `together` rows a task of all channels may have, and the default, of multiply-adds of so many `lanes`.
+    """Return the multiples of `together` rows that a task of all channels may have, and the default, for vectors of `lanes`.
 
-    That is as many as are at most `most` rows, and leave TASKS; fewer for more threads, where few rows of data are then read again.
+    The default is the most that are at most `most` rows and leave TASKS; fewer for more threads, if few rows of data are then read again.
     """
     if len(window.axes) == 1:
         return [1], 1

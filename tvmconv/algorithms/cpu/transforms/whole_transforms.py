@@ -1,8 +1,8 @@
 """The three transforms of Winograd convolution along one axis, of integers: exact, modulo 2^32.
 
-Those of `winograd_transforms`, of points 0, 1, -1 and, where there are six, 2, -2. The filter's rows are `SCALES` times the formula's, so
-that they have whole numbers; infinity's, which would be the largest, `LAST` times less, which the output's makes up for. So outputs are
-the formula's times two (four points) or 24 (six) along each axis: the odd part is divided by modulo 2^32, and a shift takes the rest off.
+The transforms of `winograd_transforms` with points 0, 1, -1 and, of six, also 2, -2. The filter's rows are scaled by `SCALES` to integers;
+the row of infinity, which would be the largest, is divided by `LAST`, which the output's transform compensates. Outputs are thus scaled
+by 2 (four points) or 24 (six) along each axis: the odd factor is inverted modulo 2^32, and a shift removes the rest.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .winograd_transforms import combine_products
 
 Expr = Any
 
-# Positive points of each pair, and the factors above, by the number of points.
+# Positive point of each pair, and the factors above, by the number of points.
 PAIRS: dict[int, tuple[int, ...]] = {1: (), 4: (1,), 6: (1, 2)}
 SCALES = {1: 1, 4: 2, 6: 24}
 LAST = {1: 1, 4: 1, 6: 4}
-# Sums of the magnitudes of a row, at most, of the data's.
+# Largest sum of magnitudes in a row of the data's transform.
 DATA_SUMS = {1: 1, 4: 2, 6: 10}
 
 
 def shift_of(points: int) -> int:
-    """Return how many of the last bits of outputs are none of the formula's."""
+    """Return the number of low bits by which outputs are scaled."""
     return (SCALES[points] & -SCALES[points]).bit_length() - 1
 
 
 def filter_rows(points: int, taps: int) -> list[list[int]]:
-    """Return the matrix of the filter's transform, a row for each point."""
+    """Return the matrix of the filter's transform, with a row for each point."""
     if points == 1:
         return [[1]]
     times, pairs = SCALES[points], PAIRS[points]
@@ -45,7 +45,7 @@ def filter_rows(points: int, taps: int) -> list[list[int]]:
 
 
 def transform_data(d: Sequence[Expr]) -> list[Expr]:
-    """Return the transformed values of as many data."""
+    """Return the transformed values of a tile of data."""
     if len(d) == 1:
         return [d[0]]
     if len(d) == 4:
@@ -63,7 +63,7 @@ def transform_data(d: Sequence[Expr]) -> list[Expr]:
 
 
 def transform_filter(points: int, taps: Sequence[Expr]) -> list[Expr]:
-    """Return the transformed values, one for each of `points`."""
+    """Return the transformed values of the taps, one for each of `points`."""
     return [
         reduce(add, (_times(tap, factor) for tap, factor in zip(taps, row, strict=True) if factor))
         for row in filter_rows(points, len(taps))
@@ -71,12 +71,12 @@ def transform_filter(points: int, taps: Sequence[Expr]) -> list[Expr]:
 
 
 def transform_sums(m: Sequence[Expr], outputs: int) -> list[Expr]:
-    """Return so many outputs, scaled, of the sums of products of all points."""
+    """Return so many scaled outputs of the sums at all points."""
     return combine_products(m, outputs, PAIRS[len(m)], _times, LAST[len(m)])
 
 
 def descale(total: Expr, points: Sequence[int]) -> Expr:
-    """Return the formula's sum of a scaled one of uint32, transformed along axes of so many `points`."""
+    """Return the sum of a scaled one in uint32 that was transformed along axes of so many `points`."""
     shift, odd = sum(map(shift_of, points)), prod(SCALES[count] >> shift_of(count) for count in points)
     if odd > 1:
         total = total * tirx.const(pow(odd, -1, 2**32), "uint32")

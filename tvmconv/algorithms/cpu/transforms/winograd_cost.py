@@ -1,4 +1,4 @@
-"""Problems that Winograd convolution computes, and their events, transforms included."""
+"""Coverage of Winograd convolution, and counts of its events, including transforms."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ..model.counts import far, lines_evict, planes_evict, stored_lines
 from .winograd_plan import planned_windows
 from .winograd_tiles import WinogradWindow, tiles_of, windows_3d
 
-MOST_HELD_TAPS = 16  # of a vector of the filter, which its transform holds in registers
-# Each piece of the taps transforms all data again, to twice its size or more. 11x11 taps are 9.
+MOST_HELD_TAPS = 16  # of a vector of the filter that its transform holds in registers
+# Most pieces of the taps, each of which transforms all data again, to twice its size or more; 11x11 taps have 9.
 MOST_PIECES = 9
 
 
 def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
-    """Return None if tiles of so many points can compute `problem`, else why not."""
+    """Return None if tiles of so many points compute `problem`, else the reason why not."""
     if constant := covers_data(problem, target):
         return constant
     if problem.out_channels // problem.groups < LEAST_PER_GROUP:
         return f"{problem.out_channels // problem.groups} output channels per group leave lanes empty"
     tiled = [window.axes[1:] for window in windows_3d(problem, target)]
     if any(all(axis.taps == 1 for axis in axes) for axes in tiled):
-        # Phases too: their data would be copied for nothing, measured as slow as what the others gain.
+        # Phases with one tap would copy their data to no gain, which costs what the other phases gain (measured).
         return "there is one tap along each of the last two axes"
     if any(axis.stride > 1 for axes in tiled for axis in axes):
         return "it is for stride 1 along the last two axes"
@@ -41,7 +41,7 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
 
 
 def estimate(problem: Problem, target: CpuTarget, points: int) -> Counts:
-    """Count the events of a problem by tiles of so many points, its filter transformed before if a cache keeps it."""
+    """Count the events of a problem by tiles of so many points, its filter transformed and prepacked if a cache keeps it."""
     return windows_estimate(problem, planned_windows(problem, target, points, True, most=1), target, points, True)
 
 
@@ -51,7 +51,7 @@ def plain(problem: Problem, target: CpuTarget, points: int) -> Counts:
 
 
 def filter_bytes(problem: Problem, target: CpuTarget, points: int) -> int:
-    """Return the bytes of the transformed filter; where no cache keeps it, of the plain one, which calls transform."""
+    """Return the bytes of the transformed filter; of the plain one, which calls transform, if no cache keeps the other."""
     size = sum(tiles.filter_bytes for tiles in tiles_of(problem, target, points))
     return size if size <= target.l3_share else problem.filter_bytes
 
@@ -66,7 +66,7 @@ def windows_estimate(
 
 
 def count_moves(problem: Problem, tiled: Sequence[WinogradWindow], together: int, target: CpuTarget) -> list[Counts]:
-    """Count what brings data to windows and takes outputs from them, `together` channels of a tile at a time."""
+    """Count the events of copying data and storing outputs, by tiles of `together` channels."""
     counted: list[Counts] = [stored_lines(problem, max((tiles.axes[-1].phases for tiles in tiled), default=1), target)]
     if problem.data_format == "NCX" and tiled:
         squares = all(tiles.channels % PART == 0 and tiles.axes[-1].extent > 1 for tiles in tiled)
@@ -78,7 +78,7 @@ def count_moves(problem: Problem, tiled: Sequence[WinogradWindow], together: int
             name = "points.transpose" if by_squares else "elements.apart"
             counted += [{name: elements}, far(problem, elements, target, scattered)]
         if not rows and planes_evict(problem, min(tiled[0].outputs, together)):
-            # Each element that is stored brings its line to L1, and drives another out.
+            # Each stored element loads its line to L1, and evicts another.
             counted.append({"lines.l2": 2 * prod(problem.output_shape)})
     elif any(tiles.stages_data for tiles in tiled):
         counted.append({"elements.copy": prod(problem.data_shape)})
@@ -88,8 +88,7 @@ def count_moves(problem: Problem, tiled: Sequence[WinogradWindow], together: int
 def _window_estimate(tiles: WinogradWindow, target: CpuTarget, points: int, kept: bool) -> Counts:
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
     products = float(tiles.points * tiles.count * tiles.depth * tiles.channels * vectors)
-    # A vector of the filter is loaded for each tile of registers, which is of one image: once for each multiply-add where that has one
-    # tile.
+    # Each register tile, which is of one image, loads the filter's vectors: one for each multiply-add if the image has one tile.
     products *= 1 + 1 / (tiles.rows * tiles.columns)
     slots = products * multiply_add(tiles.lanes, target)
     if tiles.vnni_factor > 1:
@@ -108,7 +107,7 @@ def _window_estimate(tiles: WinogradWindow, target: CpuTarget, points: int, kept
 def _filter_estimate(tiles: WinogradWindow, target: CpuTarget) -> Counts:
     """Count the events of transforming the filter."""
     taps = prod(tiling.axis.taps for tiling in tiles.tilings)
-    taps *= 3 if taps > MOST_HELD_TAPS else 1  # what leaves the registers is stored and loaded again
+    taps *= 3 if taps > MOST_HELD_TAPS else 1  # others are stored and loaded again
     name = "points.tap_oix" if tiles.problem.filter_format == "OIX" else "points.tap"
     tap = name if tiles.problem.op == "convolution" else f"{name}_apart"
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases * tiles.depth * tiles.channels
@@ -117,13 +116,13 @@ def _filter_estimate(tiles: WinogradWindow, target: CpuTarget) -> Counts:
     counted = {tap: taps * vectors, "points.filter": tiles.points * vectors, "points.memory_line": memory}
     apart = DTYPE_BYTES[tiles.problem.types.filter] * tiles.channels
     if tiles.pieces > 1 and tap == "points.tap_apart" and lines_evict(apart, taps * tiles.lanes):
-        # No squares transpose taps of pieces, and L1 loses a line before its next element is read.
+        # Taps of pieces are not transposed by squares, and L1 evicts a line before its next element is read.
         counted["lines.l2"] = taps * vectors * tiles.lanes
     return counted
 
 
 def _data_vectors(tiles: WinogradWindow, target: CpuTarget) -> float:
-    """Return how many vectors of data are transformed: they divide a group's channels, and are of each piece of the taps."""
+    """Return the number of transformed vectors of data, for each piece of the taps; vectors divide a group's channels."""
     return _data_elements(tiles) / min(target.vector_bits // F32_BITS, tiles.channels & -tiles.channels)
 
 
@@ -135,8 +134,8 @@ def _data_elements(tiles: WinogradWindow) -> int:
 def _passes(tiles: WinogradWindow, target: CpuTarget) -> Counts:
     """Count the lines of transformed data that L2 does not keep: written once, and read for each block and tap of the first axis.
 
-    Where tasks are blocks of output channels; else they pass beside the products. With them those of sums of more than one part of the
-    channels: brought, written and read.
+    Only if tasks are blocks of output channels, as they are hidden by the products otherwise. Sums of further parts of the channels count
+    too: loaded, written and read.
     """
     size, taps, plan = 4 * _data_elements(tiles), tiles.axes[0].taps, tiles.plans[0]
     block = plan.shape.vectors * tiles.lanes

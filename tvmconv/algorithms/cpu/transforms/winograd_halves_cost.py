@@ -21,21 +21,21 @@ def counts(problem: Problem, windows: Sequence[WinogradHalvesWindow], target: Cp
 
 
 def best_chunks(window: WinogradHalvesWindow, target: CpuTarget) -> int:
-    """Return the parts of the output channels, of which a task has one, of least cost."""
+    """Return the number of parts of the output channels, one for a task, of least cost."""
     return min(chunk_counts(window.output_blocks), key=lambda chunks: cycles(window, chunks, target))
 
 
 def cycles(window: WinogradHalvesWindow, chunks: int, target: CpuTarget) -> float:
-    """Return the cycles of a window whose output channels are cut into so many parts."""
+    """Return the cycles of a window whose output channels are cut into `chunks` parts."""
     line, points, (tiles, vectors) = target.costs.lines, target.costs.points, window.block
     costs, (bands, count) = costs_of_tiles(target), window.numbered
     tasks = window.problem.batch * window.groups * window.axes[0].outputs * bands * chunks
     outputs = window.output_blocks // chunks
 
-    # A task transforms the data of its tiles, again for each tap of the first axis and each part of the outputs.
+    # A task transforms the data of its tiles, for each tap of the first axis and each part of the outputs again.
     transformed = window.points * count * window.depth * window.phases_of_data * window.channels
     data = transformed / window.distance * (points.data + costs.copy)
-    # The transformed data, from which a block's sums pass through L2 to its outputs, beside the filters of the block.
+    # A block reads transformed data, beside its sums, which pass through L2, and its filters.
     block = window.phases * (window.points * count * 4 * SIDE * vectors) + window.filter_bytes / window.output_blocks
     data_bytes = transformed * PAIR_BYTES
     passes = outputs if data_bytes + block > target.l2 else 0
@@ -51,7 +51,7 @@ def cycles(window: WinogradHalvesWindow, chunks: int, target: CpuTarget) -> floa
     sums = window.points * window.phases * count * vectors * outputs
     stores = sums * (costs.store + points.output)
 
-    # Filters that do not stay in L2 from task to task come there while others are multiplied.
+    # Filters that do not stay in L2 from task to task are loaded while others are multiplied.
     filter_bytes = window.filter_bytes / window.groups / chunks
     filters = lines(filter_bytes) * line.l3 if data_bytes + filter_bytes > target.l2_share else 0.0
     task = data + max(products * max(multiplied, from_l2), filters) + stores

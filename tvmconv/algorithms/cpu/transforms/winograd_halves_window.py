@@ -1,7 +1,7 @@
-"""Winograd's tiles as AMX multiplies them: the matrices of each point are cut as those of other windows (amx_window.py).
+"""Winograd's tiles for AMX: the matrices of each point are cut into tile registers, as those of other windows (amx_window.py).
 
-A band is some rows of Winograd's tiles, numbered through. They fill whole blocks of tile registers: what is behind a band's own is
-computed and not stored. Two vectors of channels make one of pairs, as in other copies by halves.
+A band is some rows of Winograd's tiles, numbered consecutively. Bands are computed in whole blocks of tile registers; tiles beyond a band's
+own are not stored. Two vectors of channels form one of pairs, as in other copies by terms.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class WinogradHalvesWindow(WinogradWindow):
     Attributes
     ----------
     bands
-        Bands of rows of Winograd's tiles.
+        Number of bands.
     band
-        Rows of Winograd's tiles in each.
+        Rows of Winograd's tiles in a band.
     block
-        Tile registers, of Winograd's tiles and of outputs, whose sums are held together.
+        Tile registers along Winograd's tiles, and along outputs, whose sums are held at a time.
     """
 
     bands: int = 1
@@ -42,31 +42,31 @@ class WinogradHalvesWindow(WinogradWindow):
 
     @cached_property
     def own(self) -> int:
-        """Tiles of a band that it stores."""
+        """Number of a band's own tiles, which are stored."""
         return self.band * self.columns
 
     @cached_property
     def tiles_in_line(self) -> int:
-        """Tiles of a row that are stored together: of a planar output those of a line."""
+        """Number of tiles of a row that are stored at a time: for planar outputs those of a cache line."""
         if self.problem.data_format == "NXC":
             return 1
         return divisors(self.columns, LINE_BYTES // 4 // self.tilings[1].outputs)[-1]
 
     @cached_property
     def tile_rows(self) -> int:
-        """Winograd's tiles in a tile register."""
+        """Number of Winograd's tiles in a tile register."""
         registers = -(-self.own // (SIDE * self.block[0])) * self.block[0]
         together = self.tiles_in_line
         return min(-(-self.own // (registers * together)), SIDE // together) * together
 
     @cached_property
     def tile_blocks(self) -> int:
-        """Blocks of tile registers of a band."""
+        """Number of blocks of tile registers of a band."""
         return -(-self.own // (self.block[0] * self.tile_rows))
 
     @property
     def numbered(self) -> tuple[int, int]:
-        """Bands, and the tiles that each computes."""
+        """Number of bands, and of the tiles that each computes."""
         return self.bands, self.tile_blocks * self.block[0] * self.tile_rows
 
     def row_and_column(self, tile: Sequence[Expr]) -> tuple[Expr, Expr]:
@@ -75,7 +75,7 @@ class WinogradHalvesWindow(WinogradWindow):
         return band * self.band + number // self.columns, number % self.columns
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at `indices`, and where it is inside the output and the band's own."""
+        """Return the flat output offset of `out` at `indices`, and the condition under which it is inside and the band's own."""
         offset, inside = super().store_index(indices)
         if self.numbered[1] == self.own:
             return offset, inside
@@ -84,22 +84,22 @@ class WinogradHalvesWindow(WinogradWindow):
 
     @property
     def pairs(self) -> int:
-        """Pairs of channels of a group."""
+        """Number of pairs of channels of a group."""
         return self.channels // HALVES
 
     @cached_property
     def depth_of_step(self) -> int:
-        """Pairs in a tile register: they divide a group's."""
+        """Number of pairs in a tile register, a divisor of a group's."""
         return divisors(self.pairs, SIDE)[-1]
 
     @property
     def steps(self) -> int:
-        """Multiplications of one tile of sums."""
+        """Number of multiplications of a tile of sums."""
         return self.pairs // self.depth_of_step
 
     @property
     def distance(self) -> int:
-        """Channels from a pair's first to its second: vectors of as many make one of pairs."""
+        """Distance between the channels of a pair: two vectors of so many channels form one of pairs."""
         return self.depth_of_step & -self.depth_of_step
 
     def channels_of_pair(self, c: Expr) -> list[Expr]:
@@ -109,17 +109,17 @@ class WinogradHalvesWindow(WinogradWindow):
 
     @property
     def multiplied(self) -> tuple[tuple[int, int], ...]:
-        """The halves of data and of the filter that a step multiplies."""
+        """The halves of data and filter that a step multiplies."""
         return multiplied_terms(HALVES - 1, self.block)
 
     @property
     def output_blocks(self) -> int:
-        """Blocks of tile registers of outputs."""
+        """Number of blocks of outputs."""
         return self.padded_outputs // (SIDE * self.block[1])
 
     @property
     def point_bytes(self) -> int:
-        """Bytes of the filter of a group at one point, both halves: of one tap of the first axis."""
+        """Bytes of a group's filter at one point and tap of the first axis, of both halves."""
         return PAIR_BYTES * HALVES * self.pairs * self.padded_outputs
 
     @cached_property
@@ -140,7 +140,7 @@ def halves_window(window: Window, points: int, band: int, block: tuple[int, int]
         "block": block,
     }
     made = window.as_kind(WinogradHalvesWindow, **cut, **as_tiled(window, (rows, columns)))
-    # Rows behind the last band's own are read, too.
+    # Rows beyond the last band's own are read, too.
     dilation = rows.axis.dilation
     reached = (made.bands - 1) * band + -(-made.numbered[1] // columns.tiles)
     reached = -(-max(rows.tiles, reached) // dilation) * dilation

@@ -1,4 +1,4 @@
-"""Plan Winograd's products, once for estimate and schedule: tiles of registers, tasks, and which of two structures."""
+"""Plan Winograd's products, for both estimate and schedule: register tiles, tasks, and one of two structures."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from . import winograd_structures
 from .winograd_tiles import WinogradWindow, tiles_of
 
 UNROLL = 4  # channels of a step, at most
-# Tiles whose products hide nothing of a filter that comes from L3, which more hide by the square (benchmarks/results/coefficients.md).
+# Most tiles whose products hide nothing of reading a filter from L3; more hide it quadratically (benchmarks/results/coefficients.md).
 HIDING_TILES = 12
-HIDDEN = (
-    4  # of what a task of rows reads of a filter, products hide all but one part (benchmarks/results/coefficients.md)
-)
-STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
-# Tiles above which products hide the filter of the next block by themselves (benchmarks/results/coefficients.md, `few_prefetches`).
+# Products hide all but one part in so many of a filter that tasks of rows read (benchmarks/results/coefficients.md).
+HIDDEN = 4
+STRIP_TILES = 64  # register tiles of a task along a row that is cut, at most
+# Most tiles for which prefetching the next block's filter pays (benchmarks/results/coefficients.md, `few_prefetches`).
 MOST_PREFETCHED = 40
 MOST_PLANS = 6
 
@@ -32,9 +31,9 @@ MOST_PLANS = 6
 def planned_windows(
     problem: Problem, target: CpuTarget, points: int, prepacked: bool = False, most: int = MOST_PLANS
 ) -> list[WinogradWindow]:
-    """Return a problem's windows with plans, `most` of them, the best first: both structures for a few tiles of registers.
+    """Return a problem's windows with `most` plans, the best first: both structures for a few register tiles.
 
-    If `prepacked`, their transformed filter is, where a cache keeps it.
+    With `prepacked`, the transformed filter is prepacked if a cache keeps it.
     """
     windows = tiles_of(problem, target, points)
     whole = "filter_transformed_whole" in target.costs.pays and any(_far_apart(tiles) for tiles in windows)
@@ -47,17 +46,17 @@ def planned_windows(
 
 
 def _far_apart(tiles: WinogradWindow) -> bool:
-    """Return whether a task's part of the filter is a line or two of each of its rows, which are far apart.
+    """Return whether a task's part of the filter is a line or two of each row, and rows are far apart.
 
-    Then all of it is transformed before, where that pays (benchmarks/results/coefficients.md, `filter_transformed_whole`).
+    The whole filter is then transformed before, where that pays (benchmarks/results/coefficients.md, `filter_transformed_whole`).
     """
     return tiles.reads_rows and tiles.groups == 1 and 4 * tiles.outputs >= FAR_APART_BYTES
 
 
 def _kinds(tiles: WinogradWindow, target: CpuTarget) -> Iterator[tuple[bool, Shape]]:
-    """Yield whether tasks are rows of tiles, and the tile of registers, the best first."""
+    """Yield structures (whether tasks are rows of tiles) and register tiles, the best first."""
     if target.costs.structures is not None:
-        # One of the others too, mostly. Of several windows, each one's may stand at another place there, so it stays.
+        # This one is mostly among the others as well, but for several windows at different positions, so it is yielded first.
         yield best_structure(tiles, target)
     shapes, more_data = register_tiles(tiles, target), tiles.count * tiles.pieces > tiles.outputs * tiles.depth
     for by_rows, tried in ((more_data, 3), (not more_data, 2)):
@@ -83,14 +82,14 @@ def _plan(tiles: WinogradWindow, by_rows: bool, shape: Shape, target: CpuTarget)
 
 
 def shape_cycles(shape: Shape, target: CpuTarget) -> float:
-    """Return what a multiply-add of whole vectors takes, in the time of one: it, and part of the loads (cost.tile_step)."""
+    """Return the cost per multiply-add of whole vectors, including loads (`cost.tile_step`)."""
     tiles, sums, step = shape.tiles, shape.vectors * shape.tiles, target.costs.products
     single = tiles if spills_alone(shape.vectors, tiles, target) else 0
     return tile_step(step, shape.vectors, tiles, sums, stream=step.from_l2, single=single) / sums
 
 
 def register_tiles(tiles: WinogradWindow, target: CpuTarget) -> list[Shape]:
-    """Return the tiles of registers whose sums fit, that divide a window."""
+    """Return the register tiles that divide a window and whose sums fit the registers."""
     most, adds = accumulators(target), adds_products(tiles.problem, tiles.vnni_factor, target)
     shapes = [
         Shape(vectors, rows, columns)
@@ -102,22 +101,22 @@ def register_tiles(tiles: WinogradWindow, target: CpuTarget) -> list[Shape]:
 
 
 def image_counts(tiles: WinogradWindow) -> list[int]:
-    """Return how many outputs of the first axis a task may have: one, but where several taps read what it transforms.
+    """Return the numbers of outputs of the first axis that a task may have: 1, unless several taps read its transformed data.
 
-    Else all of data is transformed before, which no cache keeps.
+    Otherwise all data would be transformed before, which no cache keeps.
     """
     return divisors(tiles.axes[0].outputs, 64) if tiles.axes[0].taps > 1 else [1]
 
 
 def row_bands(tiles: WinogradWindow, shape: Shape) -> list[int]:
-    """Return how many times a tile of registers' rows a task may have."""
+    """Return the multiples of a register tile's rows that a task may have."""
     return divisors(tiles.rows // shape.rows, 64)
 
 
 def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> list[int]:
-    """Return how many of a row's tiles a task may have: all, but where the data of whole rows leave L2.
+    """Return the numbers of a row's tiles that a task may have: all, unless the data of whole rows exceed L2.
 
-    Taps along the first axis make rows of thousands of tiles.
+    Rows can have thousands of tiles with taps along the first axis.
     """
     whole, images = tiles.columns, image_counts(tiles)[-1]
     if tiles.tilings[1].axis.dilation > 1 or _data_bytes(tiles, images, 1, whole) <= 2 * target.l2_share:
@@ -126,7 +125,7 @@ def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> lis
 
 
 def _task_columns(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> list[int]:
-    """Return how many of a row's tiles a task has by default: those that may be chosen, and fewer where rows are few for many threads."""
+    """Return the numbers of a row's tiles considered for the default: those of choices, or also fewer if rows are few for many threads."""
     strips, tasks = (
         column_strips(tiles, shape, target),
         tiles.problem.batch * tiles.axes[0].outputs * tiles.rows // shape.rows,
@@ -137,12 +136,12 @@ def _task_columns(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> lis
 
 
 def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> TaskPart:
-    """Return the part of least cycles that a task may have."""
+    """Return the part of a task of least cost."""
     return min(_parts(tiles, shape, target), key=lambda part: cycles_of_part(tiles, shape, part, target))
 
 
 def _few_parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[TaskPart]:
-    """Yield the parts by which tiles of registers are compared, as a few threads share them: none has a part of a row for more of them."""
+    """Yield the parts by which register tiles are compared for a few threads: without the parts of rows meant for more threads."""
     choices = product(image_counts(tiles), row_bands(tiles, shape), column_strips(tiles, shape, target))
     return (TaskPart(*part) for part in choices)
 
@@ -153,13 +152,13 @@ def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[T
 
 
 def cycles_by_rows(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
-    """Cycles of all tasks, each some rows of tiles, by the best of their parts for a few threads."""
+    """Return the cycles of all tasks, each some rows of tiles, by the best part for a few threads."""
     found = (_work_of_part(tiles, shape, part, 1, target) for part in _few_parts(tiles, shape, target))
     return min(cycles * imbalance(tasks) for cycles, tasks in found)
 
 
 def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> float:
-    """Cycles of all tasks, each a `part` of the tiles, as parts are compared."""
+    """Return the weighted cycles of all tasks, each a `part` of the tiles, for comparing parts."""
     if target.costs.structures:
         return weigh(*winograd_structures.work_by_rows(tiles, shape, part, target))
     return weigh(*_work_of_part(tiles, shape, part, HIDDEN if tiles.axes[0].taps == 1 else 1, target))
@@ -168,7 +167,7 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: 
 def _work_of_part(
     tiles: WinogradWindow, shape: Shape, part: TaskPart, hidden: int, target: CpuTarget
 ) -> tuple[float, int]:
-    """Return the cycles of all tasks, and their number: multiply-adds, reading the filter, and data that another transforms too."""
+    """Return the cycles of all tasks, and their number: multiply-adds, reading the filter, and transforming shared data."""
     problem, rows, first = tiles.problem, part.band * shape.rows, tiles.axes[0]
     count = part.images * rows * part.columns
     tasks = tiles.count * problem.groups // count
@@ -187,9 +186,9 @@ def _work_of_part(
 
 
 def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
-    """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_structures`.
+    """Return the structure (whether tasks are rows of tiles) and the register tile of least cycles by `winograd_structures`.
 
-    Many threads may cut tasks into tiles of registers.
+    Many threads may cut tasks into register tiles.
     """
 
     def cycles(kind: tuple[bool, Shape]) -> float:
@@ -206,31 +205,31 @@ def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shap
 
 
 def _data_bytes(tiles: WinogradWindow, images: int, rows: int, columns: int) -> int:
-    """Return the size of the transformed data that a task of so many images, rows and columns of tiles reads."""
+    """Return the bytes of transformed data that a task of so many images, rows and columns of tiles reads."""
     first = tiles.axes[0]
     held = (images - 1) * first.stride + first.span
     return 4 * tiles.points * tiles.pieces * held * rows * columns * tiles.channels
 
 
 def filter_parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Options:
-    """Return into how many parts of input channels a task's filters may be cut, and in how many they stay in L2."""
+    """Return the numbers of parts of input channels that a task's filters may be cut into, and the least that fits L2."""
     parts = divisors(tiles.channels // divisors(tiles.channels, UNROLL)[-1], 64)
     size = 4 * tiles.points * shape.vectors * tiles.lanes * tiles.channels
     return parts, next((part for part in parts if tiles.prepacked or size / part <= target.l2_share), parts[-1])
 
 
 def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
-    """Cycles per multiply-add, the sums' way to the cache and back for each part of the channels included."""
+    """Return the cycles per multiply-add, including storing and loading sums for each part of the channels."""
     tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
-    # A load and a store of each vector, half of them hidden.
+    # A load and a store of each vector, of which half is hidden.
     sums = lines(4 * tiles.lanes) * target.costs.lines.l2 * filter_parts(tiles, shape, target)[1] / tiles.channels
     return (shape_cycles(shape, target) + sums) * imbalance(tasks)
 
 
 def best_channel_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> TaskPart:
-    """Return the part of the tiles, of least cycles, that a task of some output channels may have: where it finds its filter, some of all.
+    """Return the part of the tiles, of least cycles, of a task of some output channels: all tiles unless the filter is prepacked.
 
-    What more tasks read of the filter again counts beside the products.
+    Parts count the filter that additional tasks read again.
     """
     images, bands, vectors = [tiles.axes[0].outputs], [tiles.rows // shape.rows], tiles.padded_outputs // tiles.lanes
     if tiles.prepacked:

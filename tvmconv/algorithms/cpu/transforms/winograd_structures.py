@@ -1,6 +1,6 @@
-"""Compare the two structures of a Winograd convolution by their cycles, where a CPU's row has the cost of its caches.
+"""Cycles of the two structures of a Winograd convolution, for CPUs whose rows have the costs of cache traffic.
 
-In cycles of one core for the whole problem, without what both take alike, the transforms.
+They are those of one core for the whole problem, without the transforms, which both structures share.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .winograd_tiles import WinogradWindow
 
 
 def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: CpuTarget) -> float:
-    """Cycles of all tasks, each a `part` of the tiles, with those of a `shape` in registers, as a few threads share them."""
+    """Return the cycles of all tasks, each a `part` of the tiles with register tiles of a `shape`, for a few threads."""
     cycles, tasks = work_by_rows(tiles, shape, part, target)
     return cycles * imbalance(tasks)
 
@@ -43,7 +43,7 @@ def work_by_rows(tiles: WinogradWindow, shape: Shape, part: TaskPart, target: Cp
 
 
 def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
-    """Cycles of all tasks, each the output channels of a `shape` in registers."""
+    """Return the cycles of all tasks, each the output channels of a register tile `shape`."""
     first, vectors = tiles.axes[0], shape.vectors
     images = tiles.problem.batch * (first.extent if first.taps > 1 else first.outputs)
     blocks = tiles.padded_outputs // (tiles.lanes * vectors)
@@ -71,7 +71,7 @@ def _costs(target: CpuTarget) -> Structures:
 
 
 def _products(tiles: WinogradWindow, shape: Shape, taps: int, target: CpuTarget) -> float:
-    """Cycles of the products, by the slowest of multiply-adds, loads, and vectors of the filter, `taps` of which a tile sums."""
+    """Return the cycles of the products, bound by multiply-adds, loads, or vectors of the filter; a tile sums `taps`."""
     vectors, pixels, costs = shape.vectors, shape.tiles, _costs(target)
     part = 4 * taps * tiles.channels * vectors * tiles.lanes
     stream = costs.step.from_l2 if part > target.l1_share else 0.0
@@ -81,12 +81,12 @@ def _products(tiles: WinogradWindow, shape: Shape, taps: int, target: CpuTarget)
 
 
 def _sums(tiles: WinogradWindow) -> int:
-    """Vectors of sums of all points."""
+    """Return the number of vectors of sums of all points."""
     return tiles.points * tiles.count * tiles.phases * tiles.groups * tiles.padded_outputs // tiles.lanes
 
 
 def copied_rows(tiles: WinogradWindow, rows: int) -> int:
-    """Rows of data that a task of so many rows of tiles copies: all between the first and the last, of interleaved tiles too."""
+    """Return the rows of data that a task of so many rows of tiles copies: all from the first to the last, also for interleaved tiles."""
     tiling, dilation = tiles.tilings[0], tiles.axes[1].dilation
     points = tiling.points + (tiling.pieces - 1) * tiling.axis.taps
     apart, beside = divmod(rows - 1, dilation)

@@ -1,9 +1,9 @@
 """Cut a window into tiles for Winograd's transforms.
 
-An axis with as many points as P = m + taps - 1 computes m outputs of a tile from P data (1 and 1 where there is one tap:
-nothing to transform). Tiles of a dilated axis take every d-th coordinate: neighbours interleave, so that a dilated
-convolution is nothing but another order of tiles. More taps are cut into pieces, each of which meets its own tiles of data,
-further on; their products are summed before these are transformed back.
+Along an axis with P = m + taps - 1 points, a tile computes m outputs from P data (1 from 1 with one tap, without a transform).
+Tiles of a dilated axis take every d-th coordinate: neighbours interleave, so that a dilated
+convolution only has another order of tiles. More taps are cut into pieces, each of which meets its own, shifted tiles of data;
+their products are summed before they are transformed back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..windows.plan import WinogradPlan
 from ..windows.window import Window
 from .whole_transforms import shift_of
 
-MOST_PARTS = 8  # whose transformed rows are kept together
+MOST_PARTS = 8  # of channels, whose transformed rows are held at a time
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class AxisTiling:
     tiles
         Number of tiles.
     taps
-        Those of all pieces.
+        Taps of all pieces.
     """
 
     axis: Axis
@@ -50,7 +50,7 @@ class AxisTiling:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces that the taps are cut into."""
+        """Number of pieces of the taps."""
         return -(-self.taps // self.axis.taps)
 
     @property
@@ -59,7 +59,7 @@ class AxisTiling:
         return self.points + 1 - self.axis.taps
 
     def output(self, tile: Expr, i: Expr) -> Expr:
-        """Return which output of the axis is output `i` of a tile; its data, as far on, are those of points `i`."""
+        """Return the axis' output that is output `i` of a tile, or the place of the data of point `i`."""
         dilation = self.axis.dilation
         if dilation == 1:
             return tile * self.outputs + i
@@ -70,7 +70,7 @@ class AxisTiling:
 class WinogradWindow(Window):
     """A window of three axes, the last two cut into tiles; the taps of the first are summed directly.
 
-    Its axes have as many outputs as the tiles compute.
+    The axes have all outputs that tiles compute.
     """
 
     tilings: tuple[AxisTiling, ...] = ()
@@ -78,7 +78,7 @@ class WinogradWindow(Window):
 
     @property
     def reads_planes(self) -> bool:
-        """One alone: tiles share their data, which transforms read again."""
+        """Return whether planes of data are read in place: only one, as transforms of neighbouring tiles read data again."""
         return self.problem.in_channels == 1
 
     @property
@@ -93,29 +93,29 @@ class WinogradWindow(Window):
 
     @cached_property  # asked for each part that is compared
     def points(self) -> int:
-        """Products for each tile, channel, output channel and tap of the first axis."""
+        """Points, and so products, of a tile along both axes."""
         return prod(tiling.points for tiling in self.tilings)
 
     @cached_property
     def filter_bytes(self) -> int:
-        """Size of the transformed filter."""
+        """Bytes of the transformed filter."""
         phases = prod(axis.phases for axis in self.axes)
         return 4 * self.points * phases * self.depth * self.groups * self.channels * self.padded_outputs
 
     @cached_property
     def pieces(self) -> int:
-        """Pieces of the filter that are transformed each by itself."""
+        """Number of pieces of the filter, each transformed by itself."""
         return prod(tiling.pieces for tiling in self.tilings)
 
     @cached_property
     def depth(self) -> int:
-        """Taps of the first axis of all pieces: what is summed directly."""
+        """Taps that are summed directly: those of the first axis in all pieces."""
         return self.axes[0].taps * self.pieces
 
     def pieced(self, index: Expr) -> tuple[Expr, Expr, Expr]:
-        """Return which image, or tap of the first axis, the `index`-th of all pieces' is, and its piece's first taps.
+        """Return the image, or tap of the first axis, of the `index`-th of all pieces, and the piece's first taps.
 
-        All pieces of one lie together: a task takes some images.
+        All pieces of an image are adjacent, because tasks take some images.
         """
         if self.pieces == 1:
             return index, 0, 0
@@ -123,7 +123,7 @@ class WinogradWindow(Window):
         return index // self.pieces, piece // x.pieces * y.axis.taps, piece % x.pieces * x.axis.taps
 
     def tap_of(self, index: Expr, ky: Expr, kx: Expr, o: Expr) -> tuple[list[Expr], list[Expr]]:
-        """Return the taps that a piece's tap (ky, kx) is, of the `index`-th of all pieces', and where output `o` has a weight there."""
+        """Return the filter's taps for tap (ky, kx) of the `index`-th of all pieces, and the conditions under which they exist for `o`."""
         kz, y, x = self.pieced(index)
         taps = [y + ky, x + kx]
         bounds = [] if self.stored == self.padded_outputs else [o < self.outputs]
@@ -134,7 +134,7 @@ class WinogradWindow(Window):
 
     @cached_property
     def parts(self) -> int:
-        """Parts of the channels whose sums are transformed back each by itself, as few as 32 bits allow; 0: even one channel's may pass them."""
+        """Least number of parts of the channels whose scaled sums fit 32 bits; 0 if no number up to MOST_PARTS does."""
         if not self.problem.is_quantized:
             return 1
         bits = 31 - sum(shift_of(tiling.points) for tiling in self.tilings)
@@ -143,22 +143,22 @@ class WinogradWindow(Window):
 
     @property
     def channels_together(self) -> int:
-        """Channels of such a part."""
+        """Channels of a part."""
         return self.channels // self.parts
 
     @cached_property
     def phases(self) -> int:
-        """Filters that meet the same tiles."""
+        """Number of phases: filters for the same tiles."""
         return prod(axis.phases for axis in self.axes)
 
     @cached_property
     def phases_of_data(self) -> int:
-        """Phases that read other data, which is transformed for each."""
+        """Number of phases with different data, which is transformed for each."""
         return prod(axis.phases for axis in self.axes[1:] if phases_shift(axis))
 
     @cached_property
     def count(self) -> int:
-        """Number of tiles that one filter meets."""
+        """Number of tiles of a phase."""
         return self.problem.batch * self.axes[0].outputs * self.rows * self.columns
 
     @property
@@ -172,7 +172,7 @@ class WinogradWindow(Window):
         return row, column
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        """Return the flat output offset of `out` at `indices`, and the condition under which it is inside (None: always)."""
         *before, first, second, i, j, o = indices
         tile_y, tile_x = self.row_and_column((first, second))
         y, x = self.tilings[0].output(tile_y, i), self.tilings[1].output(tile_x, j)
@@ -182,8 +182,8 @@ class WinogradWindow(Window):
 def as_3d(problem: Problem) -> Problem:
     """Return `problem` with three spatial axes: each array has the same elements in the same order.
 
-    Leading axes are added, but to a single one a last one too: its tiles then lie along the second axis, where tasks
-    are cut.
+    Leading axes are added, and to a single axis a last one as well: its tiles are then along the second axis, which tasks
+    cut.
     """
     before, after = {1: (1, 1), 2: (1, 0), 3: (0, 0)}[problem.rank]
 
@@ -212,7 +212,7 @@ def windows_3d(problem: Problem, target: CpuTarget) -> list[Window]:
 def tiled_window(window: Window, points: int, target: CpuTarget) -> WinogradWindow:
     """Return a window of a problem of three axes cut into tiles of `points` points along its last two axes."""
     tiled, tilings = window.axes[1:], tilings_of(window, points)
-    # Tiles of registers lie along the last axis, or along the other where that has one tile: 683 tiles divide into none.
+    # Register tiles are along the last axis, or the other if the last has one tile. Numbers of tiles such as 683 have no divisors.
     along = 0 if tilings[-1].tiles == 1 else -1
     if tiled[along].dilation == 1:
         tilings[along] = replace(tilings[along], tiles=row_extent(tilings[along].tiles, target))
@@ -220,12 +220,12 @@ def tiled_window(window: Window, points: int, target: CpuTarget) -> WinogradWind
 
 
 def tilings_of(window: Window, points: int) -> list[AxisTiling]:
-    """Return how the last two axes of a window of three are cut into tiles of `points` points along each."""
+    """Return the tilings of the last two axes of a window of three, with `points` points along each."""
     return [_tiling(axis, points if axis.taps > 1 else 1) for axis in window.axes[1:]]
 
 
 def as_tiled(window: Window, tilings: Sequence[AxisTiling]) -> dict[str, Any]:
-    """Return what changes in a window of three axes whose last two are cut so: each has as many outputs as its tiles."""
+    """Return the changes of a window of three axes with these tilings: each axis has all outputs of its tiles."""
     axes = (window.axes[0], *map(_round_up, tilings))
     return {"axes": axes, "row": axes[-1].outputs, "tilings": tuple(tilings)}
 
@@ -237,7 +237,7 @@ def _tiling(axis: Axis, points: int) -> AxisTiling:
 
 
 def _piece(taps: int, points: int) -> int:
-    """Return how many taps a piece has for the fewest products of an output; one of all taps and few pieces are preferred."""
+    """Return the taps of a piece for the fewest products of an output; among equals, one piece of all taps, then few pieces."""
     if taps == 1:
         return 1
     return min(range(points - 1, 1, -1), key=lambda piece: (-(-taps // piece) / (points + 1 - piece), piece != taps))
@@ -251,5 +251,5 @@ def _round_up(tiling: AxisTiling) -> Axis:
 
 
 def phases_shift(axis: Axis) -> bool:
-    """Return whether the phases of an axis read data at other offsets, not the same with other filters."""
+    """Return whether the phases of an axis read data at different offsets, not only with different filters."""
     return len({axis.offset(phase) for phase in range(axis.phases)}) > 1

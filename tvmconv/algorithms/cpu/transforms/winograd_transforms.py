@@ -1,15 +1,15 @@
-"""The three transforms of Winograd convolution, along one axis, as straight-line expressions.
+"""The three transforms of Winograd convolution along one axis, as straight-line expressions.
 
 m outputs of r taps are a polynomial product, evaluated at P - 1 = m + r - 2 points and infinity (Toom-Cook; Lavin and Gray,
 "Fast Algorithms for Convolutional Neural Networks", 2015; the matrices are those of the wincnn package, by
 https://github.com/andravin/wincnn). With N(x) the product of (x - q) over the points q but p:
 
     data, row p        the coefficients of N(x), lowest first, times P data
-    filter, row p      (1, p, p^2, ...) / N(p), times r taps; infinity takes the last tap alone
-    output, column p   (1, p, p^2, ...), times P products; infinity adds to the last output alone
+    filter, row p      (1, p, p^2, ...) / N(p), times r taps; infinity takes only the last tap
+    output, column p   (1, p, p^2, ...), times P products; infinity adds only to the last output
 
-The points alone fix the data's transform: P serve any r < P, with m = P + 1 - r. Points in pairs (p, -p) share the even and
-the odd part of each row. P = 4 takes 0, 1, -1. P = 6 takes 0, 5/8, -5/8, 3/2, -3/2, as oneDNN does: for 3 taps the
+The data's transform depends only on the points: P points serve any r < P, with m = P + 1 - r. Points in pairs (p, -p) share the
+even and the odd part of each row. P = 4 takes 0, 1, -1. P = 6 takes 0, 5/8, -5/8, 3/2, -3/2, as oneDNN does: for 3 taps the
 relative L2 error on normal data is half of that with 0, 1, -1, 2, -2 (at 2048 channels 3.9e-6 against 8.7e-6, in a float32
 model of the whole algorithm; 1/2 for 2 gives 8.5e-6), for one multiplication more.
 """
@@ -31,7 +31,7 @@ PAIRS: dict[int, tuple[float, ...]] = {1: (), 4: (1.0,), 6: (0.625, 1.5)}
 
 
 def data_transform(d: Sequence[Expr]) -> list[Expr]:
-    """Return the transformed values of as many data."""
+    """Return the transformed values of a tile of data."""
     if len(d) == 1:
         return [d[0]]
     if len(d) == 4:
@@ -72,7 +72,7 @@ def output_transform(m: Sequence[Expr], outputs: int) -> list[Expr]:
 def combine_products(
     m: Sequence[Expr], outputs: int, pairs: Sequence[float], scale: Callable[[Expr, Any], Expr], last: int = 1
 ) -> list[Expr]:
-    """Return so many outputs of the products of 0, points in `pairs` and infinity, whose is taken `last` times."""
+    """Return so many outputs of the products at 0, the points in `pairs`, and infinity, the last one scaled by `last`."""
     if len(m) == 1:
         return [m[0]]
     sums = [m[2 * k + 1] + m[2 * k + 2] for k in range(len(pairs))]
@@ -86,7 +86,7 @@ def combine_products(
 
 
 def select(values: Sequence[Expr], index: Expr) -> Expr:
-    """Return ``values[index]``; once `index` is unrolled, one of the expressions alone is left."""
+    """Return ``values[index]`` as a selection, which unrolling `index` reduces to one expression."""
     value = values[-1]
     for number in reversed(range(len(values) - 1)):
         value = tirx.Select(index == number, values[number], value)

@@ -1,1 +1,1 @@
-"""Windows: what direct algorithms compute, how they read and cut it."""
+"""Windows, the units of direct algorithms: their reads of data and filter, tiles and plans."""

@@ -1,4 +1,4 @@
-"""Read data of windows: in place or from a padded copy, widened or by pairs."""
+"""Reads of windows' data: in place or from a padded copy, widened or as pairs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .window import Window
 def data_element(
     window: Window, data: te.Tensor, pairs: Callable[..., Any] = spread
 ) -> Callable[[Expr, list[Expr], Expr], Any]:
-    """Return ``element(n, x, source)``: channel, or pair of them, `source` of data as the arithmetic takes it.
+    """Return ``element(n, x, source)``: element `source` (a channel, pair or quad) of data at `x` as an operand of products.
 
-    Of integers that lie in pairs `pairs` makes those.
+    `pairs` converts neighbouring integers to an element.
     """
     problem = window.problem
 
@@ -43,7 +43,7 @@ def data_element(
             return load(source) if problem.is_quantized else load_data(load(source), problem)
         if window.data_in_pairs:
             return load(source)
-        # Pair c of group g are its channels 2c and 2c + 1, the last possibly alone.
+        # Pair c of group g consists of its channels 2c and 2c + 1, which may not exist.
         g, c = source // window.channels, source % window.channels * window.vnni_factor
         per_group = problem.in_channels // problem.groups
         return pair(
@@ -58,7 +58,7 @@ def data_element(
 
 
 def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
-    """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
+    """Return the function ``(n, g, phases, outputs, taps, c, o)`` that reads data for a product, in place or from its copy."""
     problem, axes = window.problem, window.axes
     by_groups = copies_groups(window)
     at = data_reader(window, data, by_groups=by_groups)
@@ -76,7 +76,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
             value = at(n, *spatial, c, o) if window.expands else at(n, *spatial, channel(g, c, o))
         if not (window.skips_rows or window.skips_columns):
             return value
-        # Lowering skips rows of padding, and columns as far as whole tiles read them (tvmconv/lowering/cpu/rewrites/padding.py).
+        # Lowering skips rows of padding, and columns that whole tiles read (tvmconv/lowering/cpu/rewrites/padding.py).
         *rows, columns = map(Axis.inside, axes, spatial, *_copy_bounds(window))
         bounds = [bound for row in rows for bound in row] + (columns if window.skips_columns else [])
         return zero_outside(bounds, value, window.element_type)
@@ -85,21 +85,21 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
 
 
 def copies_groups(window: Window) -> bool:
-    """Return whether a copy of data has the pixels of each group apart: a task reads one group's, and planes hold them so, too."""
+    """Return whether a copy of data has a separate part for each group, as planes do: a task reads one group."""
     return window.groups > 1 and window.stages_data and window.problem.data_format == "NCX"
 
 
 def _copy_bounds(window: Window) -> tuple[list[int], list[int]]:
-    """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
+    """Return the lowest data coordinates in the copy of data, and their number along each axis."""
     return [axis.lowest for axis in window.axes], [*(axis.extent for axis in window.axes[:-1]), window.row_extent]
 
 
 def data_reader(
     window: Window, data: te.Tensor, pairs: Callable[..., Any] = spread, by_groups: bool = False
 ) -> Callable[..., Expr]:
-    """Return ``at(n, *x, channel)``: data at coordinates x, from its copy where the window stages it.
+    """Return ``at(n, *x, channel)``: data at coordinates x, from its copy if the window stages it.
 
-    A copy that `expands` takes a channel of a group and an output channel; one `by_groups` a group and a channel of it.
+    A copy that `expands` is indexed by a channel of a group and an output channel; one `by_groups` by a group and its channel.
     `pairs` is that of :func:`data_element`.
     """
     problem, axes, element = window.problem, window.axes, data_element(window, data, pairs)

@@ -1,9 +1,9 @@
-"""The tensor expressions of a window.
+"""Tensor expressions of a window.
 
-Each is the same five stages, whatever the layouts and types:
+The same five stages serve all layouts and types:
 
-    data_pad     data widened to f32, zero-padded, channel-last   (absent when data can be read in place)
-    filter_pack  filter widened to f32, [group, block, taps, c, vector, lane]     (absent likewise)
+    data_pad     data widened to f32, zero-padded, channel-last   (absent if data is read in place)
+    filter_pack  filter widened to f32, [group, block, taps, c, vector, lane]     (absent if it is read in place)
     acc          the sum, f32
     tile         acc copied out of registers                      (only where the store is not by whole vectors)
     out          bias added, rounded once to the output type
@@ -47,7 +47,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilo
 
 
 def finish(window: Window, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
-    """Return `out` of the whole sums: axes (n, g, phases..., outputs..., o)."""
+    """Return `out` of complete sums: axes (n, g, phases..., outputs..., o)."""
     number = window.index
     if not window.stores_vectors:
         acc = te.compute(acc.shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
@@ -64,7 +64,7 @@ def finish(window: Window, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
 
 
 def rounded_sums(window: Window, sums: te.Tensor, channels: int, epilogue: Epilogue) -> te.Tensor:
-    """Return `out` of whole sums whose last axis is the output channels of a group, of which there are so many."""
+    """Return `out` of complete sums whose last axis has the output channels of a group, `channels` of them."""
 
     def rounded(*indices: Expr) -> Expr:
         return epilogue(sums(*indices), indices[1] * channels + indices[-1], window.store_index(list(indices))[0])

@@ -1,4 +1,4 @@
-"""Read the filter of windows: in place, or from a copy in the order in which a tile's sums take it."""
+"""Reads of windows' filters: in place, or from a copy in the order of a tile's sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .window import Window
 
 
 def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return ``element(g, p, k, c, o)``: the window's filter as the arithmetic takes it."""
+    """Return ``element(g, p, k, c, o)``: an element of the window's filter as an operand of products."""
     problem = window.problem
     channels, count = problem.in_channels // problem.groups, window.vnni_factor
 
@@ -44,7 +44,7 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
 
 def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
+    """Return the function ``(g, phases, taps, c, o)`` that reads the filter for a product, in place or from its copy."""
     axes, lanes, element = window.axes, window.lanes, filter_element(window, weights)
     together = vectors_together(window)
     if not window.stages_filter:
@@ -66,7 +66,7 @@ def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
 
 def sums_of_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return ``first(g, phases, o)``: less data's zero point times the sum of an output's filter, from a stage of the filter's."""
+    """Return ``first(g, phases, o)``: minus data's zero point times the sum of an output channel's filter, a stage of its own."""
     problem, axes, quads = window.problem, window.axes, window.quads
     assert quads is not None
     channels, factor = problem.in_channels // problem.groups, tirx.const(-quads.zero_point % 2**32, "uint32")
@@ -84,10 +84,10 @@ def sums_of_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
 
 def vectors_together(window: Window) -> int:
-    """Return how many vectors of output channels lie together in the copy of the filter: those of a tile are one stream of lines.
+    """Return the number of vectors of output channels that are adjacent in the copy of the filter, as a stream of lines for a tile.
 
-    As many as a tile has, or a multiple or part of them. Of others a tile's vectors would have addresses of their own, around
-    which LLVM spilled sums.
+    It is a multiple or a divisor of a tile's vectors. Otherwise vectors of a tile would have separate addresses, for which
+    LLVM spilled sums.
     """
     vectors = window.padded_outputs // window.lanes
     if window.whole_image or window.by_blocks or window.packs_parts:

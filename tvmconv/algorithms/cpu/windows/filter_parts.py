@@ -1,4 +1,4 @@
-"""Parts of a plain filter, which tasks take one after the other, in the order of memory: of what size."""
+"""Sizes of the parts of a plain filter that tasks take one after the other, in the order of memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..model.tasks import TASKS
 from .plan import WholeRows
 from .window import Window
 
-# Whole rows of a filter. A task's sums, written by it and read by the last, are lines beside as many as its rows have.
+# Least rows of the filter for a task, whose sums (written, and read by the last task) are about as many lines as so many rows.
 LEAST_ROWS_OF_SHARE = 32
 MOST_SHARES = 16
-# Vectors of sums of a tile, which wait in L1 between parts: as many again are loaded and added.
+# Most vectors of sums of a tile, which are stored in L1 between parts, loaded and added to.
 MOST_SUMS = 16
-# Tiles that make pairs of bf16 of two rows, each again: two loads that widen, a shift and an or, beside a tile's 4 products.
+# Most tiles that each combine two rows into pairs of bf16: two widening loads, a shift and an or, beside a tile's 4 products.
 MOST_TILES_OF_PAIRS = 3
 
 
 def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
-    """Return how tasks read whole rows of a filter in place, where pixels are no more than a tile's; None: they read pieces of all rows.
+    """Return the tasks that read whole rows of a filter in place, if a tile has all pixels; None: tasks read pieces of all rows.
 
-    Pieces shorter than a page, a row apart, are what the CPU's own prefetching follows badly, and of an array that begins
-    within a line, as NumPy's do, each piece is one line more.
+    Hardware prefetching follows pieces badly that are shorter than a page and a row apart, and in arrays that are not aligned to lines, as
+    NumPy's, each piece takes another line.
     """
     blocks = window.padded_outputs // window.lanes
     piece = DTYPE_BYTES[window.problem.types.filter] * window.problem.out_channels // TASKS
@@ -39,13 +39,13 @@ def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
     rows = divisors(window.channels, L1_WAYS // window.vnni_factor)[-1]
     of_row = DTYPE_BYTES[window.problem.types.filter] * window.vnni_factor / 4
     vectors = divisors(blocks, max(1, min(MOST_SUMS, accumulators(target)) // window.row))[-1]
-    # Beside rows of the filter, L1 keeps the sums; or from L2 come no more lines of them than of the filter.
+    # L1 keeps the sums beside rows of the filter, or no more lines of sums than of the filter come from L2.
     kept = pixels <= rows * of_row or 4 * pixels * window.padded_outputs <= target.l1_share
     if not (one and kept and window.reads_rows) or piece >= L1_WAY_BYTES or window.problem.is_quantized:
         return None
     if window.vnni_factor > 1 and not (window.whole_elements and pixels <= MOST_TILES_OF_PAIRS * window.row):
         return None
-    # Of one vector, a tile would read a line of each row.
+    # Tiles of one vector would read one line of each row.
     if rows * window.vnni_factor < PART or vectors == 1 or vectors * window.row < IN_FLIGHT:
         return None
     parts = prod(axis.taps for axis in window.axes) * window.channels // rows
@@ -59,28 +59,28 @@ def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
 
 
 def taps_together(window: Window) -> bool:
-    """Return whether all taps of a channel lie together in the filter, so that a part has them all, in all phases."""
+    """Return whether all taps of a channel are contiguous in the filter, so that a part has those of all phases."""
     return window.problem.filter_format == "OIX"
 
 
 def taps_of_part(window: Window) -> int:
-    """Return how many taps of a channel a part has."""
+    """Return the number of a channel's taps in a part."""
     return prod(axis.taps * axis.phases for axis in window.axes) if taps_together(window) else 1
 
 
 def has_parts(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Return whether a part, for tiles of `vectors` vectors, has a loop over channels, and squares to transpose.
+    """Return whether parts, for tiles of `vectors` vectors, have a loop over channels, and squares to transpose.
 
-    Of 226 channels, twice a prime, parts have two.
+    Parts of 226 channels, twice a prime, have only two.
     """
     return channels_of_part(window, vectors, divisors(window.channels, 4), 1, target) * taps_of_part(window) >= 2 * PART
 
 
 def channels_of_part(window: Window, vectors: int, unrolls: Sequence[int], chunks: int, target: CpuTarget) -> int:
-    """Return how many channels a part has: L1 keeps it of a tile's vectors beside their data; any of `unrolls` divides it.
+    """Return the number of channels of a part: L1 keeps the part of a tile's vectors beside their data, and all `unrolls` divide it.
 
-    Of rows of all output channels, of which a task has one of `chunks` parts, L2 keeps those that are multiplied and those that are
-    prefetched meanwhile.
+    If rows have all output channels, of which a task takes one of `chunks` parts, L2 must keep the rows that are multiplied and those
+    that are prefetched.
     """
     taps = taps_of_part(window)
     fits = target.l1_share * 3 // 4 // (4 * vectors * window.lanes * taps)

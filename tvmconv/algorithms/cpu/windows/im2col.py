@@ -1,7 +1,7 @@
-"""im2col: data copied into one long row of pixels, whose channels are those of all taps, which tiles without remainders.
+"""im2col: data copied into one long row of pixels with the channels of all taps, which tiles divide better than short rows.
 
-Where no pixel is read twice (one tap that leaves pixels out, or patches, of 16x16 pixels in vision transformers), and where
-few pixels' taps overlap.
+For taps that read no pixel twice (a strided single tap, or patches of 16x16 pixels in vision transformers), and for few pixels with
+overlapping taps.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from .window import FEW_PIXELS, Window
 
 @dataclass(frozen=True)
 class Im2colWindow(Window):
-    """A window of a problem with one axis and one tap, of all pixels, whose data lies along `data_axes`.
+    """A window of all pixels along one axis with one tap, whose data is along `data_axes`.
 
-    A channel is one of data's for one of the taps: neighbours are as the filter has them, so that it can be read in place;
-    but pairs are of channels, as data may have them.
+    Its channels are data's channels of all taps, in the filter's order, so that the filter can be read in place; but pairs consist of
+    data's channels.
     """
 
     data_axes: tuple[Axis, ...] = ()
 
     @property
     def stages_data(self) -> bool:
-        """Return True: pixels are copied together."""
+        """Return True: pixels are copied to one row."""
         return True
 
     @property
     def data_in_pairs(self) -> bool:
-        """Return whether data, not its copy, consists of pairs, or quads, of channels of a group."""
+        """Return whether data itself consists of pairs, or quads, of a group's channels."""
         return self._per_tap // self.problem.groups % max(2, self.vnni_factor) == 0
 
     @property
     def channels_in_filter(self) -> bool:
-        """Return whether the channels that are summed are an axis of the filter: not together with several taps."""
+        """Return whether the summed channels are an axis of the filter: there is one tap."""
         return self._per_tap == self.problem.in_channels
 
     @property
     def _taps_first(self) -> bool:
-        """Return whether the channels of a tap are neighbours, rather than the taps of a channel, as in OIX filters."""
+        """Return whether the channels of a tap are neighbours, not the taps of a channel as in OIX filters."""
         taps_first = self.ordered or self.problem.filter_format == "XIO" or self.vnni_factor == 2
         return taps_first or not _read_once(self.data_axes)
 
     @property
     def most_lanes(self) -> int:
-        """Neighbouring elements of a pixel's copy that lie together in data, as a power of two: those of a row's taps."""
+        """Power of two of a pixel's neighbouring elements in the copy that are contiguous in data: those of a row's taps."""
         row, channels = self.data_axes[-1], self._per_tap
         if not self._taps_first or channels // self.problem.groups % self.vnni_factor:
             return super().most_lanes
@@ -62,7 +62,7 @@ class Im2colWindow(Window):
         return self.problem.in_channels // prod(axis.taps for axis in self.data_axes)
 
     def _tap(self, c: Expr, per_tap: int) -> tuple[list[Expr], Expr]:
-        """Return the taps, and the channel of so many, that are the window's channel `c`."""
+        """Return the taps, and the channel among `per_tap`, of the window's channel `c`."""
         taps = [axis.taps for axis in self.data_axes]
         if prod(taps) == 1:
             return [0 for _ in taps], c
@@ -73,7 +73,7 @@ class Im2colWindow(Window):
         return found, c
 
     def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
-        """Return where in data channel `c`, or pair of data in pairs, of the pixel `x` lies."""
+        """Return data's coordinates and channel, or pair if data consists of pairs, of channel `c` of the pixel `x`."""
         pairs = self.vnni_factor == 2 and self.data_in_pairs
         taps, c = self._tap(c, self._per_tap // (2 if pairs else 1))
         outputs = unravel(x[0], [axis.outputs for axis in self.data_axes])
@@ -81,23 +81,23 @@ class Im2colWindow(Window):
         return [axis.offset(0) + y * axis.stride + k * axis.dilation for axis, y, k in each], c
 
     def data_bounds(self, x: list[Expr]) -> list[Expr]:
-        """Return the conditions under which coordinates of `in_data` are not padding."""
+        """Return the conditions under which coordinates of `in_data` are not in the padding."""
         each = zip(self.data_axes, x, strict=True)
         return [bound for axis, at in each for bound in axis.inside(at, axis.lowest, axis.extent)]
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return where in the filter the weight of channel `c` and output `o` of group `g` is."""
+        """Return the filter's indices of the weight of channel `c` and output `o` of group `g`."""
         spatial, c = self._tap(c, self._per_tap)
         o = g * self.outputs + o
         return [*spatial, c, o] if self.problem.filter_format == "XIO" else [o, c, *spatial]
 
 
 def im2col(window: Window, target: CpuTarget) -> Window:
-    """Return a window as one of pixels copied together, if it can be and that is worth it.
+    """Return a window with its pixels copied to one row if that is possible and worth it; else the window itself.
 
-    The copy takes the time of a vector's multiply-adds of one step or less, and each element is in one for every vector of
-    output channels. Two rows of 14 patches share no tile; 196 patches are tiles of 6 by 2 vectors, which load the filter a
-    third as often.
+    Copying an element takes at most the time of one multiply-add of a vector, and each vector of output channels has one such
+    multiply-add for the element. Tiles cannot span rows of 14 patches; 196 patches in a row divide into tiles of 6 by 2 vectors, which load
+    the filter a third as often.
     """
     problem, axes = window.problem, window.axes
     if len(axes) == 1 or window.across or problem.data_format == "NCX" or problem.op != "convolution":
@@ -112,7 +112,7 @@ def im2col(window: Window, target: CpuTarget) -> Window:
     row = problem.with_(in_spatial=pixels, out_spatial=pixels, in_channels=problem.in_channels * taps, **ones, **zeros)
     changes = {"problem": row, "axes": convolution_axes(row)[0], "row": pixels[0], "tile": 0, "extra_vectors": 0}
     long = wider(window.as_kind(Im2colWindow, **changes, data_axes=axes), target)
-    # The copy is counted as one more vector of output channels; where vectors are of 512 bits, tiles differ by less than estimated.
+    # The copy counts as one more vector of output channels; with vectors of 512 bits, tiles differ by less than estimated.
     copy = long.lanes / long.padded_outputs if "im2col_copy_counted" in target.costs.pays else LEAST_GAIN
     return long if pixel_cycles(long, target) < pixel_cycles(window, target) * (1 - copy) else window
 
@@ -126,9 +126,10 @@ def _read_once(axes: Sequence[Axis]) -> bool:
 
 
 def _overlap(window: Window, target: CpuTarget) -> bool:
-    """Return whether taps that read the same data, or padding, are worth a copy for each of them.
+    """Return whether data is worth a copy for each tap although taps overlap or read padding.
 
-    Where taps overlap by a stride, it is rows of few pixels that leave tiles small, whatever the batch. Without a stride, rows of padding that are skipped are worth as much. Not measured with AVX-512.
+    With strides, rows of few pixels leave tiles small for any batch. Without strides, skipping rows of padding gains as much. Not
+    measured with AVX-512.
     """
     vectors = (
         "im2col_of_strides" in target.costs.pays and window.vnni_factor == 1 and window.channels % window.lanes == 0
@@ -138,7 +139,7 @@ def _overlap(window: Window, target: CpuTarget) -> bool:
 
 
 def unravel(index: Expr, extents: Sequence[int]) -> list[Expr]:
-    """Return the indices along axes of such extents of an element of an array, counted in its order."""
+    """Return the indices along axes of these extents of the element with a flat index."""
     found: list[Expr] = []
     for extent in reversed(extents[1:]):
         found.insert(0, index % extent)

@@ -1,4 +1,4 @@
-"""Pairs of bf16 of the channels of all taps of a row: those of one pixel with one channel are half empty, with three a quarter."""
+"""Pairs of channels of all taps of a row, for pixels with one channel, whose pairs are half empty, or three, a quarter."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ...axes import convolution_axes
 from ...subconvolution import Axis, Expr
 from .window import Window
 
-# Products that use one pair of the copy. Copying one takes about three.
+# Least products that use a pair of the copy; copying a pair takes about three.
 LEAST_USED = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTapsWindow(Window):
-    """A window of a problem with one tap along its last axis, whose channels are those of all taps along `data_row`, data's last axis."""
+    """A window with one tap along the last axis, whose channels are those of all taps along `data_row`, data's last axis."""
 
     data_row: Axis
 
     @property
     def stages_data(self) -> bool:
-        """Return True: each output's taps of a row are copied together."""
+        """Return True: the taps of a row are copied for each output."""
         return True
 
     @property
     def data_in_pairs(self) -> bool:
-        """Return False: a pair may be of two pixels."""
+        """Return False: a pair may consist of two pixels."""
         return False
 
     @property
     def channels_in_filter(self) -> bool:
-        """Return False: taps of a row are among them."""
+        """Return False: they include taps of a row."""
         return False
 
     def _tap(self, c: Expr) -> tuple[Expr, Expr]:
@@ -41,26 +41,26 @@ class PairedTapsWindow(Window):
         return c // per_tap, c % per_tap
 
     def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
-        """Return where in data channel `c` of the output `x` lies."""
+        """Return data's coordinates and channel of channel `c` of the output `x`."""
         row, (k, c) = self.data_row, self._tap(c)
         return [*x[:-1], row.offset(0) + x[-1] * row.stride + k * row.dilation], c
 
     def data_bounds(self, x: list[Expr]) -> list[Expr]:
-        """Return the conditions under which coordinates of `in_data` are not padding of the row."""
+        """Return the conditions under which coordinates of `in_data` are not in the row's padding."""
         row = self.data_row
         return row.inside(x[-1], row.lowest, row.extent)
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return where in the filter the weight of channel `c` and output `o` is."""
+        """Return the filter's indices of the weight of channel `c` and output `o`."""
         k, c = self._tap(c)
         spatial = [*taps[:-1], k]
         return [*spatial, c, o] if self.problem.filter_format == "XIO" else [o, c, *spatial]
 
 
 def pairs_taps(problem: Problem) -> bool:
-    """Return whether pairs of bf16 better span all taps of a row than one pixel, whose channels leave a place empty.
+    """Return whether pairs should span all taps of a row, not one pixel, whose channels would leave a place empty.
 
-    Neighbouring taps' pixels must be neighbours in data, and enough products use a pair of the copy, which is larger.
+    Pixels of neighbouring taps must be neighbours in data, and enough products use a pair of the larger copy.
     """
     *others, taps = problem.kernel
     used = problem.out_channels * prod(others)
@@ -70,7 +70,7 @@ def pairs_taps(problem: Problem) -> bool:
 
 
 def by_row_taps(window: Window) -> Window | None:
-    """Return the window with pairs of the channels of all taps of a row; None: those of pixels are as good."""
+    """Return the window with pairs of the channels of all taps of a row; None if pairs of pixels are as good."""
     problem, row = window.problem, window.axes[-1]
     if window.vnni_factor == 1 or not pairs_taps(problem):
         return None

@@ -1,7 +1,7 @@
-"""A plan: how a window is cut into tasks and tiles, and in which order they are taken.
+"""Plans: the cuts of a window into tasks and tiles, and the order of both.
 
-The cost model decides it once (direct_plan.py, grouped_plan.py, planar_plan.py, winograd_plan.py). The estimate counts the events of the first plan of a window; the schedule does
-what each says; a tuned record is a plan whose choices are made.
+The cost model makes them (direct_plan.py, grouped_plan.py, planar_plan.py, winograd_plan.py). The estimate counts the events of a window's
+first plan; each plan is a sketch of the schedule; a tuned record selects a plan and its choices.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Options = tuple[Sequence[int], int]  # what may be chosen, and the default
+Options = tuple[Sequence[int], int]  # the choices, and the default
 
 
 @dataclass(frozen=True)
@@ -20,24 +20,24 @@ class DirectPlan:
     Attributes
     ----------
     vectors, tiles, unrolls
-        Vectors of channels of a tile; its pixels, and the channels of a step, that may be chosen.
+        Vectors of channels of a tile; choices of its pixels, and of the channels of a step.
     chunks, rows
-        Parts of the output channels; rows of a task, 1 where there is one axis.
+        Choices of the parts of the output channels, and of a task's rows (1 with one axis).
     tap_by_tap
-        Whether a task takes all its rows of one tap before the next, and its sums wait in memory.
+        Whether a task computes all its rows for one tap before the next, with sums in memory.
     rows_first
-        Whether threads share rows, of all output channels, before channels.
+        Whether threads share rows with all output channels, rather than channels.
     by_phase
-        Whether a task has one phase: the filter of all of them leaves L2 before the next rows use it.
+        Whether a task has one phase, as the filter of all phases leaves L2 before the next rows use it.
     by_blocks
-        Whether a task takes all its tiles of a block of channels before the next block. Of one axis it has then a part of
+        Whether a task computes all its tiles of a block of channels before the next block. With one axis a task then has a part of
         the row, one of `parts`, of `images` images; else a tile.
     pixel_parts
-        Into how many parts threads share the only row, of planes, before channels; 1: they share channels.
+        Parts of the only row of planes that threads share before channels; 1: they share channels.
     groups_together
-        Whether tasks take all groups of a few pixels before the next.
+        Whether tasks compute all groups of a few pixels before the next pixels.
     filter_at_once
-        Whether a task copies its part of the filter as one, not block by block.
+        Whether a task copies its part of the filter at once, not block by block.
     data_at_once
         Whether data is copied before all tasks.
     """
@@ -66,11 +66,11 @@ class WholeRows:
     Attributes
     ----------
     shares
-        Tasks, each of which sums the products of as many rows, one after the other in memory.
+        Number of tasks, each of which sums the products of equally many consecutive rows.
     rows
-        Of a part: for each of their products, a tile's sums are in registers.
+        Rows of a part, whose products are added to a tile's sums in registers.
     vectors
-        Of a tile.
+        Vectors of a tile.
     """
 
     shares: int
@@ -85,9 +85,9 @@ class GroupedPlan:
     Attributes
     ----------
     vectors, tiles, chunks, rows, rows_first
-        As of `DirectPlan`.
+        As in `DirectPlan`.
     taps_unrolled, taps_together
-        Taps along the row in a loop's body, and how many of others lowering takes together: 0 where it takes them one by one.
+        Taps along the row in a loop's body, and number of further taps that lowering takes together; 0: it takes them one by one.
     channels_first
         Whether shuffled sums take channels before taps.
     """
@@ -103,7 +103,7 @@ class GroupedPlan:
 
 
 class Shape(NamedTuple):
-    """A tile of registers of Winograd's products: `vectors` of output channels for `rows` x `columns` tiles."""
+    """A register tile of Winograd's products: `vectors` of output channels for `rows` x `columns` tiles."""
 
     vectors: int
     rows: int
@@ -116,7 +116,7 @@ class Shape(NamedTuple):
 
 
 class TaskPart(NamedTuple):
-    """Part of a window for a task: `images`, `band` times a tile of registers' rows, and `columns` of tiles."""
+    """Part of a window for a task: `images`, `band` times a register tile's rows, and `columns` of tiles."""
 
     images: int
     band: int
@@ -130,16 +130,15 @@ class WinogradPlan:
     Attributes
     ----------
     by_rows
-        Whether a task is some rows of tiles, and takes all output channels, or some output channels, and takes some rows of all.
+        Whether a task has some rows of tiles and all output channels; else it has some output channels, and all or some rows.
     shape
-        The tile of registers.
+        The register tile.
     images, bands, strips, unrolls
-        Outputs of the first axis that a task has, how many times a tile of registers' rows, and columns of tiles; channels of a
-        step.
+        Choices of a task's outputs of the first axis, multiples of a register tile's rows, and columns of tiles; channels of a step.
     filter_parts
-        By channels: into how many parts of input channels a task's filters are cut.
+        With tasks by channels: choices of the parts of input channels that a task's filters are cut into.
     prefetches
-        By channels: whether a block's products prefetch the filter of the next.
+        With tasks by channels: whether a block's products prefetch the next block's filter.
     """
 
     by_rows: bool
@@ -159,19 +158,19 @@ class PlanarPlan:
     Attributes
     ----------
     channels, vectors, tile_rows
-        Output channels of a tile; its vectors of a row, that may be chosen; its rows, which share loads.
+        Output channels of a tile; choices of its vectors of a row; its rows, which share loads.
     planes
-        Of several axes, how many groups' data a task copies before it multiplies.
+        With several axes, number of groups whose data a task copies before it multiplies.
     rows, chunks
-        Of several axes how many times `tile_rows` a task has; of one, into how many parts tasks cut the channels.
+        Choices of a task's multiples of `tile_rows` with several axes, and of parts of the channels with one axis.
     tiles
-        How many tiles of the only row a task has, whose data it copies once; None: one.
+        Choices of a task's tiles of the only row, whose data it copies once; None: one tile.
     taps_unrolled
         Taps along the row in a loop's body.
     blocks_first
-        Whether a task takes all rows of a block of channels before the next block.
+        Whether a task computes all rows of a block of channels before the next block.
     planes_by_rows
-        Whether it takes all tiles of a row of a block before the next block, else all blocks of a tile before the next tile.
+        Whether a task computes all tiles of a row of a block before the next block, else all blocks of a tile before the next tile.
     data_at_once
         Whether data is copied before all tasks.
     """

@@ -1,4 +1,4 @@
-"""Tiles of windows whose lanes run along a row: how many channels and vectors, what they cost, and a row rounded up to them."""
+"""Tiles of windows whose lanes run along a row: numbers of channels and vectors, their costs, and rows rounded up to tiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .row_window import MOST_CHANNELS, PlanarWindow
 from .tile import LEAST_GAIN
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
-# Multiply-adds of a tile beside which a core works on the next: those of 31x31 taps wait for each other.
+# Most multiply-adds of a tile that a core overlaps with the next one; those of 31x31 taps wait for each other.
 SHORT_TILE = 512
 
 
@@ -24,14 +24,14 @@ def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
     outputs, full = window.axes[-1].outputs, target.vector_bits // F32_BITS
     if outputs < full or not window.contiguous:
         lanes = lane_count(outputs, target)
-        # Depthwise: two vectors that overlap, or one whose lanes are left over, of data that is copied longer.
+        # Depthwise rows take two vectors that overlap, or one with unused lanes, for which the copy of data is longer.
         halves = window.outputs == 1 and lanes > max(SSE_LANES, outputs) and window.contiguous
         ways = [
             replace(window, lanes=each, row=-(-outputs // each) * each) for each in (lanes, lanes // 2)[: 1 + halves]
         ]
         return min(ways, key=lambda each: _row_cycles(each, target))
     window = replace(window, panels=_wants_panels(window, target))
-    # Some vectors more, which repeat others, where they divide into better tiles.
+    # Some more vectors, which overlap others, if they divide into better tiles.
     least = -(-outputs // full)
     rows = [replace(window, lanes=full, row=vectors * full) for vectors in range(least, least + 4)]
     rows = [each for each in rows if each is rows[0] or each.overlaps]
@@ -39,9 +39,9 @@ def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
 
 
 def tiled_by_channels(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
-    """Return windows with tiles of channels of which the last is shifted, if that is worth it, their rows rounded up.
+    """Return windows with rows rounded up and, if that is worth it, tiles of channels of which the last is shifted.
 
-    19 or 37 channels divide into tiles of one only, which loads its data for each multiply-add; 7 vectors of a row go well with three.
+    19 or 37 channels divide only into tiles of one channel, which load data for each multiply-add; 7 vectors of a row suit three channels.
     """
     ways = [windows]
     if windows and windows[0].outputs > MOST_CHANNELS:
@@ -63,16 +63,16 @@ def _best_cycles(window: PlanarWindow, target: CpuTarget) -> float:
 
 
 def _row_cycles(window: PlanarWindow, target: CpuTarget) -> float:
-    """Cycles of a depthwise row: its multiply-adds, and the copy of its data."""
+    """Return the cycles of a depthwise row: its multiply-adds, and the copy of its data."""
     taps, axis = prod(axis.taps for axis in window.axes), window.axes[-1]
     products = taps * window.row / window.lanes * multiply_add(window.lanes, target)
     return products + target.costs.elements.copy * (axis.extent + window.excess * axis.stride)
 
 
 def _wants_panels(window: PlanarWindow, target: CpuTarget) -> bool:
-    """Return whether a copy of each tile's data pays: with one tap and many channels, read again for as many outputs.
+    """Return whether copying each tile's data pays: for one tap, many channels and many outputs, which read it again.
 
-    Each channel lies on a page of its own, and a tile's pieces of it are parts of cache lines.
+    In place, each channel is on another page, and a tile's part of it consists of parts of cache lines.
     """
     axis, problem = window.axes[-1], window.problem
     single = len(window.axes) == 1 and axis.taps * axis.phases * axis.stride == 1 and not axis.padded
@@ -81,9 +81,9 @@ def _wants_panels(window: PlanarWindow, target: CpuTarget) -> bool:
 
 
 def packed_together(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
-    """Return the window with how many channels lie together in a packed filter: some tiles', so that each has one address for all its own.
+    """Return the window with the number of channels that are adjacent in a packed filter: those of some tiles, for a single address.
 
-    One tile's where that pays, so that it reads whole cache lines.
+    It is one tile's where that pays, so that a tile reads whole cache lines.
     """
     liked = channel_counts(window, target)[0]
     most = liked if "rows_packed_by_tile" in target.costs.pays else MOST_CHANNELS
@@ -92,9 +92,9 @@ def packed_together(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
 
 
 def tiles(window: PlanarWindow, target: CpuTarget) -> list[tuple[int, int]]:
-    """Return how many channels and vectors of a row a tile may have together.
+    """Return the pairs of channels and vectors of a row that a tile may have.
 
-    Each vector takes a register for its data and one for each sum; one more holds the broadcast.
+    Each vector takes a register for its data and one for each sum; another register holds the broadcast.
     """
     registers, phases = target.vector_registers, window.tile_phases
     fitting = []
@@ -106,13 +106,13 @@ def tiles(window: PlanarWindow, target: CpuTarget) -> list[tuple[int, int]]:
 
 
 def channel_counts(window: PlanarWindow, target: CpuTarget) -> list[int]:
-    """Return how many channels a tile may have, the best first."""
+    """Return the numbers of channels that a tile may have, the best first."""
     fitting = sorted(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))
     return list(dict.fromkeys(channels for channels, _ in fitting))
 
 
 def vector_counts(window: PlanarWindow, channels: int, target: CpuTarget) -> list[int]:
-    """Return how many vectors of a row a tile of so many channels may have, the best first."""
+    """Return the numbers of vectors of a row that a tile of so many channels may have, the best first."""
 
     def cycles(vectors: int) -> float:
         if _shares_rows(window):
@@ -124,11 +124,10 @@ def vector_counts(window: PlanarWindow, channels: int, target: CpuTarget) -> lis
 
 
 def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget, alone: bool = False) -> float:
-    """Multiply-adds per multiply-add of a tile: its own, and what loads take beside them.
+    """Return the cost of a tile per multiply-add, in multiply-adds, including loads beside it.
 
-    A shifted vector crosses two cache lines, and comes from L2 where the sum has many channels; a
-    broadcast shares the load ports. Where tiles are compared, so do the rows of all taps, once each, that L1 does not keep for the next
-    channels.
+    Shifted vectors cross two cache lines, and come from L2 if the sum has many channels; broadcasts share the load ports. Unless `alone`
+    (when tiles are compared), rows of all taps that L1 does not keep for the next channels come from L2 once.
     """
     step, sums = target.costs.rows, channels * window.tile_phases
     row, rows = 4 * window.lanes * vectors * window.channels, _rows_held(window)
@@ -142,7 +141,7 @@ def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTa
 
 
 def short_cycles(window: PlanarWindow, vectors: int, rows: int, target: CpuTarget) -> float:
-    """Cycles per multiply-add of a tile of `short_sums`, as `tile_cycles`: rows share the loads of their data and one broadcast."""
+    """Return the cost of a tile of `short_sums`, as `tile_cycles`: its rows share loads of data and one broadcast."""
     sums = rows * vectors * window.tile_phases
     loads = vectors * (_data_rows(window, rows) / window.axes[-2].taps if rows > 1 else 1)
     step = target.costs.shared_rows
@@ -154,15 +153,15 @@ def short_cycles(window: PlanarWindow, vectors: int, rows: int, target: CpuTarge
 def short_sums(window: PlanarWindow, rows: int) -> bool:
     """Return whether sums of a tile of `rows` rows are short, over the taps of one channel, so that tiles overlap.
 
-    The start of a tile does not count then, nor the latency of a sum unless the tile has many taps.
+    The start of a tile then costs nothing, nor does the latency of a sum unless the tile has many taps.
     """
     return rows > 1 or window.outputs == window.channels == 1
 
 
 def shared_rows(window: PlanarWindow, vectors: int, target: CpuTarget) -> int:
-    """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
+    """Return the rows of a depthwise convolution's tile: rows share loads, each of which crosses cache lines.
 
-    Registers hold the sums and, for each tap along the row in turn, the data of all rows and an element of the filter.
+    Registers hold the sums and, for one tap along the row at a time, the data of all rows and an element of the filter.
     """
     if window.row_tile or not _shares_rows(window):
         return max(window.row_tile, 1)
@@ -171,15 +170,15 @@ def shared_rows(window: PlanarWindow, vectors: int, target: CpuTarget) -> int:
 
 
 def _fits(window: PlanarWindow, rows: int, vectors: int, target: CpuTarget) -> bool:
-    """Return whether registers hold a tile of `rows` rows that share loads; 0: its rows share none."""
+    """Return whether registers hold a tile of `rows` rows that share loads; always for 0, rows that share none."""
     held = rows * vectors * window.tile_phases + vectors * _data_rows(window, rows) + 1 if rows else 0
     return held <= target.vector_registers
 
 
 def tiled_by_rows(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
-    """Return a depthwise window with tiles of rows of which the last are shifted, if that is worth it: 13 or 19 rows divide into none.
+    """Return a depthwise window with tiles of rows of which the last is shifted, if that is worth it: 13 or 19 rows have no divisors.
 
-    Where a task has all rows, whose copy half of L1 keeps, for TVM bounds no part of such rows.
+    A task must have all rows, because TVM does not bound a part of such rows, and half of L1 must hold their copy.
     """
     copied = 4 * prod(axis.span for axis in window.axes[:-2]) * prod(axis.extent for axis in window.axes[-2:])
     tasks = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-2])
@@ -196,7 +195,7 @@ def tiled_by_rows(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
 
 
 def _rows_held(window: PlanarWindow) -> int:
-    """Return how many rows of a channel's data the taps of a sum read: of each phase that columns a stride apart are."""
+    """Return the rows of a channel's data that the taps of a sum read, separately for each phase of columns a stride apart."""
     *outer, axis = window.axes
     return prod(each.taps for each in outer) * min(axis.stride, axis.span)
 
@@ -207,6 +206,6 @@ def _shares_rows(window: PlanarWindow) -> bool:
 
 
 def _data_rows(window: PlanarWindow, rows: int) -> int:
-    """Return how many rows of data a tile of so many rows reads."""
+    """Return the number of rows of data that a tile of so many rows reads."""
     axis = window.axes[-2]
     return len({row * axis.stride + tap * axis.dilation for row in range(rows) for tap in range(axis.taps)})

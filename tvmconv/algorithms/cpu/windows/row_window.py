@@ -1,7 +1,6 @@
 """Windows whose lanes run along a row of the output, instead of along its channels.
 
-The same windows as in window.py with other roles: a vector holds neighbouring outputs of a row, and each filter element is
-broadcast.
+The windows are those of window.py, but vectors hold neighbouring outputs of a row, and filter elements are broadcast.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from ...shapes import F32_BITS
 from ...subconvolution import Expr, SubConvolution, shift_last
 from .plan import PlanarPlan
 
-# Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the
-# system for it: 32 to 3 channels of f16 in rows of 262143 took 0.6 s, and take 0.005.
+# Most bytes of a task's copies of rows. Each task requests memory beyond the launcher's 31 MiB for a thread from the system: 32 to 3
+# channels of f16 in rows of 262143 took 0.6 s then, and take 0.005 s.
 MOST_ROW_BYTES = 8 * 1024 * 1024
-MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast
+MOST_CHANNELS = 16  # of a tile; registers also hold the row's data and the broadcast
 
 
 @dataclass(frozen=True)
@@ -27,22 +26,22 @@ class PlanarWindow(SubConvolution):
     Attributes
     ----------
     lanes
-        Outputs in a vector.
+        Number of outputs in a vector.
     row
         Outputs computed along the last axis, whole vectors.
     prepacked
-        Whether the filter is prepacked, so that it lies in the order of the sum.
+        Whether the filter is prepacked, in the order of the sum.
     together
-        Channels that lie together in a packed filter.
+        Output channels that are adjacent in a packed filter.
     panels
-        Whether each tile's data is copied, so that it lies in the order of the sum.
+        Whether each tile's data is copied, in the order of the sum.
     channel_tile
-        Output channels of a tile where the last tile of a group's is shifted, to end with them. 0: tiles divide them.
+        Output channels of a tile if a group's last tile is shifted, to end with its channels; 0: tiles divide the channels.
     row_tile
-        Rows of a tile where the last tile of an image's rows is shifted inwards, to end with them, as the last vector of a row by
-        `overlaps`. 0: tiles divide them.
+        Rows of a tile if an image's last tile is shifted inwards, to end with its rows (as the last vector of a row by
+        `overlaps`); 0: tiles divide the rows.
     plans
-        How it may be cut into tasks and tiles, the best first; empty: that is not decided (planar_plan.py).
+        Plans of tasks and tiles, the best first (planar_plan.py); empty: not planned yet.
     """
 
     lanes: int
@@ -56,13 +55,13 @@ class PlanarWindow(SubConvolution):
 
     @property
     def interleaves(self) -> bool:
-        """Return whether a row's phases are neighbours in the output, in order, so that they fill whole vectors."""
+        """Return whether a row's phases are neighbours in the output, in order, and so fill whole vectors."""
         axis = self.axes[-1]
         return axis.phases > 1 and axis.store_index(1, 0) == axis.store_index(0, 0) + 1
 
     @property
     def tile_phases(self) -> int:
-        """Phases of the row whose sums a tile holds."""
+        """Number of phases of the row whose sums a tile holds."""
         return self.axes[-1].phases if self.interleaves else 1
 
     @property
@@ -73,10 +72,10 @@ class PlanarWindow(SubConvolution):
 
     @property
     def overlaps(self) -> bool:
-        """Return whether the last vector of a row begins before the one before it ends, so that it ends with the row.
+        """Return whether the last vector of a row overlaps the one before, so that it ends with the row.
 
-        Both compute and store the same sums of what they share: nothing outside of the row is read or written. TVM does not
-        bound the part of such a row that a task copies, and gives each task room for all of it, which must not be too much.
+        Both vectors compute and store the same sums where they overlap: nothing outside of the row is read or written. TVM does not
+        bound the part of such a row that a task copies, and allocates the whole row for each task, which must not be too much.
         """
         outputs = self.axes[-1].outputs
         if self.row == outputs or outputs < self.lanes or not self.contiguous:
@@ -86,11 +85,11 @@ class PlanarWindow(SubConvolution):
 
     @property
     def excess(self) -> int:
-        """Elements of a row that are computed but not stored."""
+        """Number of a row's elements that are computed but not stored."""
         return 0 if self.overlaps else self.row - self.axes[-1].outputs
 
     def column(self, x: Expr) -> Expr:
-        """Return the output of a row that its element x computes."""
+        """Return the output of a row that element `x` computes."""
         return shift_last(x, self.lanes, self.axes[-1].outputs) if self.overlaps else x
 
     @property
@@ -109,7 +108,7 @@ class PlanarWindow(SubConvolution):
         return shift_last(o, self.channel_tile, self.outputs) if self.channel_tile else o
 
     def line(self, y: Expr) -> Expr:
-        """Return the row of an image that its element y computes."""
+        """Return the row of an image that element `y` computes."""
         return shift_last(y, self.row_tile, self.axes[-2].outputs) if self.row_tile else y
 
     @property
@@ -119,7 +118,7 @@ class PlanarWindow(SubConvolution):
 
     @property
     def separates(self) -> bool:
-        """Return whether columns a stride apart are separated as they are copied."""
+        """Return whether the copy separates columns by their residue by the stride."""
         return (
             self.axes[-1].stride > 1
             and self.problem.data_format == "NCX"
@@ -128,7 +127,7 @@ class PlanarWindow(SubConvolution):
 
     @property
     def _copies_data(self) -> bool:
-        """Return whether data is copied even if no row has an excess."""
+        """Return whether data is copied for other reasons than an excess of rows."""
         return (
             self.panels
             or any(axis.padded for axis in self.axes)
@@ -140,22 +139,19 @@ class PlanarWindow(SubConvolution):
 
     @property
     def _channels_conflict(self) -> bool:
-        """Return whether a row's data of all channels lies in one set of L1, and several tiles read it.
-
-        Also with one axis.
-        """
+        """Return whether a row's data of all channels shares one set of L1, and several tiles read it; also with one axis."""
         plane = F32_BITS // 8 * prod(self.problem.in_spatial)
         return self.channels > L1_WAYS and self.outputs > MOST_CHANNELS and plane % L1_WAY_BYTES == 0
 
     @property
     def stores_rows(self) -> bool:
-        """Return whether whole vectors of a row lie together in the output."""
+        """Return whether whole vectors of a row are contiguous in the output."""
         return self.contiguous and self.excess == 0
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always).
+        """Return the flat output offset of `out` at `indices`, and the condition under which it is inside (None: always).
 
-        The last of `indices` are the output channel and the element of the row, after them the phase where it interleaves.
+        The last of `indices` are the output channel and the element of the row, and after them the phase if phases interleave.
         """
         rank = len(self.axes)
         if self.interleaves:

@@ -1,6 +1,6 @@
-"""Choose the pixels of a row for a tile of sums, by their cost: the row is rounded up to whole tiles.
+"""Choose a tile's pixels of a row by cost, and round rows up to whole tiles.
 
-Counted in multiply-adds of whole vectors, relative to which only ratios matter (cost.py).
+Costs are in multiply-adds of whole vectors, of which only ratios matter (cost.py).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ...shapes import F32_BITS, accumulators, divisors, row_extent, tile_widths
 from ..model.cost import tile_step
 from .window import FEW_PIXELS, Window
 
-# Gain of tiles that overlap, and of pixels copied together: estimates of tiles differ by as much from times.
+# Least estimated gain of tiles that overlap, and of im2col: estimates of tiles differ by as much from times.
 LEAST_GAIN = 1 / 16
-# A row this many times as long as few pixels is rounded up to parts: a tile in 42 is computed twice at most.
+# Least multiple of FEW_PIXELS for which a row is rounded up to equal parts: at most one tile in 42 is then computed twice.
 LONG_ROW = 8
-# Vectors of output channels more that are tried: to an even number of them, or also to a multiple of 4.
+# Numbers of additional vectors of output channels that are tried: up to an even number, or a multiple of 4.
 MORE_VECTORS = (0, 1, 3)
 
 
 def rounded_up(window: Window, target: CpuTarget) -> Window:
     """Return the window with its row rounded up to good tiles, if that is worth it.
 
-    The last tile is shifted inwards, unless padding of its columns is skipped, or it is stored element by element, where the
-    store index of each would take longer: there the row is copied longer.
+    The last tile is shifted inwards. With lanes across groups, or outputs stored element by element, whose store indices would take longer,
+    the row is extended instead.
     """
     outputs = window.axes[-1].outputs
     if window.across or not window.stores_vectors:
@@ -41,10 +41,10 @@ def rounded_up(window: Window, target: CpuTarget) -> Window:
 
 
 def longest_row(window: Window) -> Window:
-    """Return the window with the axis as its row that has most outputs; the same where that is the last.
+    """Return the window with the axis of most outputs as its row.
 
-    Of K x 1 filters over data of width 2, tiles along the width have 2 pixels. Transposed ones, whose rows have phases, stay: they
-    are not measured.
+    For K x 1 filters over data of width 2, tiles along the width would have 2 pixels. Transposed convolutions, whose rows have phases, stay
+    unchanged: they were not measured.
     """
     axes = range(len(window.axes))
     longest = max(reversed(axes), key=lambda axis: window.axes[axis].outputs)
@@ -56,9 +56,9 @@ def longest_row(window: Window) -> Window:
 
 
 def in_row_parts(window: Window, target: CpuTarget) -> Window:
-    """Return the window, which tasks take block by block, with a long row rounded up to parts of as many tiles.
+    """Return a window computed block by block with a long row rounded up to parts of equally many tiles.
 
-    A part's data stays in the caches for all blocks.
+    A part's data stays in caches for all blocks.
     """
     if window.row < LONG_ROW * FEW_PIXELS or len(window.axes) > 1 or not window.stores_vectors:
         return window
@@ -69,10 +69,10 @@ def in_row_parts(window: Window, target: CpuTarget) -> Window:
 
 
 def wider(window: Window, target: CpuTarget) -> Window:
-    """Return the window with as many vectors of channels as divide into good tiles, and its row rounded up.
+    """Return the window with a number of vectors of channels that divides into good tiles, and its row rounded up.
 
-    17 vectors divide into none but single ones, which load data for each multiply-add. Not where that alone would make the
-    filter a copy.
+    17 vectors divide only into single ones, which load data for each multiply-add. Vectors are not added if that alone would require a
+    copy of the filter.
     """
     vectors = window.padded_outputs // window.lanes
     copied = window.stages_filter or window.outputs > window.lanes
@@ -85,14 +85,14 @@ def wider(window: Window, target: CpuTarget) -> Window:
 
 
 def tiled_by_images(window: Window, target: CpuTarget) -> Window:
-    """Return the window with tiles of all its rows where they fit, and the next row would read the filter anew.
+    """Return the window with tiles of all its rows, if these fit registers and each row would read the filter anew.
 
-    From memory, where no cache keeps it from call to call; or from L3, where a core's L2 does not keep a group's. Pairs ask L3
-    for half as much.
+    That is from memory if no cache keeps the filter from call to call; or from L3 if a core's L2 does not keep a group's filter. Pairs,
+    which read half as much from L3, are excluded there.
     """
     if window.across or len(window.axes) == 1:
         return window
-    # Of one phase, it is known for each of the rows' taps which rows are padding.
+    # With one phase, the rows that are padding are known for each tap.
     rows = window.axes[-2].outputs if window.axes[-2].phases == 1 else 0
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
     of_l3 = window.vnni_factor == 1 and size // window.groups > target.l2_share
@@ -101,17 +101,17 @@ def tiled_by_images(window: Window, target: CpuTarget) -> Window:
 
 
 def pixel_cycles(window: Window, target: CpuTarget) -> float:
-    """Cycles per vector and channel of a pixel that is stored, by the best tile."""
+    """Return the cost per vector and channel of a stored pixel, by the best tile."""
     cycles = tile_costs(window, target)
     width, vectors = _cheapest(window, target, cycles)
-    # A row of one vector may ask for more loads than start beside its multiply-adds.
+    # Tiles of one row and vector may take more loads than start beside their multiply-adds.
     loads = (width + vectors) * target.costs.tile.pair
     waits = max(0.0, loads * target.multiply_adds / (width * vectors) - 1)
     return (cycles(width, vectors) + waits) * window.row / window.axes[-1].outputs
 
 
 def best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
-    """Return the pixels and vectors of channels of the tile that costs least."""
+    """Return the pixels and vectors of channels of the tile of least cost."""
     return _cheapest(window, target, tile_costs(window, target))
 
 
@@ -132,24 +132,24 @@ def _fitting(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 
 
 def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget, alone: bool = False) -> float:
-    """Multiply-adds per output vector and channel of a tile: its own, and what loads take beside them.
+    """Return the cost of a tile per output vector and channel, in multiply-adds, including loads.
 
-    Tiles are compared with more sums in flight than the latency of a multiply-add asks for, and by the products that they visit beside
-    padding; what a tile takes `alone` is without both.
+    For comparisons, tiles need more sums in flight than the latency of a multiply-add requires, and visited products are those beside
+    padding; the cost `alone` is without both.
     """
     return tile_costs(window, target, alone)(width, vectors)
 
 
 def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callable[[int, int], float]:
-    """Return :func:`tile_cycles` by width and vectors: what all tiles of a window have in common is computed once.
+    """Return :func:`tile_cycles` as a function of width and vectors, which computes common terms of a window once.
 
-    Pixels a multiple of 4 KiB apart all lie in one set of L1, where they and the passing filter evict each
+    Pixels a multiple of 4 KiB apart share one set of L1, where they and the filter evict each
     other; copied data is spread out (schedules/cpu/steps.py, stage_data).
     """
     step = target.costs.tile
     if alone:
         step = replace(step, chain=target.costs.latency * target.multiply_adds)
-    # Tiles of windows of one axis pass through all vectors, others through a block of them.
+    # Tiles of windows of one axis read the filter of all vectors, others that of one block.
     weights = 4 * window.channels * window.summed_taps * prod(axis.phases for axis in window.axes)
     outputs, lanes, taps = window.padded_outputs, window.lanes, window.summed_taps
     beyond = step.from_l3 if weights * outputs > target.l2_share else step.from_l2
@@ -167,7 +167,6 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
             width * vectors,
             parts=vectors * vector_parts,
             stream=beyond if passed > target.l1_share else 0.0,
-            # Pixels in a set of L1, and the passing filter, evict each other.
             crowded=sets > 0 and width * sets + vectors > L1_WAYS + 1,
             spilled=count_spills(width, vectors, target, adds_products(window.problem, window.vnni_factor, target)),
             single=single,
@@ -178,10 +177,10 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
 
 
 def count_spills(width: int, vectors: int, target: CpuTarget, adds: bool = False) -> int:
-    """Return how many sums have no register beside a tile's operands.
+    """Return the number of sums without a register beside a tile's operands.
 
-    Either the filter's vectors stay in registers and broadcasts pass through one, or the other way round. Where an instruction of its own
-    `adds` products, these take one more, and the filter's vectors stay.
+    Either the filter's vectors stay in registers and broadcasts take one in turn, or the other way round. If another instruction
+    `adds` products, products take a further register, and the filter's vectors stay.
     """
     if adds:
         return max(0, width * vectors + vectors + min(vectors, 2) - target.vector_registers)
@@ -189,20 +188,20 @@ def count_spills(width: int, vectors: int, target: CpuTarget, adds: bool = False
 
 
 def spills_alone(vectors: int, pixels: int, target: CpuTarget) -> bool:
-    """Return whether a one-vector tile spills with one tap, as LLVM orders the broadcasts of `pixels` pixels."""
+    """Return whether a one-vector tile of `pixels` pixels spills with one tap, due to LLVM's order of broadcasts."""
     return vectors == 1 and pixels > target.vector_registers // 2
 
 
 def pixel_stride(window: Window) -> int:
-    """Bytes between the data of neighbouring outputs of a row, which is read where it lies."""
+    """Return the bytes between the data, read in place, of neighbouring outputs of a row."""
     pixel = window.pixel if window.problem.data_format == "NXC" else 1
     return 4 * pixel * window.axes[-1].stride * (window.apart if window.order else 1)
 
 
 def reads_in_place(window: Window) -> bool:
-    """Return whether each lane's data can be read where it lies, so that only padding asks for a copy.
+    """Return whether lanes across groups can read data in place, so that only padding requires a copy.
 
-    To be shuffled, it must lie there as it is multiplied.
+    Shuffled data must be in memory as it is multiplied.
     """
     ready = not window.shuffles or lies_ready(window.problem, window.vnni_factor, window.data_in_pairs)
     return window.across and not (window.expands or window.spread) and ready and window.problem.data_format == "NXC"

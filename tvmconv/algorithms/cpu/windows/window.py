@@ -1,6 +1,6 @@
-"""The windows of every direct algorithm: dense stride windows over channel-last tiles.
+"""Windows, the units of all direct algorithms: dense convolutions with regular distances between taps.
 
-A convolution is one window; a transposed one is a few, one for each class of phases with equally many taps (backprop.py).
+A convolution is one window; a transposed one has a window for each class of phases with equally many taps (backprop.py).
 `express` (express.py) gives each the same five stages.
 """
 
@@ -18,13 +18,13 @@ from ...shapes import LEAST_SKIPPED, rotate
 from ...subconvolution import Expr, SubConvolution, shift_last, store_index
 from .plan import DirectPlan, GroupedPlan, WholeRows, WinogradPlan
 
-TOGETHER = 4  # vectors of the filter: more than most tiles have
-# An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
+TOGETHER = 4  # vectors of the filter that are packed together: more than most tiles have
+# Most pixels for which reading the filter dominates: a core multiplies 12 numbers in the time of reading 4 bytes from L3 at 30 GB/s.
 FEW_PIXELS = 256
-# A step of the sum unrolls so many channels, which it reads in place (measured in benchmarks/results/coefficients.md).
+# Most planes that a step of the sum reads in place: the channels that it unrolls (measured in benchmarks/results/coefficients.md).
 FEW_PLANES = 4
-# Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
-# a cycle: prefetches only compete then.
+# Least pixels for prefetching: fewer are multiplied by a line of 16 elements, at 16 products a cycle, in less time than its 64 bytes are
+# read, at 8 a cycle, so that prefetches only compete with loads.
 STREAMED_PIXELS = 8
 
 Kind = TypeVar("Kind", bound="Window")
@@ -33,59 +33,56 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Window(SubConvolution):
-    """One dense window of a (flattened) problem and how its channels lie in vector lanes.
+    """A dense window of a (flattened) problem, and the layout of its channels in vector lanes.
 
     Attributes
     ----------
     lanes
-        Vector lanes per group of output channels.
+        Lanes of a vector of output channels.
     across
         Whether lanes run across groups (depthwise and small groups) instead of within one.
     row
         Outputs computed along the last axis: `axes[-1].outputs`, or that rounded up for tiling.
     vnni_factor
-        Channels in one element of the copies: 1 (an f32), 2 (a pair of bf16, in VNNI layout) or 4 (a quad of bf16).
+        Channels in one element of the copies: 1 (f32), 2 (a pair of bf16, in VNNI layout, or of integers) or 4 (a quad).
     prepacked
-        Whether the filter is prepacked, so that packing takes no time: it is then widened, or transformed whole.
+        Whether the filter is prepacked, widened or transformed as a whole, so that packing takes no time.
     tile
-        Outputs of a tile where the last tile of the row is shifted inwards, to end with the row. It computes and stores again
-        what it shares with the one before, and nothing outside of the row is read or written. 0: what `row` exceeds
-        the outputs by is never stored.
+        Outputs of a tile if the last tile of the row is shifted inwards, to end with the row. Where tiles overlap, outputs are computed and
+        stored twice; nothing outside of the row is read or written. 0: outputs beyond the row are computed but not stored.
     shuffles
-        Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
+        Whether lanes across groups get their group's channels by shuffles of a pixel in registers.
     whole_image
-        Whether a tile has the whole image, of one vector of channels, so that the filter is read once.
+        Whether a tile is the whole image by one vector of channels, so that the filter is read once.
     most_together
-        At most so many vectors of output channels lie together in the copy of the filter.
+        Most vectors of output channels that are adjacent in the copy of the filter.
     large
-        Whether the filter in place is one that takes long to read: it lies on many pages, or a tile's part of it in pieces.
+        Whether the filter takes long to read in place: it is on many pages, or a tile's part of it in pieces.
     copied_whole
-        Whether all of a filter with lanes left over is copied, for many pixels: tasks that copy their parts share them worse.
+        Whether a filter with left-over lanes is copied as a whole, for many pixels: tasks with own copies would share work worse.
     packs_parts
-        Whether each task copies the part of the filter that its next tiles use, instead of reading it in place, or all of it from
-        one copy.
+        Whether each task copies the part of the filter for its next tiles, instead of reading the filter in place or from one copy.
     by_parts
-        Whether tasks take the filter part after part, in the order of memory, and add the sums of each part to those before.
+        Whether tasks take the filter in parts, in the order of memory, and add the sums of each part to those before.
     rows_in_place
-        How parts are whole rows of the filter, as it is, all pixels being one tile's: pairs of bf16 are made in registers. None: they are
-        not.
+        Tasks whose parts are whole rows of the filter in place, with one tile of all pixels; pairs of bf16 are formed in registers.
+        None: there are no such tasks.
     by_blocks
-        Whether a task takes all its pixels of one block of output channels before the next block, so that it reads the filter
-        once.
+        Whether a task computes all its pixels of one block of output channels before the next block, and so reads the filter once.
     extra_vectors
-        Vectors of output channels that are computed and stored once more, so that all divide into good tiles.
+        Vectors of output channels that are computed and stored twice, so that all vectors divide into good tiles.
     rounds_groups
         Whether lanes run across groups of bf16, whose sums are short, and the CPU has an instruction that rounds them.
     order
-        Which of the problem's axes each of the window's is, where the row is another than the last. Empty: they are in order.
+        The problem's axis of each of the window's axes, if the row is not the last axis. Empty: axes are in order.
     spread
-        Whether each task copies its data and the filter is packed, for neighbouring pixels share few sets of L1 in place.
+        Whether each task copies its data, and the filter is packed, because neighbouring pixels share few sets of L1 in place.
     ordered
-        Whether each sum takes its products one by one, taps and then channels, whatever the CPU.
+        Whether each sum adds its products one by one, by taps and then channels, on every CPU.
     quads
-        As which types quads of integers are multiplied; None: it has none.
+        Types that quads of integers are multiplied as; None: elements are no quads of integers.
     plans
-        How it may be cut into tasks and tiles, the best first; empty: that is not decided (direct_plan.py).
+        Plans of tasks and tiles, the best first (direct_plan.py); empty: not planned yet.
     """
 
     lanes: int
@@ -112,13 +109,13 @@ class Window(SubConvolution):
     plans: tuple[DirectPlan | GroupedPlan | WinogradPlan, ...] = ()
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
-        """Return the window as one of a kind that computes it in another way, with changes and what that kind adds."""
+        """Return the window as one of another kind, with changes and the fields of that kind."""
         values = {field.name: getattr(self, field.name) for field in fields(Window)}
         return kind(**{**values, **changes})
 
     @property
     def rounds(self) -> bool:
-        """Return whether an instruction rounds sums to bf16, and stores denormal ones as zeros."""
+        """Return whether an instruction rounds sums to bf16, which flushes denormals to zero."""
         return (self.vnni_factor > 1 and not self.problem.is_quantized) or self.rounds_groups
 
     @property
@@ -128,26 +125,26 @@ class Window(SubConvolution):
 
     @property
     def channels(self) -> int:
-        """Elements summed for one output and tap: its channels, or pairs of them."""
+        """Elements summed for one output and tap: channels, pairs or quads."""
         return -(-self.problem.in_channels // self.problem.groups // self.vnni_factor)
 
     @property
     def pixel(self) -> int:
-        """Elements of a pixel of data, or of its copy."""
+        """Number of elements of a pixel of data, or of its copy."""
         return self.channels * (self.padded_outputs if self.expands else self.problem.groups)
 
     @property
     def whole_elements(self) -> bool:
-        """Return whether each element of a copy of data has all its channels."""
+        """Return whether all elements of a copy of data have all their channels."""
         return self.problem.in_channels // self.problem.groups % self.vnni_factor == 0
 
     @property
     def most_lanes(self) -> int:
-        """Neighbouring elements of a pixel's copy that are made of neighbouring channels, as a power of two: any number."""
+        """Power of two of a pixel's neighbouring elements in the copy that consist of neighbouring channels: unlimited."""
         return 1 << 30
 
     def in_order(self, values: Sequence[Value]) -> list[Value]:
-        """Return what each axis of the window has in the order of the problem's axes."""
+        """Return values of the window's axes in the order of the problem's axes."""
         return [values[self.order.index(axis)] for axis in range(len(values))] if self.order else list(values)
 
     @property
@@ -157,7 +154,7 @@ class Window(SubConvolution):
 
     @property
     def column_gap(self) -> int:
-        """Distance in data between columns that lie together in its copy."""
+        """Distance in data between neighbouring columns of its copy."""
         return self.axes[-1].gap * self.apart
 
     @property
@@ -167,30 +164,30 @@ class Window(SubConvolution):
 
     @property
     def padded_outputs(self) -> int:
-        """`outputs` rounded up to whole vectors, and those that are computed once more."""
+        """`outputs` rounded up to whole vectors, including `extra_vectors`."""
         return (-(-self.outputs // self.lanes) + self.extra_vectors) * self.lanes
 
     @property
     def shifted(self) -> bool:
-        """Return whether the last vectors of output channels are shifted to end with them, as `tile` shifts a row's."""
+        """Return whether the last vectors are shifted to end with the output channels, as `tile` shifts those of a row."""
         return self.lanes < self.outputs < self.padded_outputs
 
     @property
     def excess(self) -> int:
-        """Elements of a row that are computed but not stored."""
+        """Number of a row's elements that are computed but not stored."""
         return 0 if self.tile else self.row - self.axes[-1].outputs
 
     @property
     def row_extent(self) -> int:
-        """Data coordinates along a row of its copy."""
+        """Number of data coordinates along a row of its copy."""
         return self.axes[-1].extent + self.excess * self.axes[-1].stride
 
     def column(self, y: Expr) -> Expr:
-        """Return the output of a row that its element `y` computes."""
+        """Return the output of a row that element `y` computes."""
         return shift_last(y, self.tile, self.axes[-1].outputs) if self.tile else y
 
     def output(self, o: Expr) -> Expr:
-        """Return the output channel of a group that lane `o` of all its vectors computes."""
+        """Return the output channel of a group that lane `o`, counted over all vectors, computes."""
         return shift_last(o, self.lanes, self.outputs) if self.shifted else o
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:
@@ -199,16 +196,16 @@ class Window(SubConvolution):
 
     @property
     def data_in_pairs(self) -> bool:
-        """Return whether data, not its copy, consists of pairs of channels."""
+        """Return whether data itself consists of elements of `vnni_factor` channels."""
         return reads_pairs(self.problem, self.vnni_factor)
 
     @property
     def channels_in_filter(self) -> bool:
-        """Return whether the channels that are summed are an axis of the filter."""
+        """Return whether the summed channels are an axis of the filter."""
         return True
 
     def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
-        """Return where in data what the window finds at `x` lies, and the channel of it, or the pair of data in pairs."""
+        """Return data's coordinates and channel, or pair if data consists of pairs, of the window's element `c` at `x`."""
         return self.in_order(x), c
 
     def filter_taps(self, phases: Sequence[Expr], taps: Sequence[Expr]) -> list[Expr]:
@@ -216,11 +213,11 @@ class Window(SubConvolution):
         return self.in_order(super().filter_taps(phases, taps))
 
     def data_bounds(self, x: list[Expr]) -> list[Expr]:
-        """Return the conditions beside those of the copy under which coordinates of `in_data` are not padding: none."""
+        """Return further conditions, beside the copy's, under which coordinates of `in_data` are not in the padding: none."""
         return []
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
-        """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
+        """Return the filter's indices of the weight of a tap, channel `c` and output `o` of group `g`."""
         if self.across and self.problem.op != "convolution":
             per_group = self.problem.out_channels // self.problem.groups
             g, o = o // per_group, o % per_group
@@ -228,7 +225,7 @@ class Window(SubConvolution):
 
     @property
     def expands(self) -> bool:
-        """Return whether data is copied so that each lane finds its own group's channel, and left-over lanes zeros."""
+        """Return whether data is copied with a channel for each lane: its own group's, or zeros for left-over lanes."""
         depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
         whole = self.shifted or self.padded_outputs == self.outputs
         return self.across and not self.shuffles and not (depthwise and whole)
@@ -258,18 +255,18 @@ class Window(SubConvolution):
 
     @property
     def reads_planes(self) -> bool:
-        """Return whether a pixel's channels are few enough to be read from planes: as many as the sum unrolls."""
+        """Return whether planes of data are read in place: there are no more than the sum unrolls."""
         return self.problem.in_channels <= (1 if self.across else FEW_PLANES)
 
     @property
     def copied_once(self) -> bool:
-        """Return whether data is copied before all tasks, not by each: transposed, where several tasks read a plane."""
+        """Return whether data is copied before all tasks, not by each: planes are transposed, and several tasks read each."""
         several = any(axis.span > axis.stride for axis in self.axes[:-2])
         return self.problem.data_format == "NCX" and not self.across and several
 
     @property
     def skips_rows(self) -> bool:
-        """Return whether sums skip products with rows of padding, along any axis but the last, and data's copy too."""
+        """Return whether sums, and the copy of data, skip rows of padding along any axis but the last."""
         return self._may_skip and self.stages_data and any(axis.padded for axis in self.axes[:-1])
 
     @property
@@ -281,13 +278,13 @@ class Window(SubConvolution):
 
     @property
     def _may_skip(self) -> bool:
-        """Return whether sums over a copy may ask for padding: with lanes across groups, if it is in most products."""
+        """Return whether sums over a copy may have conditions on padding; across groups only if most products are with padding."""
         mostly = 2 * prod(axis.met for axis in self.axes) <= 1 and not (self.shuffles or self.expands)
         return (not self.across or self.spread or mostly) and not self.sums_filter
 
     @property
     def sums_filter(self) -> bool:
-        """Return whether sums have the zero point times the sum of the filter too much: data is multiplied as it is."""
+        """Return whether data is multiplied with its zero point, whose product with the filter's sum is subtracted from sums."""
         return self.quads is not None and self.quads.zero_point != 0
 
     @property
@@ -298,20 +295,20 @@ class Window(SubConvolution):
 
     @property
     def stores_rows(self) -> bool:
-        """Return whether neighbouring outputs of a row, all of them stored, are neighbours in a planar output."""
+        """Return whether all neighbouring outputs of a row are stored as neighbours of a planar output."""
         last = not self.order or prod(self.problem.out_spatial[self.order[-1] + 1 :]) == 1
         return self.stores_planes and last and not self.stores_apart
 
     @property
     def stores_planes(self) -> bool:
-        """Return whether all outputs of a row are stored, so that vectors of channels can be stored as rows, together or apart."""
+        """Return whether all computed outputs of a row are stored, so that vectors of channels can be transposed to rows."""
         return self.axes[-1].always_inside and not self.excess and self.stored == self.padded_outputs
 
     @property
     def stages_filter(self) -> bool:
-        """Return whether the filter is packed: its fastest index is not the lane, or no shift fills left-over lanes.
+        """Return whether the filter is packed: lanes are not its fastest index, are left over, or need widening across groups.
 
-        Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it again.
+        Across groups, vectors of the filter are used only by the pixels of one tile, so each tile would widen them again.
         """
         backwards = self.problem.filter_format == "XIO" and self.across and not self.expands
         fastest_is_lane = self.reads_rows or backwards
@@ -323,7 +320,7 @@ class Window(SubConvolution):
 
     @property
     def sums_lie_together(self) -> bool:
-        """Return whether the channels that an output sums are neighbours in the filter, and its lanes are not."""
+        """Return whether the channels that an output sums are contiguous in the filter, and lanes are not."""
         forward, one_tap = self.problem.op == "convolution", all(axis.taps * axis.phases == 1 for axis in self.axes)
         if self.problem.filter_format == "OIX":
             return forward and one_tap and not self.shuffles and self.channels_in_filter
@@ -331,7 +328,7 @@ class Window(SubConvolution):
 
     @property
     def taps_are_columns(self) -> bool:
-        """Return whether several taps of neighbouring channels lie together in the filter, as a row of each lane."""
+        """Return whether several taps of neighbouring channels are contiguous in the filter, as a row for each lane."""
         problem, taps = self.problem, prod(self.problem.kernel)
         in_order = problem.op == "convolution" and problem.filter_format == "OIX" and not self.order
         whole = self.stored == self.padded_outputs and [axis.taps for axis in self.axes] == list(problem.kernel)
@@ -341,29 +338,29 @@ class Window(SubConvolution):
 
     @property
     def taps_lie_together(self) -> bool:
-        """Return whether several taps of an output channel lie together in a transposed OIX filter, channels apart."""
+        """Return whether several taps of an output channel, but not channels, are contiguous: in a transposed OIX filter."""
         transposed = self.problem.op != "convolution" and self.problem.filter_format == "OIX"
         apart = self.across or self.shuffles or self.problem.is_quantized
         return transposed and prod(self.problem.kernel) > 1 and not apart
 
     @property
     def reads_rows(self) -> bool:
-        """Return whether vectors of output channels lie in the filter as they are multiplied, in rows of them all."""
+        """Return whether the filter consists of rows of all output channels, so that vectors are contiguous."""
         return self.problem.filter_format == "XIO" and self.problem.op == "convolution"
 
     @property
     def summed_taps(self) -> int:
-        """Taps of a phase whose products are added in registers before a sum is stored."""
+        """Number of taps of a phase whose products are added in registers before a sum is stored."""
         return prod(axis.taps for axis in self.axes)
 
     @property
     def pixels(self) -> int:
-        """Outputs of one channel, of one phase of each axis."""
+        """Number of outputs of one channel and one phase of each axis."""
         return self.problem.batch * prod(axis.outputs for axis in self.axes)
 
     @property
     def few_pixels(self) -> bool:
-        """Return whether reading the filter counts beside multiplying it."""
+        """Return whether reading the filter costs much beside multiplying it."""
         return self.pixels <= FEW_PIXELS
 
     @property
@@ -373,25 +370,25 @@ class Window(SubConvolution):
 
     @property
     def stores_vectors(self) -> bool:
-        """Return whether whole vectors of output channels lie together in the output."""
+        """Return whether whole vectors of output channels are contiguous in the output."""
         return self.problem.data_format == "NXC" and (self.shifted or self.padded_outputs == self.outputs)
 
     @property
     def stored_together(self) -> int:
-        """Output channels of a group that lie together in a pixel of the output."""
+        """Number of a group's output channels that are contiguous in a pixel of the output."""
         return self.outputs
 
     @property
     def stored(self) -> int:
-        """Output channels of `out`."""
+        """Number of output channels of `out`."""
         return self.padded_outputs if self.shifted else self.outputs
 
     def summed(self, c: Expr, o: Expr) -> Expr:
-        """Return the channel, or pair of them, that output channel `o` sums as its `c`-th."""
+        """Return the `c`-th element (channel, pair or quad) that output channel `o` sums."""
         return rotate(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        """Return the flat output offset of `out` at `indices`, and the condition under which it is inside (None: always)."""
         rank = len(self.axes)
         phases, outputs = indices[2 : 2 + rank], [*indices[2 + rank : -2], self.column(indices[-2])]
         at = [*indices[:2], *self.in_order(phases), *self.in_order(outputs), self.output(indices[-1])]
