@@ -55,7 +55,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     if vnni_factor == 2 and not reads_pairs(problem):
         return "the channels of a pixel are not contiguous pairs"
     if problem.op != "convolution" and max(problem.strides) > 1:
-        return "a transposed convolution with strides computes hardly any padding"
+        return "transposed convolutions with strides compute hardly any products with padding"
     if reason := direct.covers(problem, target, vnni_factor=vnni_factor):
         return reason
     (axes,) = axes_of(problem)

@@ -34,7 +34,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1, ordered: b
     """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if problem.op == "convolution" or problem.strides[-1] == 1:
-        return "it has no phases along a row"
+        return "it is for transposed convolutions with a stride along the last axis"
     if problem.dilations[-1] > 1:
         return "with dilation, the phases read different data"
     if any(phases_as_channels(problem, phases).is_constant for phases in phases_alike(problem)):

@@ -44,7 +44,9 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
     """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
-        return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
+        return (
+            f"channels are contiguous in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
+        )
     if sum_type(problem) != "float32":
         return "its sums may exceed the integers that f32 represents exactly"
     return covers_data(problem, target)

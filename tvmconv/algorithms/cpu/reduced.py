@@ -45,7 +45,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
     """Return None if the algorithm computes the problem on the target, else the reason why not."""
     problem = flatten(problem)
     if problem.data_format != "NXC":
-        return f"channels lie apart in {problem.data_format}"
+        return f"channels are not contiguous in {problem.data_format}"
     if problem.out_channels // problem.groups > FEW_OUTPUTS:
         return f"there are more than {FEW_OUTPUTS} output channels"
     if not reduced_lanes(problem.in_channels // problem.groups, target):

@@ -109,7 +109,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
     if problem.groups == 1 or not problem.in_channels == problem.out_channels == problem.groups:
         return "it is for depthwise convolutions"
     if problem.data_format != "NXC":
-        return f"channels lie apart in {problem.data_format}"
+        return f"channels are not contiguous in {problem.data_format}"
     if reason := no_integer_pairs(target):
         return reason
     if problem.out_channels < (lanes := _lanes(target)):

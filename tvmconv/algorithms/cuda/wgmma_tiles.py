@@ -375,7 +375,7 @@ def covers_wgmma(problem: Problem, target: CudaTarget, mixed: bool) -> str | Non
     if (phases := count_phases(flatten(problem))) > MOST_PHASES:
         return f"each of {phases} stride phases needs a map of the output, and a launch has {MOST_PHASES}"
     if _best_packing(problem, target) is None:
-        return f"it is for strides up to {MOST_STRIDE}, and for data that has room with zeros added"
+        return f"it is for strides up to {MOST_STRIDE}, and for data that 32-bit indices reach with zeros added"
     return None
 
 

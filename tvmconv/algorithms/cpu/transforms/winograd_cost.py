@@ -36,7 +36,7 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
         return "it is for stride 1 along the last two axes"
     pieces = max(tiles.pieces for tiles in tiles_of(problem, target, points))
     if pieces > MOST_PIECES:
-        return f"its taps are cut into {pieces} pieces of less than {points}, and data is transformed for each"
+        return f"its taps are cut into {pieces} pieces, and data would be transformed for each; it takes {MOST_PIECES} at most"
     return None
 
 
