@@ -65,7 +65,8 @@ class Extent:
     name: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high <= LARGEST or self.high // self.multiple * self.multiple < self.low:
+        multiples = self.high // self.multiple * self.multiple if self.multiple > 0 else -1
+        if not 0 <= self.low <= self.high <= LARGEST or multiples < self.low:
             raise InvalidProblemError(
                 f"no extent is from {self.low} to {self.high} and a multiple of {self.multiple}; give a minimum and a maximum, 0 to {LARGEST}"
             )

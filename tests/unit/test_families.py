@@ -168,6 +168,11 @@ def test_a_model_of_free_extents_has_families(tmp_path: Path) -> None:
     assert format_family(read.nodes[0].family).startswith("conv2d-n1-i3x40x?-o8x20x?")
 
 
+def test_an_extent_is_no_multiple_of_zero() -> None:
+    with pytest.raises(InvalidProblemError, match="a multiple of 0"):
+        Extent(1, 5, 0)
+
+
 def test_another_operation_is_refused() -> None:
     with pytest.raises(InvalidProblemError, match="op is 'deconvolution'"):
         replace(parse_family(FREE), op="deconvolution")
