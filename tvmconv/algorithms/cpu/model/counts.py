@@ -44,7 +44,7 @@ def count_passed(problem: Problem, size: float, target: CpuTarget) -> Counts:
     return {"lines.passed": lines(size), "lines.passed_memory": lines(max(0.0, size - target.l3_share / 2))}
 
 
-def copied_again(window: SubConvolution, rows: int = 0, whole: bool = False) -> float:
+def copied_again(window: SubConvolution, rows: int, whole: bool = False) -> float:
     """Return the average number of copies of an element of data: each task copies the span of its taps.
 
     A task has one output along each axis before the last two, and `rows` along the next; 0: all rows, or repeated copies are not counted.
