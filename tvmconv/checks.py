@@ -100,6 +100,6 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
     """Return `shape`, or raise InvalidProblemError where it has more elements than 32-bit indices reach."""
     if prod(shape) > LARGEST:
         raise InvalidProblemError(
-            f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
+            f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch, channels or image"
         )
     return shape
