@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from onnx import parser  # noqa: E402
 from torch import nn  # noqa: E402
 
+from tvmconv import cli  # noqa: E402
 from tvmconv.network.compile import build  # noqa: E402
 from tvmconv.network.lower import schedule_functions  # noqa: E402
 from tvmconv.network.options import Options  # noqa: E402
@@ -59,6 +60,18 @@ def test_onnx_models(tmp_path: Path) -> None:
         with pytest.raises(IndexError, match=f"index {index} is out of range of an axis of"):
             network(**given | {name: np.array(places)})
     network(**given)
+
+
+def test_random_inputs_are_in_range(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[3] words, int64[3] kinds, float[4,2] table, float[1,2] row) => (float[3,2] sum)
+    { word = Gather(table, words) kind = Gather(row, kinds) sum = Add(word, kind) }"""
+    onnx.save(parser.parse_model(text), tmp_path / "model.onnx")
+    build(read_onnx(str(tmp_path / "model.onnx")), tmp_path / "network.so", progress=lambda *_: None)
+    arrays = load_network(tmp_path / "network.so").random_inputs()
+    assert (arrays["words"] == 1).all() and (arrays["kinds"] == 0).all()
+    assert cli.main(["run", str(tmp_path / "network.so")]) == 0
+    assert "kinds (3 int64)" in capsys.readouterr().err
 
 
 class Lookups(nn.Module):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from .output import print_json, print_table
 from .parsing import add_command, add_json
-from .run import complete_inputs, name_inputs
+from .run import RANDOM, complete_inputs, name_inputs
 from .sources import read_inputs
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
         default=[],
         metavar="FILE",
         help="FILE.npz: arrays by input name, or [NAME=]FILE.npy: one; each of the input's shape or with an extra leading axis over"
-        " calls; others are random",
+        f" calls; others are {RANDOM}",
     )
     add_json(parser)
 

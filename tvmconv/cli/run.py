@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .parsing import Subparsers
 
 BF16 = "bfloat16"
+RANDOM = "random (integers are ones, or zeros where a one is an index out of range)"
 HEADER = ("output", "shape", "dtype", "min", "max", "mean")
 EXAMPLE = """\
   tvmconv run detector.so
@@ -51,7 +52,8 @@ def add_parser(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="FILE.npz: inputs by name; [NAME=]FILE.npy: one; NAME=NUMBER fills one with a number; others are random",
+        help="FILE.npz: inputs by name; [NAME=]FILE.npy: one; NAME=NUMBER fills one with a number; others are "
+        f"{RANDOM}",
     )
     parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name to this file")
     parser.add_argument("--bench", action="store_true", help="print the time of a call and of each operator instead")

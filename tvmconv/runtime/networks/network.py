@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...errors import BundleError, InputError, UnsupportedMachineError
+from ...errors import BundleError, InputError, OutOfRangeError, UnsupportedMachineError
 from ...isa.machine import obstacle_of
 from ..arrays import address, aligned_empty
 from ..processors import kernel_threads
@@ -21,7 +22,7 @@ from .extents import FreeExtents, check_shapes
 from .file import library_path, read_file
 from .library import NativeLibrary
 from .sizes import NAME, SIZES, Entries, named_sizes
-from .tensors import Array, check_arrays, random_arrays, tensors_of
+from .tensors import Array, Tensor, check_arrays, random_arrays, tensors_of
 
 # Times that an operator is timed at the least.
 _LEAST_CALLS = 5
@@ -169,7 +170,7 @@ class Network:
             entries.run(entries.handle, 0, *extents, *inputs, *outputs)
 
     def random_inputs(self, batch: int = 1, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Array]:
-        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers.
+        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers, or zeros where a one is out of range.
 
         Parameters
         ----------
@@ -178,12 +179,25 @@ class Network:
         shapes
             Shapes of inputs by their names, which decide the free extents that they have.
         """
-        return random_arrays(self._free.near(batch=batch, given=shapes))
+        return self._random_arrays(self._free.near(batch=batch, given=shapes))
 
     def examples(self) -> list[dict[str, Array]]:
         """Return such inputs, and those of each size that has kernels of its own."""
         named = [tensors_of(each, "inputs") for each in self.description.get(SIZES, ())]
-        return [self.random_inputs(batch=2), *map(random_arrays, named)]
+        return [self.random_inputs(batch=2), *map(self._random_arrays, named)]
+
+    def _random_arrays(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
+        """Return random arrays; integers are ones unless the network refuses them as indices, such as of a table of one row."""
+        arrays = random_arrays(tensors)
+        zeros = {name: np.zeros_like(each) for name, each in arrays.items() if each.dtype.kind in "iu"}
+        if not zeros:
+            return arrays
+        # As few as possible: zeros of an attention mask would hide all that it masks.
+        for some in ({}, *({name: each} for name, each in zeros.items()), zeros):
+            with suppress(OutOfRangeError):
+                self(**arrays | some)
+                return arrays | some
+        return arrays
 
     def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
