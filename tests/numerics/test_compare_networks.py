@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -58,12 +60,18 @@ def test_networks_of_two_floating_point_types_are_compared(tmp_path: Path, capsy
     assert [row["largest"] for row in json.loads(capsys.readouterr().out)] == [0, 0]
     assert cli.main(["run", full, "--inputs", f"x={tmp_path / 'x.npy'}"]) == 0
     assert "random inputs" not in capsys.readouterr().err
+    # In a process of its own: NumPy knows bf16 only once ml_dtypes is imported.
+    bf16 = written(tmp_path, "bf16", np.eye(3, 4, dtype=np.float32), "bf16")
+    done = subprocess.run([sys.executable, "-m", "tvmconv", "compare", full, bf16, "--json"], capture_output=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_other_networks_and_inputs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = (written(tmp_path, name, np.ones((3, size), np.float32)) for name, size in (("x", 4), ("u", 5)))
+    np.save(tmp_path / "none.npy", np.zeros((0, 2, 3), np.float32))
     for arguments, message in (
         ([one, other], "compare networks with the same shapes"),
+        ([one, one, "--inputs", str(tmp_path / "none.npy")], "hold no call: give at least one"),
         ([one, one, "--inputs", "a=1"], "the network has no input 'a'"),
     ):
         assert cli.main(["compare", *arguments]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 from collections.abc import Iterator
@@ -199,7 +200,9 @@ def test_built_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert text in capsys.readouterr().out
     assert cli.main(["explain", "conv1d-n2-i8x100-o8x100-k3-s1-d1-p1_1-g1-NXC-XIO-f32", bundle]) == 0
     assert f"the kernel of the family {text} serves it" in capsys.readouterr().out
-    assert cli.main(["explain", text, bundle]) == 0
+    capsys.readouterr()
+    assert cli.main(["explain", text, bundle, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["signature"] == text
     assert cli.main(["explain", text.replace("s1", "s2"), bundle]) == 1
     assert cli.main(["explain", text, "--algorithms"]) == 0
     assert "cycles an output" in capsys.readouterr().out

@@ -19,6 +19,7 @@ from tvmconv.targets.target import Target
 from tvmconv.tuning.records import Record, Records
 
 DENSE = "conv2d-n1-i16x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+FAMILY = "conv2d-n?-i16x?x?-o32x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 DEPTHWISE = "conv2d-n1-i16x9x9-o16x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f32"
 HALF = "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16"
 
@@ -225,6 +226,8 @@ def test_the_table_of_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([DENSE], ["give the folder of a bundle", "--algorithms"]),
         ([DENSE, "a.bundle", "--target", "host"], ["--algorithms (with --target, --math, --records)"]),
+        ([FAMILY], ["give the folder of a bundle"]),
+        ([FAMILY, "a.bundle", "--algorithms"], ["--algorithms takes no bundle", "'a.bundle'"]),
         ([DENSE, "a.bundle", "--algorithms"], ["--algorithms takes no bundle", "'a.bundle'"]),
         (["conv2d", "--algorithms"], ["'conv2d' is not a signature"]),
         ([DENSE, "--algorithms", "--target", "z80"], ["target is 'z80'"]),

@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this; a file opened later would take its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
-    if argv is None and not any(argument.endswith(".pt2") for argument in sys.argv):
+    if argv is None and not any(argument.lower().endswith(".pt2") for argument in sys.argv):
         # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use but to read these.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     if argv is None:

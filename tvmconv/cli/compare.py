@@ -78,8 +78,6 @@ class OutputDifference:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each output."""
-    import numpy as np
-
     from ..runtime.networks.network import load_network
 
     network, other = load_network(arguments.network), load_network(arguments.other)
@@ -95,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     answers: list[list[ndarray]] = []
     for arrays in calls:
         pairs = zip(other.inputs, arrays.values(), strict=True)
-        typed = {each.name: array.astype(np.dtype(each.dtype), copy=False) for each, array in pairs}
+        typed = {each.name: array.astype(each.numpy, copy=False) for each, array in pairs}
         answers.append([*network(**arrays).values(), *other(**typed).values()])
     rows = [_compare(tensor, answers, at) for at, tensor in enumerate(network.outputs)]
     if arguments.json:
@@ -119,6 +117,8 @@ def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, nd
     given = name_inputs(network, given)
     axes = {each.name: len(each.shape) for each in network.inputs}
     several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}
+    if 0 in several.values():
+        raise InputError("inputs with an axis over calls hold no call: give at least one")
     if len({*several.values()}) > 1:
         raise InputError(f"inputs differ in the number of calls: {several}")
     for call in range(next(iter(several.values()), 1)):

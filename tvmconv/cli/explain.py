@@ -64,32 +64,43 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.bundles or arguments.algorithms or arguments.split_batch or not alone:
             raise TvmconvError(f"{arguments.signature} is a file; a network's library is explained without any option")
         return _network(Path(arguments.signature), arguments.json)
-    if is_family(arguments.signature):
-        return _family(arguments)
-    if arguments.algorithms:
-        return _algorithms(arguments)
-    if not arguments.bundles or not alone:
+    if arguments.algorithms and arguments.split_batch:
+        raise TvmconvError("--algorithms takes no bundle, and --split-batch needs one; leave one of them out")
+    if arguments.algorithms and arguments.bundles:
+        raise TvmconvError(
+            f"--algorithms takes no bundle, and {arguments.bundles[0]!r} is given; leave one of them out"
+        )
+    if not arguments.algorithms and not (arguments.bundles and alone):
         raise TvmconvError(
             "give the folder of a bundle to explain its kernels; or --algorithms (with --target, --math, --records) and no bundle"
         )
-    return _kernels(arguments)
+    if is_family(arguments.signature):
+        return _blocks(arguments) if arguments.algorithms else _families(arguments)
+    return _algorithms(arguments) if arguments.algorithms else _kernels(arguments)
 
 
-def _family(arguments: argparse.Namespace) -> int:
-    """Print which bundles have a family; or with --algorithms, the blocks that would compute any of its sizes."""
-    from ..building.builder import parse_targets
+def _families(arguments: argparse.Namespace) -> int:
+    """Print the families of bundles; return 0 if the one that is asked for is among them."""
     from ..runtime.bundle import read_bundle
+
+    family = parse_family(arguments.signature)
+    found = [(str(path), each) for path in arguments.bundles for each in read_bundle(path).families]
+    if arguments.json:
+        print_json([{"bundle": path, **asdict(each)} for path, each in found])
+    else:
+        rows = [(path, e.signature, e.target, e.algorithm, VERIFIED[e.verified]) for path, e in found]
+        print_table(("bundle", "family", "target", "algorithm", "verified"), rows)
+    return 0 if any(parse_family(each.signature) == family for _, each in found) else 1
+
+
+def _blocks(arguments: argparse.Namespace) -> int:
+    """Print the blocks that would compute any size of a family."""
+    from ..building.builder import parse_targets
+    from ..building.decision.rank_families import rank_family
+    from ..lowering.cpu.family import blocks_of
     from ..targets.target import CpuTarget
 
     family = parse_family(arguments.signature)
-    if not arguments.algorithms:
-        found = [(str(path), each) for path in arguments.bundles for each in read_bundle(path).families]
-        rows = [(path, e.signature, e.target, e.algorithm, VERIFIED[e.verified]) for path, e in found]
-        print_table(("bundle", "family", "target", "algorithm", "verified"), rows)
-        return 0 if any(parse_family(each.signature) == family for _, each in found) else 1
-    from ..building.decision.rank_families import rank_family
-    from ..lowering.cpu.family import blocks_of
-
     (target,) = parse_targets([arguments.target or "host"])
     if not isinstance(target, CpuTarget):
         raise TvmconvError(
@@ -116,7 +127,7 @@ def _family(arguments: argparse.Namespace) -> int:
         for each in blocks
     ]
     print(
-        f"{algorithm}, by blocks that cover any output; those at edges, and of images that are smaller, are copied or leave out taps"
+        f"{algorithm}, in blocks that cover an output of any size; at edges and in smaller images, data are copied or taps left out"
     )
     print_table(("algorithm", "outputs", "cycles", "cycles an output", "in place"), table)
     return 0
@@ -128,12 +139,6 @@ def _algorithms(arguments: argparse.Namespace) -> int:
     from ..signature import parse_signature
     from ..tuning.records import records_of
 
-    if arguments.split_batch:
-        raise TvmconvError("--algorithms takes no bundle, and --split-batch needs one; leave one of them out")
-    if arguments.bundles:
-        raise TvmconvError(
-            f"--algorithms takes no bundle, and {arguments.bundles[0]!r} is given; leave one of them out"
-        )
     (target,) = parse_targets([arguments.target or "host"])
     rows = weigh(parse_signature(arguments.signature), target, arguments.math, records_of(arguments.records))
     threads = _threads(arguments.signature, target, rows)
@@ -152,20 +157,20 @@ def _algorithms(arguments: argparse.Namespace) -> int:
     ]
     print_table(("algorithm", "class", "cycles", "verdict", "reason"), table)
     if threads is not None:
-        print(f"by default, and by its tasks alone, it gains by up to {threads} threads")
+        print(f"with its default schedule, and by its number of tasks alone, it gains from up to {threads} threads")
     terms = [
         (row.algorithm, event, f"{count:.0f}", f"{cycles / count:.3g}", f"{cycles:.0f}")
         for row in rows
         for event, (count, cycles) in row.terms.items()
     ]
     if terms:
-        print(f"\nThe costs are sums of what is counted (docs/cost-model.md), by coefficients {target.cost_source}:")
+        print(f"\nThe costs are sums of counted events (docs/cost-model.md), with coefficients {target.cost_source}:")
         print_table(("algorithm", "event", "count", "cycles each", "cycles"), terms)
     return 0
 
 
 def _threads(signature: str, target: Target, rows: Sequence[Weighed]) -> int | None:
-    """Return up to how many threads the algorithm that is taken gains; None on a GPU."""
+    """Return the largest number of threads from which the chosen algorithm gains; None on a GPU."""
     from ..lowering.compiler import Choice
     from ..lowering.cpu.sharing import find_tasks, most_useful
     from ..signature import parse_signature
@@ -181,7 +186,7 @@ def _network(path: Path, as_json: bool) -> int:
     from ..runtime.networks.file import read_file
 
     told = read_file(path).description
-    joined = told.get("rewrites", [])  # networks of before do not say
+    joined = told.get("rewrites", [])  # absent from older networks
     if as_json:
         print_json({"convolutions": told["report"], "joined": joined})
         return 0

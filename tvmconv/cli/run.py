@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
     from ..runtime.networks.network import Network
+    from ..runtime.networks.tensors import Tensor
     from .parsing import Subparsers
 
 BF16 = "bfloat16"
@@ -185,12 +186,23 @@ def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, nd
             array = given[each.name]
             if each.dtype == BF16 and array.dtype == np.float32:  # NumPy's files have no bf16
                 array = array.astype(each.dtype)
-            arrays[each.name] = np.full_like(arrays[each.name], array) if array.ndim == 0 else array
+            arrays[each.name] = _fill(each, arrays[each.name].shape, array) if array.ndim == 0 else array
     random = [each for each in network.inputs if each.name not in given]
     if random:
         taken = (f"{each.name} ({'x'.join(map(str, arrays[each.name].shape))} {each.dtype})" for each in random)
         print(f"random inputs: {', '.join(taken)}; give yours with --inputs FILE", file=sys.stderr)
     return arrays
+
+
+def _fill(tensor: Tensor, shape: Sequence[int], number: ndarray) -> ndarray:
+    """Return an array of one number; InputError if an input of integers or booleans cannot hold it."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        filled = np.full(shape, number, tensor.numpy)
+    if filled.dtype.kind in "biu" and (filled != number).any():
+        raise InputError(f"the network takes {tensor}, which cannot hold {number}")
+    return filled
 
 
 def _bench(network: Network, arrays: dict[str, ndarray], arguments: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 import zipfile
+import zlib
 from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -309,7 +310,7 @@ def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
                 arrays.update({name: saved} if isinstance(saved, np.ndarray) else saved)
             except OSError as error:
                 raise SourceError(f"--inputs: cannot read {path}: {error.strerror or error}") from error
-            except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
                 writer = "savez" if path.endswith("z") else "save"
                 raise SourceError(f"--inputs: {path} is not a file from numpy.{writer}, or is cut off") from error
             continue

@@ -6,8 +6,8 @@ SchemaError, which names what is wrong by its path: ``entries[3].packed_filter.b
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +69,8 @@ def kind(words: str, holds: Callable[[Any], bool]) -> Kind:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    # Not NaN, infinite, or an integer beyond floating-point numbers, which `math.isfinite` refuses.
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
 
 
 text = kind("a text that is not empty", lambda value: isinstance(value, str) and value != "")
