@@ -67,6 +67,20 @@ def test_the_answers_are_pytorchs(fixed: str) -> None:
             assert_near(output, module(data).numpy(), summed=8 * 15)
 
 
+def test_integers_cut_numbers_off(tmp_path: Path) -> None:
+    class Whole(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.conv(x).to(torch.int32).float().relu()
+
+    torch.export.save(torch.export.export(Whole().eval(), (torch.randn(1, 3, 8, 8),)), tmp_path / "whole.pt2")
+    (node,) = read_model(str(tmp_path / "whole.pt2")).nodes
+    assert node.serves == ("conv",) and not node.problem.epilogue
+
+
 @pytest.mark.parametrize("shapes_by", ["infer", "run"])
 def test_free_shapes(free: str, shapes_by: str) -> None:
     found = read_model(free, shapes={"images": [(1, 3, 32, 24), (4, 3, 64, 24)]}, shapes_by=shapes_by)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from ...dtypes import FLOATS
 from ...epilogue import Step
 from ...problem import Problem
 from ..following import Effect, FollowedGraph, Following, Linear, Slopes, Sum, affine, by_channel, is_per_channel
@@ -20,7 +21,7 @@ from .tensors import Tensors
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-# Nodes by the names of what they compute of each element; a conversion is the same.
+# Nodes by the elementwise functions that they compute; a conversion between floating-point types counts as none.
 _ARITHMETIC = {"Add": "add", "Sum": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide"}
 _FUNCTIONS = _ARITHMETIC | {
     "Pow": "power", "Neg": "negative", "Max": "maximum", "Min": "minimum", "Exp": "exp", "Erf": "erf", "Identity": "same",
@@ -54,7 +55,8 @@ class OnnxOperations(FollowedGraph):
         if (step := activation(node, tensors, rank)) is not None:
             return step, node.input[:1]
         name = _FUNCTIONS.get(node.op_type)
-        if name is None or (node.op_type == "Cast" and op not in self._scope):
+        # A conversion to integers or booleans changes numbers.
+        if name is None or (node.op_type == "Cast" and (op not in self._scope or self.dtype(op) not in FLOATS)):
             return None
         return name, [each if (number := tensors.number(each, rank)) is None else number for each in node.input]
 

@@ -46,7 +46,8 @@ class Tensors:
         self._values: dict[str, np.ndarray] = {}
         self._fixed = set(self._weights)
         for node in (node for graph in place.graphs for node in graph.node):
-            if any(True for _ in subgraphs(node)) or node.op_type.startswith("Random") or node.domain not in OURS:
+            is_random = node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
+            if is_random or any(True for _ in subgraphs(node)) or node.domain not in OURS:
                 continue
             if all(name in self._fixed for name in node.input if name) or self._sizes(node) is not None:
                 self._fixed.update(name for name in node.output if name)

@@ -72,8 +72,8 @@ class Operations(FollowedGraph):
         if (step := self._step(kind, op)) is not None:
             return step, op.args[:1]
         name = _FUNCTIONS.get(kind)
-        if name == "same":
-            return name, op.args[:1]
+        if name == "same":  # unless it converts to integers or booleans, which changes numbers
+            return (name, op.args[:1]) if self.dtype(op) else None
         given = arguments(op)
         if name is None or given.get("alpha", 1) != 1 or given.get("rounding_mode") is not None:
             return None
