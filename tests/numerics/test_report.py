@@ -7,7 +7,10 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from models import model, save, value
+from onnx import helper, numpy_helper
 from toys import compile_bundle, small_problem, write_bundle
 
 from tvmconv import cli
@@ -238,3 +241,15 @@ def test_a_network_has_a_page_of_its_operators(tmp_path: Path, capsys: pytest.Ca
     assert all(address.startswith(("#", "data:")) for address in page.addresses)
     assert cli.main(["report", str(library), "-o", str(output), "--against", str(library)]) == 2
     assert "run --bench --against" in capsys.readouterr().err
+
+
+def test_a_network_of_any_size_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvmconv.measuring.peak.measure", lambda threads: None)
+    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    nodes, inputs = [helper.make_node("Conv", ["x", "w"], ["y"])], [value("x", [1, 3, "h", "v"])]
+    source = save(model(nodes, inputs, [value("y", None)], [weight]), tmp_path)
+    library, output = str(tmp_path / "network.so"), tmp_path / "network.html"
+    assert cli.main(["compile", source, "--shape", "x=1x3x?x?", "-o", library]) == 0
+    assert cli.main(["report", library, "-o", str(output), "--seconds", "0.004"]) == 0
+    (kernel,) = (row for row in Page(output.read_text()).tables["operators"][1:] if row[1] == "kernel")
+    assert kernel[0].startswith("conv2d-n1-i3x?x?-") and kernel[2] == "direct"

@@ -257,6 +257,15 @@ def test_a_graph_that_the_backend_leaves_alone() -> None:
     assert torch.equal(answer, data.inverse())
 
 
+def test_weights_of_inference_mode_are_pytorchs() -> None:
+    torch.compiler.reset()
+    with torch.inference_mode():
+        layer, data = nn.Conv2d(3, 4, 3).eval(), torch.rand(1, 3, 8, 8)
+        with pytest.warns(TvmconvWarning, match="its weights were made in inference mode"):
+            answer = torch.compile(layer, backend="tvmconv", dynamic=False)(data)
+        assert torch.equal(answer, layer(data))
+
+
 @pytest.mark.parametrize(
     ("size", "stride", "pad", "dilation"), [(3, 2, 1, 1), (2, 2, 0, 1), ((1, 3), 1, (0, 1), (1, 2)), (5, 1, 2, 1)]
 )

@@ -17,8 +17,10 @@ SIGNATURE = "conv2d-n1-i16x6x6-o16x6x6-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 
 @pytest.fixture
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    rows = [{"signature": SIGNATURE, "why": ""}] * 2 + [{"signature": "", "why": "no algorithm"}]
-    told = SimpleNamespace(description={"target": "x86-64-v3", "report": rows})
+    rows = [{"signature": SIGNATURE, "why": ""}, {"signature": "", "why": "no algorithm"}]
+    free = [{"signature": SIGNATURE.replace("6x6", "?x?"), "why": ""}]
+    sizes = [{"report": rows}, {"report": rows[1:]}]
+    told = SimpleNamespace(description={"target": "x86-64-v3", "report": rows + free, "sizes": sizes})
     monkeypatch.setattr("tvmconv.runtime.networks.file.read_file", lambda path: told)
     path = tmp_path / "network.so"
     path.touch()

@@ -183,9 +183,9 @@ def _threads(signature: str, target: Target, rows: Sequence[Weighed]) -> int | N
 
 
 def _network(path: Path, as_json: bool) -> int:
-    from ..runtime.networks.file import read_file
+    from ..runtime.networks.file import library_path, read_file
 
-    told = read_file(path).description
+    told = read_file(library_path(path)).description
     joined = told.get("rewrites", [])  # absent from older networks
     if as_json:
         print_json({"convolutions": told["report"], "joined": joined})

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TuningError, check_extra
+from ..family_text import is_family
 from ..signature import format_signature, parse_signature
 from .output import print_json, print_table, progress_bar
 from .parsing import add_command, add_json, add_math, add_records, positive, positive_seconds, unsigned
@@ -132,23 +133,25 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _layers(path: str, arguments: argparse.Namespace) -> list[Problem]:
-    """Return the problems of a network's kernels, with repetitions; tuning is for the network's own target.
+    """Return the problems of a network's kernels for fixed extents, with repetitions; tuning is for the network's own target.
 
     Raises
     ------
     TuningError
-        If another target is asked for, or it has no kernels.
+        If another target is requested, or the network has no such kernels.
     """
     from ..runtime.networks.file import library_path, read_file
+    from ..runtime.networks.sizes import SIZES
 
     told = read_file(library_path(path)).description
     if arguments.target == "host":
         arguments.target = told["target"]
     if arguments.target not in (told["target"], "remote"):
         raise TuningError(f"{path} is for {told['target']}, not for {arguments.target}; leave --target out")
-    found = [parse_signature(row["signature"]) for row in told["report"] if not row["why"]]
+    rows = [row for each in (told, *told.get(SIZES, ())) for row in each["report"] if not row["why"]]
+    found = [parse_signature(row["signature"]) for row in rows if not is_family(row["signature"])]
     if not found:
-        raise TuningError(f"{path} has no kernels to tune")
+        raise TuningError(f"{path} has no kernels to tune{' for fixed extents' if rows else ''}")
     print(f"{path}: {len(found)} kernels; once they are tuned, compile the model again", file=sys.stderr)
     return found
 

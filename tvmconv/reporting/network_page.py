@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from ..building.bench import BenchRow
+from ..family_text import is_family
 from ..measuring.latency import Latency
 from ..measuring.peak import Peak
 from ..measuring.timing import Timing
@@ -45,12 +46,16 @@ def render_network(
 ) -> str:
     """Return the page of a network, timed as a whole and by operator, on a machine with these limits."""
     algorithms = {row["signature"]: (row["algorithm"], row["origin"]) for row in network.description["report"]}
-    rows = [_bench_row(each, network, *algorithms[each.name]) if each.ours else None for each in operators]
+    # Operations of kernels for free extents are not known.
+    rows = [
+        _bench_row(each, network, *algorithms[each.name]) if each.ours and not is_family(each.name) else None
+        for each in operators
+    ]
     limits = confirm(limits, [row for row in rows if row is not None])
     anchors = {(each.name, network.description["target"]): f"o{index}" for index, each in enumerate(operators)}
     total = sum(each.seconds for each in operators) or 1.0
     lines = (
-        (f"o{index}", _cells(each, row, total, limits))
+        (f"o{index}", _cells(each, row, algorithms.get(each.name, ("-",)), total, limits))
         for index, (each, row) in enumerate(zip(operators, rows, strict=True))
     )
     drawn = [row for row in rows if row is not None and row.flops]
@@ -74,11 +79,13 @@ def _bench_row(each: Operator, network: Network, algorithm: str, origin: str) ->
     return BenchRow(each.name, target, "cpu", algorithm, origin, problem.flops, problem.nbytes, timing, None)
 
 
-def _cells(each: Operator, row: BenchRow | None, total: float, limits: Peak | None) -> list[Cell]:
-    own = [words("-"), ABSENT, ABSENT]
+def _cells(
+    each: Operator, row: BenchRow | None, algorithm: Sequence[str], total: float, limits: Peak | None
+) -> list[Cell]:
+    own = [words(*algorithm), ABSENT, ABSENT]
     if row is not None:
         rate, limit = row.flops / row.timing.median, roof(row, limits)
-        own = [words(row.algorithm, row.origin), number(rate, 1e-9), number(rate / limit, 100) if limit else ABSENT]
+        own[1:] = [number(rate, 1e-9), number(rate / limit, 100) if limit else ABSENT]
     return [
         signature_cell(each.name) if row is not None else words(each.name),
         words("kernel" if each.ours else "between"),

@@ -73,6 +73,10 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         extents = _extents(inputs, [at for at in range(len(examples)) if at not in known and at not in others], free)
         if _needs_gradients(examples):
             raise InputError("gradients are needed; call it under torch.no_grad() to use networks")
+        if any(each.is_inference() for each in fixed.values()):
+            raise InputError(
+                "its weights were made in inference mode, where PyTorch counts no changes; make the model outside of it"
+            )
         outputs = _outputs(graph, inputs)
         with tracing(None), torch.no_grad():
             given = tuple(examples[at].detach() for at in others)
