@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tvmconv.errors import TargetError
 from tvmconv.support import workers
-from tvmconv.support.sandbox import run_all
+from tvmconv.support.sandbox import Sandbox, run_all
 from tvmconv.support.workers import WorkerDiedError
 
 pytestmark = pytest.mark.usefixtures("fresh_workers")
@@ -36,6 +37,25 @@ def test_every_task_is_answered_by_few_processes() -> None:
     results = dict(run_all(work, ["a", "b", "c", "d", "e"], jobs=2, threads=1))
     assert {task: answer for task, (answer, _) in results.items()} == {c: c.upper() for c in "abcde"}
     assert 1 <= len({pid for _, pid in results.values()}) <= 2
+
+
+class LateTimer:
+    """Timer that ends as it is cancelled."""
+
+    def __init__(self, _: float, function: Callable[[], None]) -> None:
+        self.cancel = function
+
+    def start(self) -> None:
+        pass
+
+
+def test_a_limit_that_ends_with_a_task_leaves_the_next_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvmconv.support.sandbox.Timer", LateTimer)
+    sandbox = Sandbox(work, threads=1)
+    try:
+        assert [sandbox.call(task, 600)[0] for task in "ab"] == ["A", "B"]
+    finally:
+        sandbox.close()
 
 
 def test_no_tasks() -> None:

@@ -57,11 +57,14 @@ class Sandbox(Generic[T, R]):
             if self._worker is None:
                 self._worker = Worker(self._function, self._threads, self._torch)
             worker = self._worker
-        late: list[bool] = []
+        is_late = has_answered = False
 
         def end() -> None:
-            late.append(True)
-            worker.kill()
+            nonlocal is_late
+            with self._lock:
+                if not has_answered:  # else the next task would be ended
+                    is_late = True
+                    worker.kill()
 
         timer = Timer(seconds, end)
         timer.daemon = True
@@ -72,14 +75,18 @@ class Sandbox(Generic[T, R]):
             self.close()
             if self._stopped:
                 raise CancelledError from None
-            if late:
+            if is_late:
                 raise TimeoutExceededError(f"{task}: it took longer than {seconds:.3g} s") from None
             raise
         except KeyboardInterrupt:
             self.close()  # its answer would be taken for that of the next task
             raise
         finally:
+            with self._lock:
+                has_answered = True
             timer.cancel()
+            if is_late:  # though it answered at that moment
+                self.close()
 
     def stop(self) -> None:
         """End the process for good, from any thread: a call under way, and every later one, is cancelled."""
