@@ -36,7 +36,7 @@ from ..version import __version__
 from .parsing import AnyOrder, Suggesting
 
 resource: ModuleType | None
-try:  # here, since without memory nothing can be imported
+try:  # now: without memory nothing can be imported later
     import resource
 except ImportError:  # Windows
     resource = None
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed by whoever started this; a file opened later would take its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
     if argv is None and not any(argument.lower().endswith(".pt2") for argument in sys.argv):
-        # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use but to read these.
+        # In a process of our own: tvm-ffi imports PyTorch where it is installed, for two seconds, which only .pt2 files need.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     if argv is None:
         be_alone()
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         count_start()
     if getattr(arguments, "no_cache", False):
-        os.environ[VARIABLE] = ""  # of processes that this one starts, too
+        os.environ[VARIABLE] = ""  # also for processes that this one starts
     try:
         with warnings.catch_warnings():
             _show_warnings(arguments.command)
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_limited() -> bool:
-    """Return whether this process may have less memory than there is."""
+    """Return whether this process's address space is limited."""
     return resource is not None and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 

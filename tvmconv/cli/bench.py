@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..runtime.processors import kernel_threads
     from ..runtime.selection import runnable
 
-    runnable(read_bundle(arguments.bundle))  # before anything is measured: an error if nothing here can be
+    runnable(read_bundle(arguments.bundle))  # raises an error before measuring if no kernel can run here
     threads = arguments.threads or kernel_threads()
     limits = peak.measure(threads)
     with progress_bar("timing") as progress:
@@ -89,7 +89,7 @@ def _print_json(rows: Sequence[BenchRow], threads: int, limits: Peak | None) -> 
 
 
 def _note(threads: int, limits: Peak | None) -> str:
-    """Return a line on the threads, and the limits that shares are of."""
+    """Return a line with the threads, and the limits that percentages refer to."""
     if limits is None:
         return f"{threads} threads; the peak is unknown: no C compiler with OpenMP to measure it with, or other programs computed meanwhile"
     dots = f", {limits.bf16_flops / 1e9:.1f} in bf16" if limits.bf16_flops else ""

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"path": str(folder)}) if arguments.json else print(folder)
         return 0
     known = open_cache()
-    if known is None:  # said why
+    if known is None:  # open_cache has warned
         return 1
     if arguments.clear:
         count = known.clear()

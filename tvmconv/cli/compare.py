@@ -63,9 +63,9 @@ class OutputDifference:
     output, shape
         Its name in the first network, and its shape.
     largest, relative, cosine
-        The largest difference of two numbers; the L2 norm of all over that of the first's; the cosine of the angle between.
+        The largest absolute difference; the L2 norm of the difference over that of the first output; the cosine of their angle.
     top1
-        Share of the places whose greatest number along the second axis is at the same index; None: there is one index.
+        Share of the positions whose maximum along the second axis has the same index; None: that axis has one index.
     """
 
     output: str
@@ -113,7 +113,7 @@ def _describe(tensor: Any) -> str:
 
 
 def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, ndarray]]:
-    """Yield the inputs of each call; InputError if one is not the network's, or their numbers of calls differ."""
+    """Yield the inputs of each call; InputError if the network lacks an input, or inputs hold no call or different numbers of calls."""
     given = name_inputs(network, given)
     axes = {each.name: len(each.shape) for each in network.inputs}
     several = {name: len(each) for name, each in given.items() if each.ndim == axes.get(name, 0) + 1}

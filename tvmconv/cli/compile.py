@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from .parsing import Subparsers
 
 FORMATS = ("plan", "c", "web")
-# Target of a format that has one, if none is named.
+# Default target of a format, where it is not the host.
 _TARGETS = {"web": "wasm32"}
-# Sizes of the inputs of C's test, where extents are free.
+# Free extents of the inputs in the test of an exported C library.
 _SIZES = (64, 96)
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
@@ -221,7 +221,7 @@ def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
         from ..network.compile import export, export_part, export_parts, prepare
         from ..network.ir.extents import has_extents
 
-        fork_ahead(more=1)  # for what the model's library answers
+        fork_ahead(more=1)  # one for the answers of the model's library
     prepare(arguments.target)
     with stage("read"):
         source = read_source(arguments)
@@ -247,7 +247,7 @@ def _compile(arguments: argparse.Namespace) -> tuple[Told, str]:
                 compare_module(arguments, source, part, threads) for part in parts.values() for threads in (1, 2)
             )
             lacking = "; ".join(filter(None, answers))
-        elif arguments.format == "plan":  # C's test does it
+        elif arguments.format == "plan":  # a C library is compared by its own test
             lacking = compare_library(arguments, source)
     return told, lacking
 
@@ -336,7 +336,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) -> str:
-    """Write the folder; its test is on random inputs, with the answers of the model's library. Return why it has none."""
+    """Write the C library's folder, with a test on random inputs against the model's library; return why it has no test."""
     from ..accuracy import network_tolerance
     from ..exporting.network_exporter import export_network
     from ..network.options import check_target

@@ -95,7 +95,7 @@ def _export_models(arguments: argparse.Namespace) -> None:
         prepare("host")
         prepare_provider(check_target("host").isa)
     free = given_free(arguments)
-    # Of free extents there are networks alone.
+    # With free extents, only networks are exported.
     models = [] if free else read_models(arguments, required=False)
     sources = arguments.sources if free else [each.source for each in models if each.is_model]
     problems = problems_of(models)
@@ -110,7 +110,7 @@ def _export_models(arguments: argparse.Namespace) -> None:
         library = export_provider(bundle, folder / "raced.so", networks=networks)
         claims = CLAIMS if bundle else ("nothing", NETWORK)
         races, slower = _races(sources, library, claims, networks, arguments)
-        # The hash of what has no convolution is 0.
+        # A graph without convolutions has the hash 0.
         decisions = {graph: each.fastest_without_network for each in races for graph, _ in each.graphs if graph}
         slower |= {identity for each in races if each.fastest != NETWORK for _, identity in each.graphs}
         print(
@@ -144,7 +144,7 @@ def _races(
     networks: Mapping[int, Sequence[NetworkPart]],
     arguments: argparse.Namespace,
 ) -> tuple[list[RaceResult], set[int]]:
-    """Print each model's speed by the part of it that a provider claims; return the networks of parts to leave out, too."""
+    """Print each model's time by what the provider claims of it; return the races, and the identities of networks to leave out."""
     from ..onnxruntime.racing import LEAST_GAIN, race, race_parts
 
     inputs = read_inputs(arguments.inputs)

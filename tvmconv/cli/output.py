@@ -22,7 +22,7 @@ from ..support.progress import Progress
 # Words of tables for an entry's `verified`.
 VERIFIED = {True: "yes", EMULATED: "emulated", False: "wrong", None: "never"}
 
-# Growth that is said: filters that are not transformed are rounded up to whole vectors.
+# Least growth of weights that is reported: rounding up to whole vectors alone stays below it.
 GROWN = 1.05
 
 
@@ -41,8 +41,8 @@ def check_output(path: Path, *sources: str, mapped: bool = False) -> None:
     Raises
     ------
     TvmconvError
-        If something is there that is no file, as for `check_file`, or is one of `sources`; or it lies in no folder, or in one
-        that is read-only.
+        If the path names something other than a file, as for `check_file`, or one of `sources`; or its folder is missing or
+        read-only.
     """
     if path.is_file() and any(os.path.exists(each) and path.samefile(each) for each in sources):
         raise TvmconvError(f"--output {path} is a file that this command reads; name another")
@@ -55,7 +55,7 @@ def check_output(path: Path, *sources: str, mapped: bool = False) -> None:
 
 
 def growth(now: int, before: int, switch: str) -> str:
-    """Return words for weights that transforms made larger than the model's, and the option without."""
+    """Return a note on weights that transforms made larger than the model's, with the option that avoids it; else nothing."""
     if before <= 0 or now <= GROWN * before:
         return ""
     return f" ({now / before:.2f} times the model's, for speed; not with {switch})"
@@ -69,7 +69,7 @@ def print_json(value: object) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print `rows` under `header`, two spaces between columns; numbers are aligned right.
 
-    What a terminal would obey, such as a line's end in a model's name of a node, is printed as its escape.
+    Control characters, such as a line break in a node's name, are printed as escapes.
     """
     rows = [
         ["".join(each if each.isprintable() else repr(each)[1:-1] for each in cell) for cell in row] for row in rows

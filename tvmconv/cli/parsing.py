@@ -42,7 +42,7 @@ class AnyOrder(Suggesting):
             namespace, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._within = False
-        if unknown:  # said here, the usage is the command's
+        if unknown:  # reported here, with the command's own usage
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, unknown
 

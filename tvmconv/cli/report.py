@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     check_output(output)
     bundle = read_bundle(arguments.bundle)
-    runnable(bundle)  # before anything is measured: an error if nothing here can be
+    runnable(bundle)  # raises an error before measuring if no kernel can run here
     other = read_bundle(arguments.against) if arguments.against else None
     records = Path(arguments.records) if arguments.records else user_folder()
     if arguments.records and not records.is_dir():

@@ -128,7 +128,7 @@ def _print_facts(outputs: Mapping[str, ndarray], as_json: bool) -> None:
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    """Raise an error for options that exclude each other, and for files that are missing or would be lost."""
+    """Raise an error for options that exclude each other, and for files that are missing or would be overwritten."""
     if not arguments.bench and (arguments.against or arguments.concurrency > 1):
         raise InputError("--against and --concurrency need --bench: add it")
     if arguments.against and arguments.concurrency > 1:
@@ -155,14 +155,14 @@ def _check_peer(model: Path) -> None:
 
 
 def _cell(value: object) -> str:
-    """Return a fact as a table shows it; an array without elements has no least, greatest and mean."""
+    """Return a table's text for a fact; an empty array has no minimum, maximum and mean."""
     if value is None:
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def name_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
-    """Return arrays by name; one without a name is the only input's."""
+    """Return arrays by name; an array without a name is for the only input."""
     if "" not in given:
         return given
     if len(network.inputs) != 1:
@@ -171,7 +171,7 @@ def name_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, ndarra
 
 
 def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
-    """Return the inputs: those given, in the network's types, and random ones."""
+    """Return all inputs: the given arrays, f32 converted to bf16 where needed, and random ones."""
     import numpy as np
 
     given = name_inputs(network, given)
@@ -249,7 +249,7 @@ def _profile(network: Network, arrays: dict[str, ndarray], arguments: argparse.N
 
 
 def _abridge(nodes: Sequence[str]) -> str:
-    """Return names, of many the first and the last ones; --json has all."""
+    """Return names, more than five abridged to the first and the last two; --json has all."""
     shown = [*nodes[:2], f"... {len(nodes) - 4} more ...", *nodes[-2:]] if len(nodes) > 5 else nodes
     return ", ".join(shown) or "-"
 
@@ -281,7 +281,7 @@ def _race(arrays: dict[str, ndarray], arguments: argparse.Namespace) -> None:
 
 
 def _write(outputs: dict[str, ndarray], path: str) -> None:
-    """Write arrays as numpy.savez does, whole or not at all; bf16, which it has not, as f32."""
+    """Write arrays as numpy.savez does, whole or not at all; bf16, which its format lacks, as f32."""
     import io
 
     import numpy as np

@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the completion script, or the man page."""
     from . import parser
 
     check_extra("shell", "argparse_manpage" if arguments.what == MAN else "shtab")

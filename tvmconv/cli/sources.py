@@ -116,7 +116,7 @@ def read_models(
     sources
         The sources; None: ``arguments.sources``.
     constants
-        Whether the filters that models fix are wanted.
+        Whether to read the models' constant filters.
     required
         Whether there has to be a convolution to build.
 
@@ -163,14 +163,14 @@ def _reading(arguments: argparse.Namespace, constants: bool) -> dict[str, Any]:
 def split_families(
     arguments: argparse.Namespace, constants: bool
 ) -> tuple[list[ProblemFamily], list[Model], list[str]]:
-    """Return the families that sources are; models, read with free extents of inputs; and the other sources.
+    """Return the families among the sources, the models read with free input extents, and the other sources.
 
     Raises
     ------
     SourceError
         If a model cannot be read at other sizes.
     SignatureError
-        If a source reads like the text of a family, but is none.
+        If a source looks like a family's text, but is malformed.
     """
     from ..frontends.families import read_families
 
@@ -202,14 +202,14 @@ def families_of(models: Sequence[Model]) -> list[ProblemFamily]:
 def split_shapes(
     pairs: Sequence[tuple[str, tuple[int, ...] | tuple[Extent, ...]]],
 ) -> tuple[list[dict[str, tuple[Extent, ...]]], list[dict[str, tuple[int, ...]]]]:
-    """Return the shapes of ``--shape`` by inputs: those with free extents, and those of one size.
+    """Return the shapes of ``--shape`` by input: those with free extents, and fixed ones.
 
-    The first of each input belong together, then the second; one that is given once holds for all.
+    The first shapes of all inputs belong together, then the second; an input's only shape holds for all.
 
     Raises
     ------
     SourceError
-        If inputs have several, but not as many.
+        If inputs with several shapes differ in their number.
     """
     given = by_name(pairs)
     counts = {len(shapes) for shapes in given.values()} - {1}
@@ -231,12 +231,12 @@ def split_shapes(
 
 
 def problems_of(models: Sequence[Model]) -> list[Problem]:
-    """Return the problems of all models that have one size, in their order and as often as they stand there."""
+    """Return the problems of fixed size of all models, in order, with repetitions."""
     return [node.problem for model in models for node in model.nodes if node.family is None]
 
 
 def network_of(models: Sequence[Model]) -> list[Problem]:
-    """Return the layers of the largest network, each as often as it stands there; none if a source is no model."""
+    """Return the layers of the largest network, with repetitions; none if a source is no model."""
     if not all(model.is_model for model in models):
         return []
     layers = (problems_of([model]) for model in models)
@@ -244,7 +244,7 @@ def network_of(models: Sequence[Model]) -> list[Problem]:
 
 
 def reasons_of(skipped: Sequence[Skipped]) -> list[str]:
-    """Return one line for all nodes that are skipped for one reason, which names the first of them."""
+    """Return a line for each reason why nodes are skipped, which names the first of them."""
     groups: dict[str, list[Skipped]] = {}
     for each in skipped:
         groups.setdefault(each.cause or each.reason, []).append(each)
@@ -298,7 +298,7 @@ def parse_value(text: str) -> tuple[str, float]:
 
 
 def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
-    """Return the arrays that ``--inputs`` stands for, by name; ``""`` is that of the only input."""
+    """Return the arrays of ``--inputs`` by name; ``""`` stands for the only input."""
     import numpy as np
 
     arrays: dict[str, ndarray] = {}

@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     fleet = _fleet(arguments)
     target = fleet.target if fleet else Target.parse(arguments.target)
     cold = any(is_cold(each, target, arguments.math) for each in (network_of(models) if models else [], *layers))
-    # Measured first, while this process has the machine for itself. What servers can do at most is not known.
+    # Measured first, while this process runs nothing else. The peak of servers is not known.
     peak = None if fleet else peak_of([arguments.target])
     with fleet or nullcontext(), progress_line(peak) as progress:
         results = tune(
@@ -157,7 +157,7 @@ def _layers(path: str, arguments: argparse.Namespace) -> list[Problem]:
 
 
 def _fleet(arguments: argparse.Namespace) -> Fleet | None:
-    """Return the servers that the arguments ask for, if they do."""
+    """Return the servers that the arguments name; None without ``--tracker``."""
     if arguments.tracker is None:
         for name, given in (
             ("--key", arguments.key),

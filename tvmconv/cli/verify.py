@@ -37,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add_json(parser)
 
 
-# Words for people; in JSON a status has the one that it has in Python.
+# Statuses in tables; in JSON they are those of Python.
 _WORDS = {"right": "passed", "wrong": "failed", "skipped": "skipped"}
 
 

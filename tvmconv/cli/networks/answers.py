@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def compare_library(arguments: argparse.Namespace, source: Source) -> str:
-    """Compare the library's outputs with those of the model's library; return why that is impossible."""
+    """Compare the compiled library's outputs with those of the model's library; return why they cannot be compared."""
     from ...runtime.networks.network import load_network
 
     def answers() -> Answers:
         network = load_network(arguments.output)
         given = network.examples()
-        # First those of the model's library, which names the node that refuses random inputs.
+        # The model's library first: its error names the node that refuses random inputs.
         right = [answer_of(arguments, source, arrays) for arrays in given]
         return [(network(**arrays), each) for arrays, each in zip(given, right, strict=True)]
 
@@ -34,7 +34,7 @@ def compare_library(arguments: argparse.Namespace, source: Source) -> str:
 
 
 def compare_module(arguments: argparse.Namespace, source: Source, part: NetworkPart, threads: int) -> str:
-    """Compare a module's answers, in Node, by so many threads, with those of the model's library; return why that cannot be."""
+    """Compare a module's answers, computed in Node, with those of the model's library; return why they cannot be compared."""
     from ...runtime.networks.tensors import random_arrays, tensors_of
     from ...runtime.networks.web import run_web
 
@@ -47,7 +47,7 @@ def compare_module(arguments: argparse.Namespace, source: Source, part: NetworkP
 
 
 def answer_of(arguments: argparse.Namespace, source: Source, arrays: dict[str, Array]) -> list[Array]:
-    """Return the answers of the model's library, which takes numbers of the model's types."""
+    """Return the answers of the model's library to inputs converted to the model's types."""
     if arguments.dtype is not None:
         types = {str(each.name): str(each.ty.dtype) for each in source.module["main"].params}
         arrays = {name: each.astype(types[name], copy=False) for name, each in arrays.items()}

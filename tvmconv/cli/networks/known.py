@@ -20,11 +20,11 @@ from ...support.cache import Cache, open_cache
 from ...support.files import whole_file
 from ..env import package_version
 
-# They read models, fold their constants, or compute what answers are compared with.
+# Packages that read models, fold their constants, or compute reference answers.
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino", "torch")
-# Options of a command that decide nothing of a library: the model counts by its content.
+# Arguments that do not affect the library; the model is keyed by its content.
 _OF_NAMES = ("command", "run", "model", "output", "json", "timing", "no_cache")
-# A file's number, time and bytes, which change where it does.
+# A file's inode, modification time and size, one of which changes with its content.
 _Status = tuple[int, int, int]
 
 
@@ -35,7 +35,7 @@ class Told:
     Attributes
     ----------
     lines
-        On stderr, behind the model's name.
+        Lines on stderr, after the model's name.
     rows
         What became of each convolution.
     """
@@ -50,7 +50,7 @@ class KnownLibrary:
     Parameters
     ----------
     arguments
-        Those of ``tvmconv compile``. Nothing is known where it tunes, or writes a folder.
+        Those of ``tvmconv compile``. Commands that tune or write a folder are not cached.
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -74,7 +74,7 @@ class KnownLibrary:
             self._note_others()
             return None
         with whole_file(output, mapped=True) as named:
-            # As a linker's output, which may be run.
+            # Executable, as a linker's output.
             library = os.open(named, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777)
             with open(library, "wb") as file:
                 file.write(content)
@@ -96,7 +96,7 @@ class KnownLibrary:
             warnings.showwarning = shown
 
     def keep(self, output: Path, told: Told) -> None:
-        """Keep the library that was written, if the files that it was made of are still the same."""
+        """Cache the written library, if its source files have not changed meanwhile."""
         if self._place is None or self._warned or any(_status(path) != had for path, had in self._statuses.items()):
             return
         self._place[0].write_files(self._place[1], {**asdict(told), "others": self._others}, [output])
@@ -125,12 +125,12 @@ class KnownLibrary:
             return False
 
     def _note_others(self) -> None:
-        """Take digests of the files that a model keeps weights in, before they are read."""
+        """Compute the digests of a model's external weight files, before they are read."""
         if self._place is None:
             return
         try:
             self._others = {name: self._digest(self._model.parent / name) for name in _find_others(self._model)}
-        except (OSError, SourceError):  # which the reader says
+        except (OSError, SourceError):  # the reader reports it
             self._place = None
 
     def _digest(self, path: Path) -> str:
@@ -139,13 +139,13 @@ class KnownLibrary:
 
 
 def _find_others(model: Path) -> list[str]:
-    """Return the names of the files beside a model that it keeps weights in."""
+    """Return the names of a model's external weight files."""
     if model.suffix.lower() == ".xml":
         return [model.with_suffix(".bin").name]
     if model.suffix.lower() == ".pt2":
         return []
     content = model.read_bytes()
-    if b"location" not in content:  # the key of a file's name
+    if b"location" not in content:  # key of an external file's name
         return []
     from ...frontends.onnx.load import load
     from ...frontends.onnx.weights import weight_files

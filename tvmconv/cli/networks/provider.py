@@ -13,9 +13,9 @@ from ...errors import InputError, TvmconvError
 from ..sources import by_name
 from .sources import free_shapes, given_free
 
-# Tensors of a part in a message.
+# Most tensors of a part that a message names.
 _MOST_SHOWN = 4
-# Extents that are free, but for the first, where a model is timed.
+# Free extents other than the batch, where a model is timed.
 _TIMED = 224
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ShapedModel:
     bucket
         Values of the model's free dimensions, except those in `free`.
     free
-        The shapes of inputs that have extents which each call gives.
+        The shapes of inputs with free extents.
     """
 
     model: str
@@ -91,7 +91,7 @@ def _flags_of(bucket: Bucket) -> str:
 def networks_of(
     models: Sequence[str], arguments: argparse.Namespace, folder: Path, progress: Progress
 ) -> dict[int, list[NetworkPart]]:
-    """Return the networks by the identities of the graphs that onnxruntime makes; say which there are not, and why."""
+    """Return the networks by the identities of onnxruntime's graphs; print which models have none, and why."""
     from ...exporting.provider_library import export_provider
     from ...network.read.onnx.partition import read_parts
     from ...onnxruntime.racing import graph_of

@@ -39,7 +39,7 @@ class Compared(NamedTuple):
 
 
 class SessionBeside:
-    """A session that a process opens and runs."""
+    """Session that another process opens and runs."""
 
     def __init__(self, compared: Compared) -> None:
         self._worker: Worker[Any, Any] = Worker(f"{__name__}:answer", 1)
@@ -48,7 +48,7 @@ class SessionBeside:
         self._close = finalize(self, self._worker.close)
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array] | None:
-        """Return outputs of inputs by name; None: the process says nothing."""
+        """Return the outputs for inputs by name; None if the process fails."""
         with suppress(TvmconvError):
             found: list[Array] | None = self._calls.submit(self._worker.call, dict(arrays)).result()
             return found
@@ -56,7 +56,7 @@ class SessionBeside:
 
 
 def imported_bytes() -> int:
-    """Return the size of the library that such a process imports."""
+    """Return the size of the library that such a process loads."""
     return Path(onnxruntime.capi.onnxruntime_pybind11_state.__file__).stat().st_size
 
 
@@ -64,7 +64,7 @@ _opened: list[Any] = []
 
 
 def answer(task: Compared | dict[str, Array]) -> list[Array] | None:
-    """Open the session of a model, or run it, in the process beside."""
+    """Open the session of a model, or run it, in the other process."""
     if isinstance(task, Compared):
         _opened.append(open_compared(task.read()))
         return None

@@ -34,9 +34,9 @@ class Source(Protocol):
     module
         The model as a Relax module.
     sizes
-        The same at sizes that are named beside free extents.
+        The same at the fixed sizes named in addition to free extents.
     by
-        The library whose answers those of the network are compared with.
+        Name of the library that computes the reference answers.
     """
 
     module: tvm.IRModule
@@ -48,14 +48,14 @@ class Source(Protocol):
 
 
 def read_source(arguments: argparse.Namespace) -> Source:
-    """Return the model that a command was given, at the shapes that it was given.
+    """Return a command's model at the requested shapes.
 
     Raises
     ------
     SourceError
         If it cannot be read, or its shapes are not fixed.
     InputError
-        If an option is not for such a file.
+        If an option does not apply to such a file.
     MissingExtraError
         If the reader is not installed.
     """
@@ -66,7 +66,7 @@ def read_source(arguments: argparse.Namespace) -> Source:
 
 
 def check_source(arguments: argparse.Namespace) -> None:
-    """Raise an error for a file or an option that cannot be, before minutes are spent."""
+    """Raise an error for a wrong file or option, before minutes are spent."""
     suffix = Path(arguments.model).suffix.lower()
     if suffix not in FILES:
         raise SourceError(
@@ -96,7 +96,7 @@ class _OnnxModel:
         )
         self._compared = Compared(arguments.model, buckets[0], arguments.cut, free)
         self._is_quantized = is_quantized(self._model.graph)
-        # It pays for what it imports where the model is larger.
+        # Another process pays off where the model is larger than what it imports.
         is_beside = has_forked() and not self._is_quantized and imported_bytes() < Path(arguments.model).stat().st_size
         self._beside = SessionBeside(self._compared) if is_beside else None
         self.module = as_relax(self._model, arguments.model, free)
@@ -158,7 +158,7 @@ def _check_quantizers(source: str, by: str, wrong: list[str]) -> None:
 
 
 def given_free(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]:
-    """Return the shapes that were given with free extents, as they were given."""
+    """Return the shapes with free extents, as the command line has them."""
     return {
         name: tuple(map(Extent.of, shape))
         for name, shape in arguments.shape
@@ -167,14 +167,14 @@ def given_free(arguments: argparse.Namespace) -> dict[str, tuple[Extent, ...]]:
 
 
 def _shapes(arguments: argparse.Namespace) -> tuple[dict[str, tuple[Extent, ...]], list[Bucket]]:
-    """Return the shapes of inputs that have free extents, by their names; the numbers of the others, and those of all at named sizes.
+    """Return the shapes with free extents by input; and buckets: fixed shapes of other inputs, then all shapes of each named size.
 
     Raises
     ------
     InputError
-        If several are given with free extents; or without, several.
+        If an input has several shapes with free extents, or several fixed ones and none with free extents.
     SourceError
-        If a named size is none that the free extents are.
+        If the free extents do not allow a named size.
     """
     given, named = split_shapes(arguments.shape)
     if len(given) > 1 or (not given and len(named) > 1):
@@ -194,7 +194,7 @@ def _shapes(arguments: argparse.Namespace) -> tuple[dict[str, tuple[Extent, ...]
 
 
 def free_shapes(arguments: argparse.Namespace, model: str) -> dict[str, tuple[Extent, ...]]:
-    """Return the shapes that were given with free extents, by the names of a model's inputs, each extent with a name."""
+    """Return the shapes with free extents by input, each free extent with a name."""
     given = given_free(arguments)
     if not given:
         return {}
@@ -225,7 +225,7 @@ class _IrFile:
         self._source, self._layout = arguments.model, arguments.layout
 
     def answers(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """Return OpenVINO's outputs; of a quantized model the network's own, as those of a quantized ONNX file."""
+        """Return OpenVINO's outputs; of a quantized model the network's own, as of a quantized ONNX file."""
         from ...network.read.openvino.compare import compute_answers, find_quantizers, find_wrong_quantizers
 
         if find_quantizers(self._model):
@@ -239,7 +239,7 @@ class _SavedProgram:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         check_extra("torch", "torch")
-        if sys.modules.get("torch", self) is None:  # kept from being imported by a command that was called in a process
+        if sys.modules.get("torch", self) is None:  # a command in a process of its own blocks its import
             del sys.modules["torch"]
         from ...frontends.torch.reader import load_program
         from ...network.read.torch.reader import read_torch
