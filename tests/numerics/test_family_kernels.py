@@ -203,6 +203,8 @@ def test_built_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert cli.main(["explain", text, bundle, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["signature"] == text
+    assert cli.main(["bench", bundle]) == 0
+    assert "not timed: 1 kernel for free extents" in capsys.readouterr().err
     assert cli.main(["explain", text.replace("s1", "s2"), bundle]) == 1
     assert cli.main(["explain", text, "--algorithms"]) == 0
     assert "cycles an output" in capsys.readouterr().out

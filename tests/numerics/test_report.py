@@ -169,7 +169,7 @@ def test_a_peak_that_kernels_pass_is_measured_again_or_not_drawn(
 ) -> None:
     disturbed = replace(LIMITS, flops=1.0)
     monkeypatch.setattr("tvmconv.measuring.peak.measure", lambda threads: disturbed)
-    for again, text in ((LIMITS, "The lines are"), (disturbed, "kernels passed them")):
+    for again, text in ((LIMITS, "The lines are"), (disturbed, "kernels exceeded them")):
         monkeypatch.setattr("tvmconv.reporting.kernels.measure_again", lambda threads, again=again: again)
         assert text in report(tmp_path, bundle).text
 

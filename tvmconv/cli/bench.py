@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.selection import BACKENDS
 from ..signature import parse_signature
-from .output import print_json, print_table, progress_bar
+from .output import print_json, print_table, progress_bar, warn_untimed
 from .parsing import add_command, add_json, add_timing
 
 if TYPE_CHECKING:
@@ -62,12 +62,14 @@ def run(arguments: argparse.Namespace) -> int:
     from ..runtime.processors import kernel_threads
     from ..runtime.selection import runnable
 
-    runnable(read_bundle(arguments.bundle))  # raises an error before measuring if no kernel can run here
+    bundle = read_bundle(arguments.bundle)
+    runnable(bundle)  # raises an error before measuring if no kernel can run here
     threads = arguments.threads or kernel_threads()
     limits = peak.measure(threads)
     with progress_bar("timing") as progress:
         rows = bench(arguments.bundle, seconds=arguments.seconds, threads=threads, progress=progress)
     limits = confirm(limits, rows)
+    warn_untimed(bundle)
     if arguments.json:
         _print_json(rows, threads, limits)
     else:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import TvmconvError
-from ..runtime.bundle import EMULATED
+from ..runtime.bundle import EMULATED, Bundle
 from ..support.files import check_file
 from ..support.progress import Progress
 
@@ -59,6 +59,12 @@ def growth(now: int, before: int, switch: str) -> str:
     if before <= 0 or now <= GROWN * before:
         return ""
     return f" ({now / before:.2f} times the model's, for speed; not with {switch})"
+
+
+def warn_untimed(bundle: Bundle) -> None:
+    """Print how many kernels of a bundle were not timed, as they are for free extents."""
+    if count := len(bundle.families):
+        print(f"not timed: {count} kernel{'s' * (count > 1)} for free extents", file=sys.stderr)
 
 
 def print_json(value: object) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TvmconvError
-from .output import check_output, progress_bar
+from .output import check_output, progress_bar, warn_untimed
 from .parsing import add_command, add_timing
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     now = datetime.now(timezone.utc)
     page = render(Page(bundle, lines, limits, threads, now, load, comparison, curves))
     write_whole(output, page.encode())
+    warn_untimed(bundle)
     print(output)
     return 0
 

@@ -210,7 +210,7 @@ def _bench(network: Network, arrays: dict[str, ndarray], arguments: argparse.Nam
 
     whole = time_callers([network.call(arrays) for _ in range(arguments.concurrency)], arguments.seconds)
     operators = network.operators(arrays, arguments.seconds)
-    total = sum(each.seconds for each in operators)
+    total = sum(each.seconds for each in operators) or 1.0
     others = sum(each.seconds for each in operators if not each.ours)
     if arguments.json:
         facts = {"seconds": asdict(whole), "others": others / total, "operators": [asdict(each) for each in operators]}
@@ -240,7 +240,7 @@ def _profile(network: Network, arrays: dict[str, ndarray], arguments: argparse.N
     if arguments.json:
         print_json([asdict(each) for each in steps])
         return
-    total = sum(each.seconds for each in steps)
+    total = sum(each.seconds for each in steps) or 1.0
     rows = [
         (f"{each.seconds * 1e6:.1f}", f"{100 * each.seconds / total:.1f}", each.name, _abridge(each.nodes))
         for each in steps

@@ -1,4 +1,4 @@
-"""A bundle beside another one."""
+"""Comparison of a bundle with another one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..building.bench import BenchRow
 from ..runtime.bundle import Bundle
 from .kernels import seconds
 
-# Ratios nearer to 1 than this, which is what a schedule must win by to be recorded, count as neither gain nor loss.
+# Ratios nearer to 1 count as neither gain nor loss; a schedule must win by as much to be recorded.
 EVEN = 0.01
 
 
@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios by kernel, of which there is at least one, to the bundle called `other`."""
+    """Ratios to the bundle named `other`, of at least one kernel."""
 
     other: str
     pairs: tuple[Pair, ...]

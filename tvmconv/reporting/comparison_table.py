@@ -1,4 +1,4 @@
-"""The ratios of a comparison: a line and a bar for each kernel, losses as plain as gains."""
+"""The table of a comparison: a row with its ratio and a bar for each kernel, the greatest losses first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .comparison import EVEN, Comparison, Pair
 from .kernel_table import signature_cell
 from .table import Cell, Column, draw_table, number, words
 
-# Half the width of a bar's room, and the ratio that fills it at least: small differences look small.
+# Half the width of a bar's cell, and the least ratio that fills it, so that small differences look small.
 HALF, FULL = 70, 2.0
 
 
 def draw_comparison(comparison: Comparison) -> str:
-    """Return a summary in words, and the table, with the greatest loss first."""
+    """Return a summary, and the table."""
     pairs = sorted(comparison.pairs, key=lambda pair: pair.ratio)
     columns = [
         Column("signature", "the problem", numeric=False),

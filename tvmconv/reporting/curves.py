@@ -20,7 +20,7 @@ SLOWEST = 4.0
 
 @dataclass(frozen=True)
 class Curve:
-    """The trials of one problem on one target and machine, as they were measured; one of them, at least, gave a time."""
+    """The trials of one problem on one target and machine, in order; at least one has a time."""
 
     signature: str
     target: str
@@ -29,7 +29,7 @@ class Curve:
 
     @property
     def best(self) -> Trial:
-        """The fastest."""
+        """Fastest trial."""
         return min(self.trials, key=lambda trial: trial.cost)
 
     @property
@@ -39,7 +39,7 @@ class Curve:
 
     @property
     def steps(self) -> list[tuple[int, Trial]]:
-        """The trials, by their numbers from 1, that were faster than all before."""
+        """Trials faster than all before, each with its number from 1."""
         found, best = [], inf
         for number, trial in enumerate(self.trials, 1):
             if trial.cost < best:
@@ -87,7 +87,7 @@ def _chart(curve: Curve) -> str:
         if trial.seconds is None:
             failures.append(f"M{x(number):.1f},{BOTTOM}v-6")
         else:
-            times.append(f"M{x(number):.1f},{_height(y, trial):.1f}h0")  # a round end of a line without a length: a dot
+            times.append(f"M{x(number):.1f},{_height(y, trial):.1f}h0")  # a line of no length with round ends is a dot
     (number, trial), *others = curve.steps
     line = [f"M{x(number):.1f},{_height(y, trial):.1f}"]
     line += [f"H{x(number):.1f}V{_height(y, trial):.1f}" for number, trial in others]

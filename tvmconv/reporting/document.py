@@ -1,4 +1,4 @@
-"""A page's frame: everything in one file that needs nothing else, no network, no script or font from elsewhere."""
+"""A page's frame: one self-contained file, without scripts or fonts from elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..measuring.peak import Peak
 from ..runtime.processors import allowed_processors
 from ..version import __version__
 
-# The browser holds the page to what it promises.
+# The browser enforces that the page loads nothing else.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-# One process that always computes.
+# Load of one process that always computes.
 BUSY = 1.0
 Facts = Sequence[tuple[str, str]]
 # A part of a page: its anchor, its title, and its HTML.

@@ -30,7 +30,7 @@ _VERIFIED = {True: ("yes", ""), EMULATED: ("emulated", ""), False: ("wrong", "ba
 
 
 def draw_kernels(lines: Sequence[Line], limits: Peak | None, anchors: Mapping[tuple[str, str], str]) -> str:
-    """Return the table; `anchors` are the ids of its rows, by signature and target."""
+    """Return the table; `anchors` are the row ids by signature and target."""
     return draw_table(
         "kernels",
         COLUMNS,
@@ -39,7 +39,7 @@ def draw_kernels(lines: Sequence[Line], limits: Peak | None, anchors: Mapping[tu
 
 
 def signature_cell(signature: str) -> Cell:
-    """Return the cell of a signature, which may be broken after its dashes and is copied in one piece."""
+    """Return the cell of a signature, which may wrap after its dashes and is copied in one piece."""
     return Cell(f"<code>{escape(signature).replace('-', '-<wbr>')}</code>", signature)
 
 

@@ -15,9 +15,9 @@ from ..runtime.selection import BACKENDS, obstacle, runnable, tables
 from ..signature import parse_signature
 from ..support.progress import Progress
 
-# Differences of two measurements of one machine.
+# Ratio of two measurements of the same on one machine.
 NOISE = 1.05
-# Turns that two bundles' kernels take, as many there as back.
+# Turns in which two bundles' kernels are timed, half of them in reverse order.
 TURNS = 4
 
 
@@ -28,11 +28,11 @@ class Line:
     Attributes
     ----------
     entry
-        What the manifest says.
+        Its entry in the manifest.
     library_bytes
         The size of its file.
     row
-        What was measured; None if it was not timed.
+        Its measurement; None if it was not timed.
     untimed
         Why it was not timed, empty if it was.
     """
@@ -49,9 +49,9 @@ def seconds(row: BenchRow) -> float:
 
 
 def roof(row: BenchRow, limits: Peak | None) -> float | None:
-    """Return the operations a second that the machine could do at most; None if unknown, as on GPUs.
+    """Return the machine's upper limit of operations a second for a kernel; None if unknown, as on GPUs.
 
-    Bytes come from the cache: a kernel is called again and again on the same arrays, which are seldom larger.
+    Bytes come from the cache: a kernel is called repeatedly on the same arrays, which seldom exceed it.
     """
     if limits is None or not BACKENDS[row.kind].has_peak:
         return None
@@ -68,7 +68,7 @@ def confirm(limits: Peak | None, rows: Sequence[BenchRow]) -> Peak | None:
 
 
 def _passes(row: BenchRow, limits: Peak) -> bool:
-    """Return whether a kernel is faster than the limits, by more than its algorithm saves, allow."""
+    """Return whether a kernel exceeds the limits by more than its algorithm saves."""
     if not BACKENDS[row.kind].has_peak:
         return False
     problem = parse_signature(row.signature)
@@ -78,10 +78,10 @@ def _passes(row: BenchRow, limits: Peak) -> bool:
 
 
 def _share_of_data(problem: Problem) -> float:
-    """Return the part of a problem's taps that is not on padding, which a kernel may leave out."""
+    """Return the share of a problem's taps that read data; a kernel may skip those on padding."""
     share = 1.0
     wide, narrow = problem.in_spatial, problem.out_spatial
-    if problem.op != "convolution":  # each tap leads from data to an output
+    if problem.op != "convolution":  # each tap goes from data to an output
         wide, narrow = narrow, wide
     for outer, inner, taps, stride, dilation, pad in zip(
         wide, narrow, problem.kernel, problem.strides, problem.dilations, problem.pads_begin, strict=True
@@ -92,7 +92,7 @@ def _share_of_data(problem: Problem) -> float:
 
 
 def opponents(bundle: Bundle, other: Bundle) -> dict[tuple[str, str], Entry]:
-    """Return the kernels that a registry takes from `other` for the entries it takes of `bundle`, by signature and target.
+    """Return the kernels that a registry selects from `other` for those it selects from `bundle`, by signature and target.
 
     Raises
     ------
@@ -115,12 +115,12 @@ def opponents(bundle: Bundle, other: Bundle) -> dict[tuple[str, str], Entry]:
 def measure(
     bundle: Bundle, other: Bundle | None, duration: float, threads: int, progress: Progress
 ) -> tuple[list[Line], list[tuple[BenchRow, BenchRow]]]:
-    """Time the kernels of `bundle`, and in turn with them those that `other` has for the same problems.
+    """Time the kernels of `bundle`, in turn with those of `other` for the same problems.
 
     Parameters
     ----------
     duration
-        Seconds to spend on each kernel and way to give it its filter.
+        Seconds to spend on each kernel, with plain and with prepacked filters each.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The page of a network: its time, that of each operator, and its kernels below the machine's limits."""
+"""The page of a network: its time, that of each operator, and its kernels beside the machine's limits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def render_network(
     date: datetime,
     load: float,
 ) -> str:
-    """Return the page of a network, timed as a whole and by operator, on a machine with these limits."""
+    """Return the page of a network that was timed as a whole and by operator."""
     algorithms = {row["signature"]: (row["algorithm"], row["origin"]) for row in network.description["report"]}
     # Operations of kernels for free extents are not known.
     rows = [

@@ -31,13 +31,13 @@ class Page:
     bundle, lines
         The bundle, and a line for each of its kernels.
     limits
-        What the machine can do at most; None if unknown.
+        The machine's limits; None if unknown.
     threads, date, load
-        With how many threads and when it was measured; processes that wanted a processor in the minute before.
+        Number of threads and date of the measurement; load average of the minute before.
     comparison
-        With what `--against` named; None without it, or if no kernel that both have computes anything.
+        With the bundle of `--against`; None without it, or if all common kernels have empty outputs.
     curves
-        Of those kernels that have trials.
+        Tuning curves of the kernels that have trials.
     """
 
     bundle: Bundle
@@ -54,7 +54,7 @@ def render(report: Page) -> str:
     """Return the page."""
     devices = []
     for kind in sorted({line.row.kind for line in report.lines if line.row is not None}):
-        if None not in (found := BACKENDS[kind].devices()):  # of the CPU, there is a line already
+        if None not in (found := BACKENDS[kind].devices()):  # the CPU has a line already
             devices.append((BACKENDS[kind].plural, ", ".join(map(str, found))))
     facts = [
         ("Machine", machine_facts(report.limits, report.threads, report.load, devices)),
@@ -66,9 +66,9 @@ def render(report: Page) -> str:
 
 
 def _sections(report: Page) -> list[Section]:
-    """Return an anchor, a title and HTML for each part that there is something to say in."""
+    """Return an anchor, a title and HTML for each part that has content."""
     anchors = {(line.entry.signature, line.entry.target): f"k{index}" for index, line in enumerate(report.lines)}
-    # Kernels without operations depend on the bias alone, and have no row.
+    # Kernels without operations, whose outputs are the bias, are not drawn.
     rows = [line.row for line in report.lines if line.row is not None and line.row.flops]
     sections = []
     if rows:
@@ -94,16 +94,16 @@ _CURVES_NOTE = (
 
 
 def roofline_note(rows: Sequence[BenchRow], limits: Peak | None) -> str:
-    """Return the words under a roofline."""
+    """Return the note under a roofline."""
     unmeasured = {BACKENDS[row.kind].plural for row in rows if not BACKENDS[row.kind].has_peak}
     if limits is None and all(BACKENDS[row.kind].plural in unmeasured for row in rows):
         return f"<p class='muted'>What {' and '.join(sorted(unmeasured))} can do at most is not measured here.</p>"
     if limits is None:
-        return "<p class='muted'>The machine's limits are unknown: no C compiler with OpenMP to measure them with, or kernels passed them, as where other programs compute.</p>"
+        return "<p class='muted'>The machine's limits are unknown: no C compiler with OpenMP to measure them with, or kernels exceeded them, as happens while other programs compute.</p>"
     return (
         "<p class='muted'>The lines are what this machine was measured to do with these threads. Arrays that are used again"
         " and again come from the cache as long as it holds them, so the share of the roof takes its bandwidth (dashed). Operations are"
-        " those of the formula: a transform (Winograd) takes fewer, and may pass the peak. A point leads to its line in the table.</p>"
+        " those of the formula: a transform (Winograd) takes fewer, and may exceed the peak. A point links to its row in the table.</p>"
     )
 
 

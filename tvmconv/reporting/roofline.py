@@ -1,4 +1,4 @@
-"""The roofline: each kernel's speed below the limits by the machine's multiply-adds and its memory."""
+"""The roofline: each kernel's speed below the limits of the machine's multiply-adds and memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .svg import Scale, drawing, grid, mark
 
 WIDTH, HEIGHT = 960, 470
 LEFT, RIGHT, TOP, BOTTOM = 64, 944, 30, 424
-# Room beyond the outermost points, as a factor.
+# Margin beyond the outermost points, as a factor.
 ROOM = 1.6
 
 
@@ -46,7 +46,7 @@ def _rate(row: BenchRow) -> float:
 def _axes(rows: Sequence[BenchRow], limits: Peak | None) -> tuple[Scale, Scale]:
     intensities, rates = [row.flops / row.nbytes for row in rows], [_rate(row) for row in rows]
     if limits is not None:
-        # The peaks, and where memory reaches the first, are always to be seen.
+        # The peaks, and the corner of the first with memory's bandwidth, are always visible.
         intensities.append(limits.flops / limits.bandwidth)
         rates += [limits.flops / 1e9, *(limits.of(parse_signature(row.signature).dtype) / 1e9 for row in rows)]
     x = Scale(min(intensities) / ROOM, max(intensities) * ROOM, LEFT, RIGHT)
@@ -70,7 +70,7 @@ def _roofs(x: Scale, y: Scale, limits: Peak, bf16: bool) -> str:
         )
     for bandwidth, name, style in bandwidths:
         start, end = max(x.low, y.low / bandwidth), min(x.high, highest / bandwidth)
-        if start >= end:  # the cache, where all points lie right of its corner
+        if start >= end:  # all points are right of the cache's corner
             continue
         left, right, low, high = x(start), x(end), y(start * bandwidth), y(end * bandwidth)
         angle = degrees(atan2(high - low, right - left))

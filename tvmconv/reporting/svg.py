@@ -7,7 +7,7 @@ from html import escape
 from itertools import count, takewhile
 from math import ceil, floor, log10
 
-# Labels on an axis, as many as are read with ease.
+# Most labels on an axis that are easy to read.
 LABELS = 8
 # Number of distinguishable series: each has a colour of its own (`--s0` to `--s7` in page.css) and a shape.
 COLOURS = 8
@@ -85,7 +85,7 @@ def grid(x: Scale, y: Scale, x_label: str, y_label: str) -> str:
 
 
 def mark(series: int, x: float, y: float, hint: str) -> str:
-    """Return the mark of a series; the pointer over it shows `hint`."""
+    """Return the mark of a series, with `hint` as its tooltip."""
     title = f"<title>{escape(hint)}</title>" if hint else ""
     shape = SHAPES[series % len(SHAPES)]
     return f'<path class="mark s{series % COLOURS}" transform="translate({x:.1f},{y:.1f})" d="{shape}">{title}</path>'

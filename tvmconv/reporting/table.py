@@ -40,7 +40,7 @@ def words(text: str, hint: str = "", style: str = "") -> Cell:
 
 
 def draw_table(name: str, columns: Sequence[Column], lines: Iterable[tuple[str, Sequence[Cell]]]) -> str:
-    """Return a table: for each line the id of its row, and its cells."""
+    """Return a table; each line is a row's id and its cells."""
     heads = "".join(
         f'<th scope="col"{_class(column)}><button type="button" title="{escape(column.hint or column.header)}">'
         f"{escape(column.header)}</button></th>"
