@@ -1,4 +1,4 @@
-"""The servers under one key of a tracker; more are requested while there are fewer than allowed."""
+"""The servers under one key of a tracker; more are requested while fewer than allowed are connected."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from ..targets.target import Target
 from .pool import LOST_SECONDS, Pool
 from .tracker import Tracker, check_key
 
-# Time without a server until tuning ends: one that starts anew after a crash is back sooner.
+# Time without a server until tuning ends: a server that restarts after a crash is back sooner.
 LONELY_SECONDS = 60.0
-# Sessions that TVM keeps in one process (kMaxRPCSession), those that hang among them.
+# Most sessions that TVM keeps in one process (kMaxRPCSession), hanging ones included.
 SESSIONS = 32
-# Time between two attempts to reach a tracker that went away: servers tell a new one as often that they are there.
+# Time between two attempts to reach a lost tracker: servers register at a new one as often.
 TRACKER_SECONDS = 5.0
-# Time between two looks at what changed: short beside all times above.
+# Time between two checks for changes: short beside all times above.
 TICK_SECONDS = 0.25
 
 
 class Fleet:
-    """Measures on the servers that a tracker has under a key. A context: it frees them at the end.
+    """Measures on the servers that a tracker has under a key. As a context, it frees them at the end.
 
     Parameters
     ----------
     tracker, key
         ``HOST:PORT``, and the key.
     target
-        What is to be measured; None: code for the servers' own CPU.
+        The target to measure for; None: the servers' own CPU.
     devices
-        How many servers to use at most; None: all, up to `SESSIONS`.
+        Most servers to use; None: all, up to `SESSIONS`.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Fleet:
     Raises
     ------
     TuningError
-        If no tracker is there, or it has no server under this key.
+        If no tracker answers, or it has no server under this key.
     UnsupportedMachineError
         If none of them can be used.
     """
@@ -78,23 +78,23 @@ class Fleet:
 
     @property
     def target(self) -> Target:
-        """Target that is measured."""
+        """Target of the measurements."""
         assert self._pool.known is not None
         return self._asked or self._pool.known.host
 
     @property
     def machine(self) -> str:
-        """Mark of the measurements."""
+        """Label of the measurements."""
         assert self._pool.known is not None
         return self._pool.known.machine
 
     @property
     def size(self) -> int:
-        """Number of servers at hand."""
+        """Number of connected servers."""
         return self._pool.size
 
     def call(self, task: Check | Race, seconds: float) -> Measured | Times:
-        """Measure on a server, whichever is free first; from any thread.
+        """Measure on the first free server; callable from any thread.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Fleet:
         TuningError
             If there has been no server for long.
         CancelledError
-            If :meth:`cancel` or :meth:`close` came between.
+            If :meth:`cancel` or :meth:`close` was called meanwhile.
         """
         return self._pool.call(task, seconds)
 
@@ -113,7 +113,7 @@ class Fleet:
 
     def close(self) -> None:
         """Free the servers; running measurements are cancelled."""
-        # The tracker is left first, or it would offer what is freed.
+        # Leave the tracker first, or it would offer the freed servers again.
         self._closing = True
         self._recruiter.join()
         self._pool.end(CancelledError())
@@ -155,7 +155,7 @@ class Fleet:
         return self._pool.taken < self._devices and self._pool.sessions < SESSIONS
 
     def _watch(self, lonely: float) -> float:
-        """Give up servers that are silent; all, if there has been none since `lonely`. Return since when there is none."""
+        """Give up silent servers, and end measuring if there has been none since `lonely`; return since when there is none."""
         self._pool.lose_silent()
         if self._pool.size or self._pool.known is None:
             return time.monotonic()

@@ -1,7 +1,7 @@
 """The connected servers and the queue of measurements: a free server takes the next one.
 
-A server has a thread here, which waits for its answers. One that dies, or from which nothing comes, loses what it had to
-measure to another; its thread is left behind if need be.
+A thread for each server waits for its answers. The measurement of a server that dies, or sends nothing, goes to another one; a
+hanging thread is abandoned.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from ..targets.target import Target
 from .protocol import PULSE_SECONDS, Description
 from .remote import LostError, RefusedError, Remote
 
-# A server answers every `PULSE_SECONDS`, or takes a library: ten times that is no delay of a network.
+# A server answers every `PULSE_SECONDS`, or receives a library: a network's delays are far below ten times that.
 LOST_SECONDS = 10.0
-# One server may end by chance, and two; what ends three over one candidate is its kernel's fault.
+# One or two servers may end by chance; if three end with one candidate, its kernel is at fault.
 LOSSES = 3
-# Time until a server that was refused is asked again: it may be another by then.
+# Time until a refused server is asked again: it may have been replaced by then.
 REFUSED_SECONDS = 60.0
 
 
 @dataclass
 class _Job:
-    """A measurement that was asked for.
+    """A requested measurement.
 
     Attributes
     ----------
     losses
-        What became of the servers that had it.
+        The servers that were lost with it, each with the reason.
     avoided
-        Their addresses, and those of servers that called the kernel wrong: others are asked first.
+        Addresses of these servers, and of those that found the kernel wrong: others are preferred.
     doubted
-        Who called the kernel wrong: another server is asked, too.
+        The server that found the kernel wrong: another one checks it, too.
     """
 
     task: Check | Race
@@ -55,19 +55,19 @@ class _Job:
 
 
 class Pool:
-    """Measures on the servers that it is given, from any thread.
+    """Measures on its servers; callable from any thread.
 
     Parameters
     ----------
     key
-        Under which the servers are registered.
+        The key under which the servers are registered.
     target
-        What is to be measured; None: code for the servers' own CPU.
+        The target to measure for; None: the servers' own CPU.
 
     Attributes
     ----------
     known
-        What all its servers are; None until there was one.
+        The description that all servers share; None before the first.
     measured
         Measurements made by each server, by its address.
     """
@@ -78,7 +78,7 @@ class Pool:
         self._key, self._asked = key, target
         self._changed = threading.Condition()
         self._jobs: deque[_Job] = deque()
-        # Job of each server; None: it has none. Those that are connecting are not in here.
+        # Each server's job, or None; without connecting servers.
         self._at: dict[Remote, _Job | None] = {}
         self._connecting: set[Remote] = set()
         self._threads: list[threading.Thread] = []
@@ -87,7 +87,7 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """Number of servers at hand."""
+        """Number of connected servers."""
         return len(self._at)
 
     @property
@@ -103,7 +103,7 @@ class Pool:
 
     @property
     def sessions(self) -> int:
-        """Number of servers with a session, those that hang among them."""
+        """Number of servers with a session, hanging ones included."""
         return sum(each.is_alive() for each in self._threads)
 
     @property
@@ -116,7 +116,7 @@ class Pool:
         return [f"{address}: {self._refused[address][1]}" for address in addresses if address in self._refused]
 
     def call(self, task: Check | Race, seconds: float) -> Measured | Times:
-        """Measure on a server, whichever is free first; raise what :meth:`tvmconv.fleet.fleet.Fleet.call` does."""
+        """Measure on the first free server, with the errors of :meth:`tvmconv.fleet.fleet.Fleet.call`."""
         job = _Job(task, seconds)
         with self._changed:
             if self._end is not None:
@@ -144,18 +144,18 @@ class Pool:
             self._changed.notify_all()
 
     def join(self) -> None:
-        """Wait for the servers' sessions, which end when their threads do; those that hang are left behind."""
+        """Wait for the servers' sessions, which end with their threads; hanging ones are abandoned."""
         end = time.monotonic() + 2 * PULSE_SECONDS
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0.0))
 
     def wait(self, seconds: float) -> None:
-        """Wait until something changes, at most for so long."""
+        """Wait until something changes, for at most `seconds`."""
         with self._changed:
             self._changed.wait(seconds)
 
     def take_on(self, host: str, port: int, password: str) -> None:
-        """Connect to a server, unless it was refused: an unused one registers at the tracker again after some seconds."""
+        """Connect to a server, unless it was refused: it registers at the tracker again after some seconds."""
         remote = Remote(host, port)
         with self._changed:
             until, _ = self._refused.get(remote.address, (0.0, ""))
@@ -167,14 +167,14 @@ class Pool:
             thread.start()
 
     def lose_silent(self) -> None:
-        """Give up the servers from which nothing came for `LOST_SECONDS`."""
+        """Give up the servers that sent nothing for `LOST_SECONDS`."""
         with self._changed:
             for remote in (*self._at, *self._connecting):
                 if remote.silent > LOST_SECONDS:
                     self._lose(remote, f"nothing came from it for {LOST_SECONDS:.0f} s")
 
     def say(self, text: str) -> None:
-        """Warn, unless nobody is interested any more."""
+        """Warn, unless measuring has ended."""
         if not self.ended:
             warnings.warn(text, TvmconvWarning, stacklevel=2)
 
@@ -223,7 +223,7 @@ class Pool:
             self._changed.notify_all()
 
     def _next(self, remote: Remote) -> _Job | None:
-        """Wait for something to measure; None at the end."""
+        """Wait for a job for a server; None at the end."""
         with self._changed:
             while not self.ended and remote in self._at:
                 for job in self._jobs:
@@ -238,7 +238,7 @@ class Pool:
     def _settle(self, remote: Remote, job: _Job, answer: Measured | Times | TvmconvError) -> None:
         with self._changed:
             if self._at.get(remote) is not job or job.result.done():
-                return  # it answers too late: another has it
+                return  # too late: another server has the job
             self._at[remote] = None
             self.measured[remote.address] += 1
             wrong = isinstance(answer, Measured) and bool(answer.wrong)

@@ -1,8 +1,8 @@
 """Messages between a tuner and the servers that measure for it: JSON through functions of TVM's RPC.
 
 A server has three functions. `DESCRIBE` takes the target, or null for its own CPU, and answers what the server is.
-`MEASURE` begins a Check or a Race whose libraries were uploaded, and `WAIT` goes on waiting for the answer: both return
-within `PULSE_SECONDS`, with an empty text while there is none, so that a server from which nothing comes is lost.
+`MEASURE` begins a Check or a Race whose libraries were uploaded, and `WAIT` continues to wait for its answer: both return
+within `PULSE_SECONDS`, with an empty text while there is no answer, so a server that sends nothing is lost.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..support.sandbox import TimeoutExceededError
 from ..support.workers import WorkerDiedError
 from ..targets.target import CpuTarget, Target
 
-# Raised with each change of the messages, or of measuring. DESCRIBE keeps its name, and its answer `protocol` and `tvmconv`, in
-# every version.
+# Incremented with each change of the messages, or of measuring. In every version, DESCRIBE keeps its name, and its answer the fields
+# `protocol` and `tvmconv`.
 PROTOCOL = 4
 DESCRIBE, MEASURE, WAIT = "tvmconv.describe", "tvmconv.measure", "tvmconv.wait"
 PULSE_SECONDS = 1.0
@@ -43,7 +43,7 @@ _CPU = schema.table(
     }
 )
 _DESCRIPTION = schema.table({"host": _CPU, "machine": schema.words, "obstacle": schema.words})
-# Answers by their one name. What ended a measurement that could not is raised here as it was there.
+# Answers, by their only key. Errors of the server's measurement are raised here as the same classes.
 _ANSWERS = {
     "ok": schema.positive,
     "wrong": schema.text,
@@ -66,7 +66,7 @@ class Description:
     host
         Its CPU as a target.
     machine
-        What its measurements are marked with: its CPU and threads, or its GPU and driver; empty if it cannot run the target's code.
+        Label of its measurements: its CPU and threads, or its GPU and driver; empty if it cannot run the target's code.
     obstacle
         Why it cannot; empty if it can.
     """
@@ -109,7 +109,7 @@ def _cpu_of(facts: dict[str, Any]) -> CpuTarget:
 
 
 def task_to_text(task: Check | Race, libraries: list[Built], seconds: float) -> str:
-    """Return a task, its libraries by the names that the server has them under, and its time limit, as `MEASURE` takes it."""
+    """Return the text of a task, with the server's names of its libraries, and its time limit, as `MEASURE` takes it."""
     facts: dict[str, Any] = {
         "problem": format_signature(task.problem),
         "seconds": seconds,
@@ -152,7 +152,7 @@ def answer_from_text(text: str, task: Check | Race) -> Measured | Times:
     Raises
     ------
     WorkerDiedError, TimeoutExceededError, TvmconvError
-        What measuring raised.
+        Errors of measuring.
     SchemaError, ValueError
         If it is no answer to this task.
     """

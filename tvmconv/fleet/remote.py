@@ -32,9 +32,9 @@ from .protocol import (
     task_to_text,
 )
 
-# Libraries that a server keeps. Other candidates of a library come soon or never.
+# Libraries that a server keeps: further candidates of a library follow soon or never.
 KEPT = 8
-# Time beyond the limit of a measurement that the server should have ended.
+# Time beyond the limit of a measurement within which the server should have ended it.
 GRACE_SECONDS = 30.0
 
 
@@ -47,12 +47,12 @@ class RefusedError(TvmconvError):
 
 
 class Remote:
-    """A server. The requesting thread waits for its answers; :attr:`silent` tells other threads how long that takes.
+    """A server. The requesting thread waits for its answers; other threads see by :attr:`silent` for how long.
 
     Parameters
     ----------
     host, port
-        Where it listens.
+        Its address.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Remote:
         self._asked: float | None = None
         self._session: Any = None
         self._uploaded: dict[str, str] = {}
-        # TVM's session crashes if another library comes under the name of one that is loaded.
+        # TVM's session crashes if a library is uploaded under the name of a loaded one.
         self._numbers = itertools.count()
 
     def __str__(self) -> str:
@@ -79,14 +79,14 @@ class Remote:
         return 0.0 if asked is None else time.monotonic() - asked
 
     def connect(self, password: str, target: Target | None) -> Description:
-        """Open a session; return the server's description, for a target or for its own CPU.
+        """Open a session; return the server's description for a target, or for its own CPU.
 
         Raises
         ------
         RefusedError
             If it is no server of ours, or of another protocol.
         LostError
-            If it does not answer, or not as a server would.
+            If it does not answer, or the connection breaks.
         """
         with self._asking():
             self._session = rpc.connect(*self._where, password)
@@ -105,16 +105,16 @@ class Remote:
         return description
 
     def measure(self, task: Check | Race, seconds: float, closing: Callable[[], bool]) -> Measured | Times | None:
-        """Measure; None if `closing` says so before there is an answer.
+        """Measure; return None if `closing` returns true before there is an answer.
 
         Raises
         ------
         LostError
             If the server dies.
         RefusedError
-            If it answers what is no answer.
+            If its answer is invalid.
         WorkerDiedError, TimeoutExceededError, TvmconvError
-            What measuring raises.
+            Errors of measuring.
         """
         self._forget()
         libraries = [task.library] if isinstance(task, Check) else list(task.libraries)
@@ -163,7 +163,7 @@ class Remote:
             yield
         except RPCError as error:
             raise LostError(f"it failed: {_words(error)}") from None
-        except RuntimeError as error:  # all that TVM says of broken connections
+        except RuntimeError as error:  # TVM's error of broken connections
             raise LostError(f"its connection broke: {_words(error)}") from None
         except ValueError as error:
             raise RefusedError(f"its answer is invalid: {error}") from None

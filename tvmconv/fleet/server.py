@@ -1,4 +1,4 @@
-"""A server of a fleet: TVM's RPC server, with our measuring in it."""
+"""A server of a fleet: TVM's RPC server, with our functions that measure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .protocol import PROTOCOL
 from .session import describe, register
 from .tracker import Tracker, check_key, parse_address
 
-# TVM's own; the last one is not used.
+# TVM's default range of ports, without the last.
 PORTS = 9090, 9199
 LOOPBACK = "127.0.0.1"
 _ANY = ("0.0.0.0", "::")
@@ -37,16 +37,16 @@ def serve(tracker: str, key: str, threads: int, bind: str) -> None:
     Parameters
     ----------
     tracker, key
-        The tracker's ``HOST:PORT``, and what tuners ask it for.
+        The tracker's ``HOST:PORT``, and the key that tuners request.
     threads
-        That kernels use.
+        Number of threads that kernels use.
     bind
-        The address to listen on; of all networks: ``0.0.0.0``.
+        The address to listen on; ``0.0.0.0``: all networks.
 
     Raises
     ------
     TuningError
-        If no tracker is there, the key or the address is none, or tuners could not reach this server.
+        If no tracker answers, the key or the address is invalid, or tuners could not reach this server.
     """
     where = parse_address(tracker)
     check_key(key)
@@ -56,9 +56,9 @@ def serve(tracker: str, key: str, threads: int, bind: str) -> None:
                 f"the tracker {tracker} is on another machine, which cannot reach {bind}; give --bind this machine's "
                 "address in a trusted network: whoever reaches the server can run anything on it"
             )
-    # The threads of whatever runs here: the process that measures says how many they are by this.
+    # For all processes here: the measuring one takes its number of threads from this.
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    # Sessions are forks, which have the functions that are registered here.
+    # Sessions are forks, which inherit the functions registered here.
     multiprocessing.set_start_method("fork", force=True)
     register()
     rpc_server._serve_loop = _session
@@ -68,8 +68,8 @@ def serve(tracker: str, key: str, threads: int, bind: str) -> None:
     home = os.getcwd()
     greeted = False
     while True:
-        # In this process, where TVM's Server starts another: a session that is killed ends the thread that listens, and
-        # nobody would notice.
+        # In this process, where TVM's Server would start another: a killed session ends the listening thread, and nobody would
+        # notice.
         state = _listening(bind, where, key)
         if not greeted:
             print(_greeting(f"{bind}:{state.port}", tracker, key), file=sys.stderr, flush=True)
@@ -80,20 +80,20 @@ def serve(tracker: str, key: str, threads: int, bind: str) -> None:
 
 
 def _listening(bind: str, tracker: tuple[str, int], key: str) -> Any:
-    """Return TVM's server, which listens on a port of its own."""
+    """Return TVM's server, listening on a free port."""
     while True:
         try:
             return rpc_server.PopenRPCServerState(
                 bind, *PORTS, tracker_addr=tracker, key=key, custom_addr=None if bind in _ANY else bind
             )
         except OSError as error:
-            # Two that start at once may bind one port, as TVM reuses addresses: the first to listen has it.
+            # Two servers that start at once may bind the same port, as TVM reuses addresses: the first to listen gets it.
             if error.errno != errno.EADDRINUSE:
                 raise
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether only this machine reaches an address; TuningError if it is none."""
+    """Return whether only this machine reaches an address; TuningError if it is invalid."""
     try:
         return ip_address(address).is_loopback
     except ValueError:
@@ -111,7 +111,7 @@ def _greeting(address: str, tracker: str, key: str) -> str:
 
 
 def _session(*arguments: Any) -> None:
-    """Serve one tuner, in a process of its own. That it was killed is no error here, which to TVM it is."""
+    """Serve one tuner, in a process of its own; a killed tuner is no error here, unlike in TVM."""
     end_with_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -122,13 +122,13 @@ def _session(*arguments: Any) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # A session's own child ends with it.
+    # A session's measuring process ends with it.
     for child in multiprocessing.active_children():
         child.kill()
-    # Of a copy, unlike TVM's own: the thread that listens removes the folder of a session that ends at this moment.
+    # A copy of the list: the listening thread may remove the folder of an ending session meanwhile.
     for folder in list(TempDirectory.TEMPDIRS):
         rmtree(folder, ignore_errors=True)
-    # TVM's thread that listens would be waited for.
+    # sys.exit would wait for TVM's listening thread.
     os._exit(0 if number == signal.SIGTERM else 130)
 
 

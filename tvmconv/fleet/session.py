@@ -1,4 +1,4 @@
-"""Session of a tuner in the server: functions of TVM's RPC that measure, in a process that may crash or hang.
+"""Session of a tuner in the server: functions for TVM's RPC that measure, in a process that may crash or hang.
 
 TVM's server forks a process for each session, whose main thread answers; a thread of its own waits for the measurement.
 """
@@ -51,20 +51,20 @@ def describe(target: Target | None) -> Description:
 
 
 class ServerSession:
-    """One session. Nothing is started before the first function is called, in the forked process."""
+    """One session. It starts nothing before its first function is called, in the forked process."""
 
     def describe(self, text: str) -> str:
-        """Return this server's description for a target, which later measurements are of."""
+        """Return this server's description for a target, the one of later measurements."""
         target = target_from_text(text)
         found = describe(target)
         if not found.obstacle:
             machine = tuning_machine(target or found.host)
-            # The thread that starts the process that measures lives as long as this process: `end_with_parent`.
+            # The measuring process ends with the thread that starts it (`end_with_parent`): one that lives as long as this process.
             self._pool = ThreadPoolExecutor(1)
             self._sandbox: Sandbox[Any, Any] = self._pool.submit(
                 Sandbox, partial(_measure, machine.measure), machine.threads
             ).result()
-            # End measuring when the tuner goes.
+            # End measuring when the tuner disconnects.
             Finalize(self, self._sandbox.stop, exitpriority=1)
         return found.to_text(__version__)
 

@@ -1,4 +1,4 @@
-"""Client of TVM's RPC tracker with short time limits: TVM's own client retries a wrong address for a minute."""
+"""Client of TVM's RPC tracker with short timeouts: TVM's own client retries a wrong address for a minute."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ANSWER_SECONDS = 5.0
 _START = (
     "start one with:  python -m tvm.exec.rpc_tracker --host ADDRESS --port 9190  (tvmconv[fleet] has what it needs)"
 )
-# TVM's server takes what follows a space for an option.
+# TVM's server takes the text after a space for an option.
 _KEY = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``; TuningError if it is none."""
+    """Return host and port of ``HOST:PORT``; TuningError if it is malformed."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
         raise TuningError(f"the tracker is {text!r}; it must be HOST:PORT, such as 127.0.0.1:9190")
@@ -31,7 +31,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def check_key(key: str) -> str:
-    """Return `key`; TuningError if TVM does not take it."""
+    """Return `key`; TuningError if TVM does not accept it."""
     if not _KEY.fullmatch(key):
         raise TuningError(f"the key is {key!r}; it must be letters, digits, '-', '_' and '.', such as zen4")
     return key
@@ -48,7 +48,7 @@ class Tracker:
     Raises
     ------
     TuningError
-        If nothing answers there, or something else than a tracker does. So do all methods.
+        If nothing, or something other than a tracker, answers there. All methods raise it, too.
     """
 
     def __init__(self, address: str) -> None:
@@ -80,7 +80,7 @@ class Tracker:
         return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
 
     def servers(self) -> dict[str, list[str]]:
-        """Return the addresses of all servers, at work or not, by their keys."""
+        """Return the addresses of all servers, busy or not, by key."""
         _, summary = self._ask([base.TrackerCode.SUMMARY])
         found = defaultdict(list)
         for server in summary["server_info"]:
@@ -88,7 +88,7 @@ class Tracker:
         return found
 
     def request(self, key: str) -> None:
-        """Ask for a server; :meth:`offered` says which. This connection cannot ask for anything else meanwhile."""
+        """Ask for a server; :meth:`offered` returns it. This connection cannot ask for anything else meanwhile."""
         try:
             base.sendjson(self._socket, [base.TrackerCode.REQUEST, key, "", 1])
         except OSError as error:

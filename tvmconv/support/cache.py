@@ -1,8 +1,8 @@
-"""Files by a key, kept from one process to the next: `$TVMCONV_CACHE`, or `tvmconv` in the user's folder of caches.
+"""Cache of files by key, shared by processes: `$TVMCONV_CACHE`, or `tvmconv` in the user's cache folder.
 
-What lies there is loaded and run. So the folder is this user's own or the system's, nobody else may write to it, and a file is
-read only if it has the digest that it was written with. Processes share it: a file is written whole, under another name first. A
-cache that cannot be written to, such as one that a container's image brings along, is read alone.
+Its content is loaded and run. So the folder must be this user's own or root's, writable by nobody else, and a file is read only if
+it has the digest that it was written with. Each file is written under another name first and then renamed. A cache that cannot be
+written to, such as one in a container's image, is only read.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..errors import TvmconvWarning
 from .files import LEFT, whole_file
 
 VARIABLE = "TVMCONV_CACHE"
-# Files beyond that go: some thousands of kernels.
+# Limit of the cache's size: some thousands of kernels.
 MOST_BYTES = 2 << 30
-# Part of that which the files of one key may take.
+# Fraction of it that the files of one key may take.
 _MOST_SHARE = 4
-# Seconds that no file takes to be written.
+# Seconds in which every file is written: what is older was left by a dead process.
 _LONGEST_WRITE = 3600
 _DIGEST = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True)
 class CachedFile:
-    """A file of the cache: its key, its bytes, and when it was read last, in seconds since 1970."""
+    """File of the cache: its key, its size in bytes, and when it was last read, in seconds since 1970."""
 
     key: str
     bytes: int
@@ -45,7 +45,7 @@ class CachedFile:
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of files by their keys, hexadecimal digits."""
+    """Folder of files named by their keys, hexadecimal digits."""
 
     folder: Path
 
@@ -71,7 +71,7 @@ class Cache:
         self._write(key, [content])
 
     def read_files(self, key: str) -> tuple[dict[str, Any], list[memoryview]] | None:
-        """Return a key's note on files, and their contents; None as for :meth:`read`."""
+        """Return a key's facts about files, and their contents; None as for :meth:`read`."""
         content = self.read(key)
         if content is None:
             return None
@@ -83,7 +83,7 @@ class Cache:
         return head["told"], files
 
     def write_files(self, key: str, told: Mapping[str, Any], files: Sequence[Path]) -> None:
-        """Write files and a note on them for a key, if they are a small part of the cache's limit."""
+        """Write files and facts about them for a key, if they are a small part of the cache's limit."""
         sizes = [path.stat().st_size for path in files]
         if sum(sizes) <= MOST_BYTES // _MOST_SHARE:
             head = json.dumps({"told": told, "sizes": sizes}).encode()
@@ -91,7 +91,7 @@ class Cache:
             self.trim()
 
     def _write(self, key: str, parts: Sequence[bytes]) -> None:
-        """Write a file of some parts behind their digest."""
+        """Write a file of the digest of some parts, and the parts."""
         path, digest = self._path(key), hashlib.sha256()
         for part in parts:
             digest.update(part)
@@ -101,13 +101,13 @@ class Cache:
                 file.writelines([digest.digest(), *parts])
 
     def files(self) -> list[CachedFile]:
-        """Return the files, those that were read last first."""
+        """Return the files, the most recently read first."""
         return sorted(self._files(), key=lambda each: -each.read)
 
     def trim(self, most: int = MOST_BYTES) -> None:
-        """Remove files until at most so many bytes are left, the least recently read first.
+        """Remove files until at most `most` bytes are left, first those with the greatest product of size and age.
 
-        A large file counts as much as all the small ones in its place: networks go before the kernels that they have.
+        So networks go before their kernels.
         """
         total, now = 0, time.time()
         for each in sorted(self._files(), key=lambda each: each.bytes * (now - each.read)):
@@ -115,7 +115,7 @@ class Cache:
             if total > most:
                 with suppress(OSError):
                     self._path(each.key).unlink()
-        for left in self.folder.glob(f"??/{LEFT}*"):  # by a process that died while it wrote
+        for left in self.folder.glob(f"??/{LEFT}*"):  # left by a process that died while writing
             with suppress(OSError):
                 if now - left.stat().st_mtime > _LONGEST_WRITE:
                     shutil.rmtree(left)
@@ -153,7 +153,7 @@ def place() -> Path | None:
 
 
 def open_cache() -> Cache | None:
-    """Return the user's cache; None, with a warning, if it cannot be made or is not safe, and without if there is to be none."""
+    """Return the user's cache; None if it is disabled, or, with a warning, if it cannot be made or is not safe."""
     folder = place()
     if folder is None:
         return None
@@ -165,12 +165,12 @@ def open_cache() -> Cache | None:
     else:
         if not stat.S_ISDIR(status.st_mode):
             why = "is no folder"
-        elif sys.platform == "win32":  # a user's folders are the user's, and modes say nothing
+        elif sys.platform == "win32":  # modes do not show who may write; users' folders are their own
             return Cache(folder)
         elif status.st_uid not in (os.getuid(), 0):
-            why = "belongs to another user, and what lies in it would be run"
+            why = "belongs to another user, and its content would be run"
         elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            why = f"may be written to by others, and what lies in it would be run: chmod go-w {folder}"
+            why = f"may be written to by others, and its content would be run: chmod go-w {folder}"
         else:
             return Cache(folder)
     warnings.warn(

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and disks that are full."""
+"""Files that are written whole or not at all, and errors of full disks."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def check_file(path: Path, name: str = "path", *, mapped: bool = False) -> bool:
     name
         The caller's word for the path, for messages.
     mapped
-        Whether the file is a library, which has to be in a file.
+        Whether the file is a library, which cannot be written to a pipe or a device.
 
     Returns
     -------
     bool
-        Whether `path` is written to, as a pipe is and a file without a name, in place of being replaced.
+        Whether `path` is written to instead of replaced, as a pipe or a deleted file is.
 
     Raises
     ------
     InputError
-        If a folder, a disk or a socket is there; or a pipe or a device, where a file is `mapped`.
+        If the path is a folder, a disk or a socket; or, for a `mapped` file, a pipe or a device.
     OSError
-        If the system cannot say, as of links in a circle.
+        If the system cannot tell, as with circular links.
     """
     try:
         there = os.stat(path)
     except FileNotFoundError:
         return False
-    if stat.S_ISREG(there.st_mode):  # a deleted one, by its number, has no name to be replaced by
+    if stat.S_ISREG(there.st_mode):  # a deleted file, as /proc/self/fd names it, cannot be replaced
         place = os.path.realpath(path)
         return not (os.path.exists(place) and os.path.samestat(there, os.stat(place)))
     if not mapped and (stat.S_ISFIFO(there.st_mode) or stat.S_ISCHR(there.st_mode)):
@@ -62,10 +62,10 @@ def check_file(path: Path, name: str = "path", *, mapped: bool = False) -> bool:
 
 @contextmanager
 def whole_file(path: Path, *, mapped: bool = False) -> Iterator[Path]:
-    """Yield the name of a file to be written, in a folder of its own, which takes the place of `path` at the end.
+    """Yield the name of a file to write, in a temporary folder, which replaces `path` at the end.
 
-    It does if the block raises nothing, and in one step; a file that was there gives its mode and, where the system
-    allows, its owner. Links are followed. A pipe or a device is written to.
+    If the block raises nothing, the file is renamed in one step; it takes the mode of the previous file and, where the
+    system allows, its owner. Links are followed. A pipe or a device is written to.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A folder that is replaced whole or not at all."""
+"""Folders that are replaced whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .locks import lock_folder
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# Names beside a place for files being made, which a process that is killed may leave there.
+# Parts of the names of temporary folders, which a killed process may leave behind.
 _BUILDING, _REPLACED = "building", "replaced"
 
 
@@ -44,7 +44,7 @@ def check_replaceable(place: Path, mark: str, what: str) -> bool:
 def staging(place: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside `place`, which is removed at the end if it is still there.
 
-    What processes that were killed left beside `place` is removed first.
+    Leftovers of killed processes beside `place` are removed first.
 
     Raises
     ------
@@ -54,9 +54,9 @@ def staging(place: Path) -> Iterator[Path]:
     with lock(place.parent):
         _remove_left_over(place)
         folder = Path(tempfile.mkdtemp(prefix=_prefix(place, _BUILDING), dir=place.parent))
-        descriptor = lock_folder(folder)  # as long as this process lives: others leave the folder alone
+        descriptor = lock_folder(folder)  # while this process lives, others leave the folder alone
     try:
-        # mkdtemp makes it for this user alone; a bundle is as readable as any other folder.
+        # mkdtemp makes it private; a bundle is as readable as any other folder.
         folder.chmod(0o777 & ~_umask())
         yield folder
     finally:
@@ -99,8 +99,8 @@ def lock(folder: Path) -> Iterator[None]:
 def move_into_place(new: Path, place: Path) -> None:
     """Rename the folder `new` to `place`, and remove the old content of `place`.
 
-    Where the file system can exchange two names, `place` is at each moment the old folder or the new. The caller holds
-    the lock of the folder that they lie in.
+    Where the file system can exchange two names, `place` is the old or the new folder at every moment. The caller holds
+    the lock of the parent folder.
     """
     if not place.exists():
         os.rename(new, place)

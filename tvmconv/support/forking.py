@@ -1,7 +1,7 @@
 """Workers forked from a process that has imported their modules: importing TVM anew takes a second each.
 
-Only Linux forks so: elsewhere, libraries of the system have threads that a fork loses. The fork is early, while no thread but those
-of the BLAS runs, which stops them itself; workers that there are too few of are started as others (`tvmconv.support.workers`).
+Only on Linux: elsewhere, system libraries have threads that a fork loses. Processes are forked early, while no threads run but those
+of the BLAS, which stops them itself; further workers are started as processes of their own (`tvmconv.support.workers`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import IO, Any
 
-# Processes, at most: each takes milliseconds, and may never be asked.
+# Most processes: each takes milliseconds, and may never be used.
 _MOST = 8
 # Names of the function by which an OpenBLAS takes its number of threads; NumPy's wheels have their own.
 _BLAS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
@@ -32,7 +32,7 @@ class ForkedProcess:
     Parameters
     ----------
     function
-        Takes requests from file 0 and answers to file 1.
+        Reads requests from file 0 and writes answers to file 1.
 
     Attributes
     ----------
@@ -78,14 +78,14 @@ def be_alone() -> None:
 
 
 def fork_workers(count: int, function: Callable[[], None], *modules: str) -> None:
-    """Fork processes that run a function in one thread, for :func:`take_forked`, if this process may; import modules before."""
+    """Import modules, then fork processes that run a function in one thread, for :func:`take_forked`; if this process may fork."""
     if sys.platform != "linux" or not _is_alone or sys.modules.get("torch") is not None:
         return
     for each in modules:
         import_module(each)
     gc.collect()
-    gc.freeze()  # present objects stay, in pages that all processes share
-    with contextlib.suppress(OSError):  # no room for more processes: whoever needs one says so
+    gc.freeze()  # present objects are not collected, so their pages stay shared
+    with contextlib.suppress(OSError):  # no room for more processes: an error follows where one is needed
         for _ in range(min(count, _MOST) - len(_waiting)):
             _waiting.append(ForkedProcess(function))
 
@@ -127,7 +127,7 @@ def _run(function: Callable[[], None], files: tuple[int, ...], others: list[int]
 
 
 def _compute_in_one_thread() -> None:
-    """Set NumPy's OpenBLAS to one thread; it read its number of threads before the fork."""
+    """Set NumPy's OpenBLAS to one thread: it read the environment before the fork."""
     from numpy.linalg import _umath_linalg
 
     library: Any = ctypes.CDLL(_umath_linalg.__file__)

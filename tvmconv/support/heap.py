@@ -1,4 +1,4 @@
-"""Memory that a process has freed: given back to the system, and looked for."""
+"""Freed memory: when it is collected, and when it is returned to the system."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import ctypes
 import gc
 import sys
 
-# New containers between two collections of a process of ours alone: tens of MB, if all were garbage. Python's 700 would look through
-# TVM's modules again and again, for 5 % of a compilation.
+# New containers between two garbage collections of our own processes: tens of MB, if all were garbage. With Python's 700, collections
+# traverse TVM's modules again and again, for 5 % of a compilation's time.
 _CONTAINERS = 100_000
-# Parameters of glibc's mallopt: free bytes at the heap's end that the system gets back, and bytes of a block of its own. The first is
-# more than a network's weights mostly have, the second the most that glibc takes.
+# Parameters of glibc's mallopt: free bytes at the heap's end that are returned to the system (M_TRIM_THRESHOLD), more than most
+# networks' weights; and bytes from which a block is mapped separately (M_MMAP_THRESHOLD), the most that glibc takes.
 _MALLOPT = {-1: 1 << 30, -3: 32 << 20}
 
 
 def spare_time() -> None:
     """Collect garbage less often, and keep freed memory; for processes that end with their result.
 
-    The system clears each page that it gives anew.
+    Returned pages would be cleared again when they are needed.
     """
     gc.set_threshold(_CONTAINERS)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None

@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 def append(path: Path, *values: object) -> None:
-    """Append each of `values` as a line, which is there when this returns, however this process ends.
+    """Append each of `values` as a line, which survives any end of this process.
 
-    It is not waited for until the disk has them: on a machine with other work that took 4 to 13 ms, where a
-    candidate is measured in 30. A line that an earlier process left unfinished stays a line of its own.
+    There is no fsync: on a busy machine it took 4 to 13 ms, where a candidate is measured in 30. A line that an earlier
+    process left unfinished stays a separate line.
     """
     lines = "".join(map(_line, values)).encode()
     with lock(path), path.open("ab+") as file:
@@ -39,12 +39,12 @@ def read(path: Path, parse: Callable[[Any], T]) -> tuple[list[T], list[str]]:
     Parameters
     ----------
     parse
-        Takes a line's JSON value; raises ValueError, saying why, if it is not what it should be.
+        Converts a line's JSON value; raises ValueError with the reason if it is invalid.
 
     Returns
     -------
     list, list of str
-        What `parse` made of the lines, and the lines that are malformed: each is also warned about, by file and line.
+        Results of `parse`, and the malformed lines: each also causes a warning with file and line.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -63,7 +63,7 @@ def read(path: Path, parse: Callable[[Any], T]) -> tuple[list[T], list[str]]:
 
 
 def write(path: Path, values: Iterable[object], malformed: Iterable[str]) -> None:
-    """Replace the file whole or not at all by `values`, one a line, and the `malformed` lines it had (somebody's data).
+    """Replace the file, whole or not at all, by `values`, one a line, and its previous `malformed` lines (somebody's data).
 
     The caller holds the file's :func:`lock`.
     """

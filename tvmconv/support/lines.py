@@ -13,7 +13,7 @@ def line_of(node: Any) -> str:
 
 
 def module_of(node: Any) -> str:
-    """Return the path of the module in the model that called it; of the model's own code, or if the graph does not say, nothing."""
+    """Return the path of the module that called the node; empty for the model's own code, or if the graph does not say."""
     stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
     path = str(stack[-1][0])
     return path.removeprefix("model").removeprefix(".") if "tvmconv" in str(stack[0][1]) else path

@@ -23,7 +23,7 @@ def lock_folder(folder: Path, wait: bool = True) -> int:
     Raises
     ------
     BlockingIOError
-        If another has the lock, and this is not to `wait`.
+        If another process has the lock, and `wait` is false.
     """
     if fcntl is None:
         return _lock_file(folder, wait)

@@ -1,4 +1,4 @@
-"""Digests of everything besides its input that decides the compiler's output: this package, TVM, the C compiler and this machine."""
+"""Digests of all that decides the compiler's output besides its input: this package, TVM, the C compiler and this machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def versions() -> list[str]:
 
 
 def compiler(isa: Isa | None = None) -> tuple[Any, ...]:
-    """Return the identity of an instruction set's C compiler, None: of this machine's; ToolchainError if there is none."""
+    """Return the identity of the C compiler for an instruction set, by default this machine's; ToolchainError if there is none."""
     command = find_compiler(isa)
     status = os.stat(command[0])
     return command, status.st_size, status.st_mtime_ns
@@ -54,7 +54,7 @@ def host(records: str | None = None) -> tuple[Any, ...]:
     Parameters
     ----------
     records
-        A folder of tuning records beside the usual ones.
+        A folder of tuning records in addition to the usual ones.
     """
     cpu = {name: fields().get(name) for name in ("vendor_id", "cpu family", "model", "model name")}
     return sources(), versions(), compiler(), cpu, sorted(cpu_features()), cache_bytes(), _digest_measurements(records)
@@ -67,7 +67,7 @@ def _digest_measurements(records: str | None) -> str:
         folders.append(user_folder())
     digest = hashlib.sha256()
     for folder in folders:
-        with suppress(OSError):  # what cannot be read decides nothing
+        with suppress(OSError):  # an unreadable folder has no effect
             for path in sorted(folder.rglob("*.json*")):
                 digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
     return digest.hexdigest()

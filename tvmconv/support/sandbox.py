@@ -1,4 +1,4 @@
-"""Worker processes that may crash or hang: each is given a time limit, and replaced when it had to end."""
+"""Worker processes that may crash or hang: each task has a time limit, and an ended process is replaced."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TimeoutExceededError(TvmconvError):
 
 
 class Sandbox(Generic[T, R]):
-    """Runs `function` on tasks in one process (`Worker`) that lives until it crashes, hangs, or this is closed."""
+    """Runs `function` on tasks in one process (`Worker`), which lives until it crashes, exceeds a limit, or is closed."""
 
     def __init__(self, function: Callable[[T], R] | str, threads: int, torch: bool = False) -> None:
         self._function = function
@@ -79,7 +79,7 @@ class Sandbox(Generic[T, R]):
                 raise TimeoutExceededError(f"{task}: it took longer than {seconds:.3g} s") from None
             raise
         except KeyboardInterrupt:
-            self.close()  # its answer would be taken for that of the next task
+            self.close()  # else its answer would be taken for the next task's
             raise
         finally:
             with self._lock:
@@ -110,14 +110,14 @@ def run_all(
     threads: int,
     handle: Callable[[Call[T, R], S], Q] | None = None,
 ) -> Iterator[tuple[S, Q]]:
-    """Handle every task with a process at hand, `jobs` of them at once; yield (task, result) as they finish.
+    """Handle every task with a free process, `jobs` at once; yield (task, result) as they finish.
 
     Parameters
     ----------
     function, threads
         As for `tvmconv.support.workers.Worker`.
     handle
-        ``handle(call, task)`` returns a task's result; ``call(what, seconds)`` runs the function, as often as it takes.
+        ``handle(call, task)`` returns a task's result; ``call(what, seconds)`` runs the function, and may be called repeatedly.
         Absent: the result is the function's.
 
     Raises

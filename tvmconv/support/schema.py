@@ -1,7 +1,7 @@
 """Check documents of JSON: one description for manifests, tuning records and trials.
 
-A kind, such as `text`, `unsigned` or ``table({...})``, returns the value it is called with in its plain form, or raises
-SchemaError, which names what is wrong by its path: ``entries[3].packed_filter.bytes is -1; it must be ...``.
+A kind, such as `text`, `unsigned` or ``table({...})``, is called with a value and returns its plain form, or raises a
+SchemaError that names the wrong member by its path: ``entries[3].packed_filter.bytes is -1; it must be ...``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _MISSING = object()
 
 
 class SchemaError(ValueError):
-    """A value of a wrong kind, or a missing one, and its place."""
+    """Value of a wrong kind, or a missing one, with its path."""
 
     def __init__(self, needed: str, value: object = _MISSING) -> None:
         self.path = ""
         self._needed, self._value = needed, value
 
     def within(self, step: str | int) -> SchemaError:
-        """Return the error as seen from the table or list that has it as member `step`."""
+        """Return the error with its path extended by the member `step` of a table or list."""
         if isinstance(step, int):
             step = f"[{step}]"
         elif not _NAME.fullmatch(step):
@@ -41,7 +41,7 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of a value, in words and as the function that checks it."""
+    """Kind of values: its description, and the function that checks them."""
 
     words: str
     check: Callable[[Any], Any]
@@ -124,12 +124,12 @@ def map_of(inner: Kind) -> Kind:
 
 
 def table(fields: Mapping[str, Kind], absent: Mapping[str, Any] | None = None) -> Kind:
-    """Return the kind of tables with these fields; others are of a later version, and left out.
+    """Return the kind of tables with these fields; other fields, of a later version, are dropped.
 
     Parameters
     ----------
     absent
-        What stands for fields that earlier versions did not write.
+        Values of fields that earlier versions did not write.
     """
     words = f"a table with {', '.join(fields)}"
     absent = absent or {}

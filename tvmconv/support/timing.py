@@ -18,14 +18,14 @@ TOTAL = "total"
 
 @dataclass
 class Clock:
-    """Seconds by stage; a stage within another counts as itself alone."""
+    """Seconds by stage; a nested stage is not counted in its outer one."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
     since: float = 0.0
 
     def switch(self) -> None:
-        """Give the time since the last switch to the stage that runs."""
+        """Add the time since the last switch to the running stage."""
         now = time.perf_counter()
         if self.running:
             self.add(self.running[-1], now - self.since)
@@ -42,7 +42,7 @@ _workers: list[Mapping[str, float]] = []
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Count this process' time in a stage; threads beside the main one are not counted."""
+    """Count the main thread's time in a stage; other threads are not counted."""
     if current_thread() is not main_thread():
         yield
         return
@@ -87,7 +87,7 @@ def show_at_end() -> None:
 
 
 def render() -> str:
-    """Return the seconds by stage as text: of this process, and of all workers together; the last row is outside of stages."""
+    """Return the seconds by stage as text, of this process and of all workers together; `rest` is the time outside of stages."""
     own = collect()
     columns = [("this process", own)]
     if _workers:

@@ -1,6 +1,6 @@
-"""The C compilers: they link kernels, and build the program that measures the machine's peak.
+"""The C compilers, which link kernels and build the program that measures the machine's peak.
 
-A program that is missing, or fails, is a ToolchainError.
+A missing or failing program is a ToolchainError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .timing import stage
 _COMPILERS = ("cc", "gcc", "clang")
 # A Python package that has a C compiler for every instruction set and platform.
 ZIG = "ziglang"
-# Warning of the linker for WebAssembly, which puts a trap in such a function's place; Ziglang hands it no flag that makes it an error.
+# Warning of WebAssembly's linker, which replaces such a function by a trap; Ziglang passes on no flag to make it an error.
 _MISMATCH = "function signature mismatch"
 
 
@@ -122,7 +122,7 @@ def select_symbols(
     renamed: Mapping[str, str] | None = None,
     stripped: str = "",
 ) -> None:
-    """Write an object file of which others see those symbols alone that are of the patterns `keep`.
+    """Write an object file whose only global symbols match the patterns `keep`.
 
     Parameters
     ----------
@@ -131,9 +131,9 @@ def select_symbols(
     isa
         Its instruction set; None: this machine's.
     renamed
-        Symbols that get other names first.
+        Symbols to rename first, by their old names.
     stripped
-        The flag of ``objcopy`` for other symbols, or what debuggers read, that may go.
+        A flag of ``objcopy`` that removes other symbols, or debug information.
     """
     select = isa.platform.select if isa else None
     if select is not None:
@@ -150,7 +150,7 @@ def has_selection(isa: Isa) -> bool:
 
 
 def supply_libraries(folder: Path, isa: Isa) -> tuple[str, ...]:
-    """Write the libraries that the linker of a platform is given into `folder`; return their names."""
+    """Write a platform's stub libraries for the linker into `folder`; return their names."""
     supplied = isa.platform.supplied
     for name, text in supplied.items():
         (folder / f"{name}.s").write_text(text)

@@ -26,8 +26,8 @@ from .timing import VARIABLE, add_worker, collect, count_anew, count_start, stag
 T = TypeVar("T")
 R = TypeVar("R")
 LAST_WORDS = 2000
-_Process = tuple["subprocess.Popen[bytes]", IO[bytes]]  # and the file of its messages
-# Processes that are started ahead, at most: each holds what it imports, and may never be asked.
+_Process = tuple["subprocess.Popen[bytes]", IO[bytes]]  # and the file of its stderr
+# Most processes that are started ahead: each holds its imports, and may never be used.
 _MOST = 8
 _ahead: list[_Process] = []
 
@@ -42,13 +42,12 @@ class Worker(Generic[T, R]):
     Parameters
     ----------
     function
-        Runs in the worker; by its name, ``"module:function"``, where this process need not wait for the import. A TvmconvError that it raises is raised by :meth:`call`; any other error ends
-        the worker and is quoted by WorkerDiedError.
+        Runs in the worker; as a name, ``"module:function"``, this process need not import it. A TvmconvError that it raises is raised
+        by :meth:`call`; any other error ends the worker and is quoted by WorkerDiedError.
     threads
         Number of threads its kernels and NumPy use.
     torch
-        Whether the function may import PyTorch. tvm-ffi does where it is installed, which triples the time until the
-        worker is there.
+        Whether the function may import PyTorch. tvm-ffi does so where it is installed, which triples the worker's start time.
     """
 
     def __init__(self, function: Callable[[T], R] | str, threads: int, torch: bool = False) -> None:
@@ -67,7 +66,7 @@ class Worker(Generic[T, R]):
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self._spent: dict[str, float] = {}
         pickle.dump(function, self._requests)
-        self._requests.flush()  # it imports what the function needs while this process does something else
+        self._requests.flush()  # the worker imports the function's modules meanwhile
 
     def call(self, task: T) -> R:
         """Run the function on `task`, named by its text in messages, and return its result.
@@ -102,7 +101,7 @@ class Worker(Generic[T, R]):
         self._process.kill()
 
     def close(self) -> None:
-        """End the process and release what belongs to it."""
+        """End the process, and close its pipes and files."""
         self.kill()
         self._process.communicate()
         if self._spent:
@@ -112,7 +111,7 @@ class Worker(Generic[T, R]):
 
 @contextmanager
 def workers_ahead(count: int, *modules: str) -> Iterator[None]:
-    """Start processes for workers of one thread, at most `_MOST`, which import modules meanwhile; those that no worker took end at the end."""
+    """Start processes for workers of one thread, at most `_MOST`, which import modules meanwhile; unused ones are ended on exit."""
     started: list[_Process] = []
     try:
         for _ in range(min(count, _MOST)):
@@ -148,7 +147,7 @@ def _start_process(
         start_new_session=True,
         env={
             **os.environ,
-            VARIABLE: "",  # this process prints all times
+            VARIABLE: "",  # the parent prints all times
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "PYTHONSAFEPATH": "1",  # never import from the current folder
             "OMP_NUM_THREADS": str(threads),
@@ -158,18 +157,18 @@ def _start_process(
 
 
 def serve_forked() -> None:
-    """Answer the requests of a :class:`Worker` in a process that was forked."""
+    """Answer the requests of a :class:`Worker` in a forked process."""
     count_anew()
     os.environ[VARIABLE] = ""
     serve(torch=False)
 
 
 def serve(torch: bool, *modules: str) -> None:
-    """Answer the requests of a :class:`Worker` until its end of the pipe closes; import modules before."""
+    """Import modules, then answer the requests of a :class:`Worker` until it closes the pipe."""
     if not torch:
         sys.modules["torch"] = None  # type: ignore[assignment]
     requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a compiler prints must not mix with the answers
+    os.dup2(2, 1)  # a compiler's output must not mix with the answers
     spare_time()
     for each in modules:
         import_module(each)
