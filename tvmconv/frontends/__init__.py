@@ -50,33 +50,32 @@ def read_model(
     source
         The path of an ``.onnx``, ``.xml`` (OpenVINO IR), ``.pt2`` (torch.export) or ``.toml`` file, or a signature.
     shapes
-        The shapes of inputs that the model leaves free, by name (``""``: the only input). With a list of several
-        shapes, the model is read for each: the first of all inputs and dimensions that have several belong together,
-        and so on.
+        The shapes of inputs by name (``""``: the only input). With a list of shapes, the model is read for each: the first
+        values of all inputs and dimensions with several belong together, then the second, and so on.
     dims
-        The sizes of free dimensions by name.
+        The sizes of named dimensions.
     batch
-        The size of dimension 0 of each input that leaves it free, at least 0. Several as for `shapes`.
+        The size of each input's dimension 0 that the model leaves free, at least 0. Several as for `shapes`.
     shapes_by
         ``"infer"``: by the shape inference of the model's own library. ``"run"``: by running the model once.
-        ``"auto"``: by running it where the inference ends.
+        ``"auto"``: by running it where the inference fails.
     inputs
-        What the model is run on, by name; the others are random numbers, ones for integers, and true.
+        Inputs for that run by name; the others are random numbers, ones for integers, and true.
     dtype, data_format, filter_format
-        Replace what the source says.
+        Replace those of the source.
     with_constants
-        Whether nodes get the filters and biases that the model fixes.
+        Whether nodes get the model's constant filters and biases.
     fuse
-        Whether what follows a convolution of a model becomes its epilogue.
+        Whether operations after a model's convolution become its epilogue.
 
     Raises
     ------
     SourceError
         If the source does not exist or cannot be read, or the arguments do not fit it.
     SignatureError
-        If `source` reads like a signature, but is none.
+        If `source` looks like a signature, but is malformed.
     InvalidProblemError
-        If an argument is not one of its values.
+        If an argument has a value that is not allowed.
     MissingExtraError
         If a model is given and the library that reads it is not installed.
     """
@@ -118,7 +117,7 @@ def read_source(source: str, **options: Any) -> list[Problem]:
 def _reader(source: str, suffix: str, how: Reading) -> Reader:
     content = _content(Path(source))
     if suffix == ".onnx":
-        from .onnx import graph as onnx_graph  # noqa: F401 (imported first: it names the extra to install where ONNX is missing)
+        from .onnx import graph as onnx_graph  # noqa: F401 (first: its error names the extra to install if ONNX is missing)
         from .onnx.reader import OnnxReader
 
         return OnnxReader(content, source, how)
@@ -166,12 +165,12 @@ def _signature(text: str) -> Problem:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # a name too long or with a NUL byte is no file
+    except (OSError, ValueError):  # a name that is too long or has a NUL byte is no file
         return False
 
 
 def check_exists(path: Path) -> None:
-    """Raise SourceError if there is no such file; it names one of a similar name."""
+    """Raise SourceError if there is no such file; it suggests one with a similar name."""
     if not _exists(path):
         raise _missing(path)
 

@@ -1,8 +1,8 @@
 """Recognise activations by the values they compute, in graphs of models and of networks.
 
-An activation is spelled as one operator or as several, by each frontend in its own way: hardswish is ``x * clip(x + 3, 0, 6) / 6`` or
-``x * (clip(x + 3, 0, 6) / 6)``, ELU is two ReLUs. Operators on single numbers and one tensor are a function of one variable; it is
-computed at many points in float64 and compared with each step that an epilogue has.
+An activation is one operator or several, different for each frontend: hardswish is ``x * clip(x + 3, 0, 6) / 6`` or
+``x * (clip(x + 3, 0, 6) / 6)``, ELU is two ReLUs. Operators on numbers and one tensor are a function of one variable, which is
+computed at many points in float64 and compared with each activation of epilogues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..epilogue import Step
 from ..reference import apply_step
 
 Points = npt.NDArray[np.float64]
-# Functions of points and numbers, by names that graphs have for them. A graph may name a step, too.
+# Functions of points and numbers, by the names that graphs use. A graph may name a step, too.
 FUNCTIONS: Mapping[str, Callable[..., Points]] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -35,21 +35,21 @@ FUNCTIONS: Mapping[str, Callable[..., Points]] = {
 }
 _UNARY = ("negative", "exp", "erf", "same")
 _MOST = float(np.finfo(np.float32).max)
-# Dense where activations bend, and as far as numbers go, as any of them may be a bound.
+# Dense where activations bend, and up to f32's largest numbers, as any number may be a bound.
 POINTS = np.concatenate([np.linspace(-12, 12, 1201), *(sign * np.geomspace(13, _MOST, 400) for sign in (-1, 1))])
 _SIZES = np.maximum(1, np.abs(POINTS))
 # Tolerance of a formula's numbers: some units in the last place of an f32.
 _TOLERANCE = 1e-6
-# Tolerance of a formula rounded to 16 bits: three quarters of the most that rounding changes a number, so a factor beside it is seen.
+# Tolerance of a formula rounded to 16 bits: three quarters of the largest rounding error, so that a neighbouring factor is detected.
 _ROUNDED = {"f16": 3 * 2.0**-13, "bf16": 3 * 2.0**-10}
 _FORMULAS = tuple(map(Step, ("silu", "hardswish", "gelu", "gelu_tanh")))
 _FIXED = (*map(Step, ("relu", "sigmoid", "tanh")), *_FORMULAS)
-# tanh's GELU has nine operators.
+# GELU by tanh has nine operators.
 _MOST_OPERATORS = 10
 
 
 class Operators(Protocol):
-    """A graph whose operators compute one tensor each."""
+    """Graph whose operators compute one tensor each."""
 
     def readers(self, op: Any) -> Sequence[Any]:
         """Return the operators that read another's result, each once; the graph's own output counts."""
@@ -57,20 +57,20 @@ class Operators(Protocol):
     def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
         """Return an operator's elementwise function and its operands, numbers and operators; None if it has none.
 
-        It is a step, the name of one without numbers, or one of `FUNCTIONS`.
+        The function is a step, the name of a step without numbers, or one of `FUNCTIONS`.
         """
 
     def is_alike(self, op: Any, other: Any) -> bool:
-        """Return whether two operators' results have one type and shape, as far as these are known."""
+        """Return whether two operators' results have the same type and shape, as far as these are known."""
 
     def dtype(self, op: Any) -> str:
-        """Return the type of an operator's result by its name in a Problem; any other text if it has none."""
+        """Return the type of an operator's result by its name in a Problem; another text for other types."""
 
 
 def find_activation(graph: Operators, start: Any) -> tuple[tuple[Any, ...], Step] | None:
     """Return the operators that compute an activation of the result of `start`, in order, and the activation; None if none follows.
 
-    Nothing else reads that, or what they compute before the last.
+    Nothing else reads that result, or the operators' results before the last.
     """
     known: dict[Any, Points] = {start: POINTS}
     with np.errstate(all="ignore"):
@@ -80,7 +80,7 @@ def find_activation(graph: Operators, start: Any) -> tuple[tuple[Any, ...], Step
             last, made = next(((reader, made) for reader, made in computed if made is not None), (None, None))
             if made is None:
                 return None
-            # Half precision is computed in f32, between conversions.
+            # Models in half precision may compute the activation in f32, between conversions.
             if len(readers) == 1 and graph.is_alike(last, start):
                 step = recognise(made, graph.dtype(start))
                 if step is not None:
@@ -90,9 +90,9 @@ def find_activation(graph: Operators, start: Any) -> tuple[tuple[Any, ...], Step
 
 
 def recognise(values: Points, dtype: str = "f32") -> Step | None:
-    """Return the step that makes `values` of `POINTS`, of all that do the nearest; None: there is none.
+    """Return the step whose results for `POINTS` are nearest to `values` and within its tolerance; None: there is none.
 
-    Formulas are near if their numbers may have been rounded to `dtype`.
+    The tolerance of a formula allows for numbers rounded to `dtype`.
     """
     nearest: tuple[float, Step | None] = (1.0, None)
     with np.errstate(all="ignore"):
@@ -103,7 +103,7 @@ def recognise(values: Points, dtype: str = "f32") -> Step | None:
             rounded = step in _FORMULAS or step.name == "hardsigmoid"
             tolerance = _ROUNDED.get(dtype, _TOLERANCE) if rounded else _TOLERANCE
             off = np.abs(values - right) / _SIZES
-            error = float(off.max()) / tolerance  # of the largest that may be
+            error = float(off.max()) / tolerance  # relative to the largest allowed
             if error <= 1 and (nearest[1] is None or error < nearest[0]):
                 nearest = error, step
     return nearest[1]
@@ -111,7 +111,7 @@ def recognise(values: Points, dtype: str = "f32") -> Step | None:
 
 @cache
 def _compute_fixed() -> dict[Step, Points]:
-    """Return the steps without numbers, and their values at `POINTS`."""
+    """Return the steps without numbers, with their values at `POINTS`."""
     return {step: apply_step(step, POINTS, {}) for step in _FIXED}
 
 
@@ -130,7 +130,7 @@ def _compute(graph: Operators, op: Any, known: Mapping[Any, Points]) -> Points |
 
 
 def _fit(values: Points) -> list[Step]:
-    """Return the steps with numbers that agree with values at a few points."""
+    """Return the steps with numbers, fitted to values at a few points."""
 
     def at(x: float) -> float:
         return float(values[np.abs(POINTS - x).argmin()])

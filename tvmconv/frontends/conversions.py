@@ -18,7 +18,7 @@ CONVERSIONS = {
 
 
 def advise_conversion(path: str) -> str:
-    """Return how a file of another format becomes one that tvmconv reads, as the end of a message; empty if that is not known."""
+    """Return advice on converting a file of another format, as the end of a message; empty if there is none."""
     folder = (Path(path) / "saved_model.pb").is_file()
     advice = CONVERSIONS.get(".pb" if folder else Path(path).suffix.lower(), "")
     return f"; {advice.replace('PATH', repr(path))}" if advice else ""

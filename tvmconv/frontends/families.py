@@ -1,7 +1,7 @@
 """The convolutions of a model of which inputs have free extents, as families.
 
-The model is read at two sizes that the free extents allow. What differs between them is free in a family, what is the same stays; pads
-are as they come, so that nothing is guessed of a rule that no size shows.
+The model is read at two sizes that the free extents allow. Extents that differ between them are free in a family, equal ones are
+fixed; pads are free, so that no padding rule is guessed.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ..problem import Problem
 from . import read_model
 from .model import Model, SourceNode
 
-# Extents of the two sizes: where one axis is free, a row of text or of sound, and where several are; batches.
+# Extents of the two sizes if one axis is free, as in text or sound, and if several are; batches.
 _ROW, _AREA, _BATCHES = (1024, 1536), ((224, 352), (288, 416), (160, 192)), (2, 3)
 
 
 def read_families(source: str, shapes: Mapping[str, Sequence[Extent]], **options: Any) -> Model:
-    """Read a model's convolutions, with their families where they are not the same at all sizes.
+    """Read a model's convolutions, with families for those that differ between sizes.
 
     Parameters
     ----------
     source
-        As of :func:`tvmconv.read_model`.
+        As for :func:`tvmconv.read_model`.
     shapes
-        Of inputs by name, with extents that may be free; those of one name are equal.
+        Shapes of inputs by name, in which extents may be free; extents of the same name are equal.
     options
         Others of :func:`tvmconv.read_model`.
 
@@ -77,22 +77,22 @@ def _read(source: str, shapes: Mapping[str, tuple[int, ...]], options: Mapping[s
 
 
 def any_size(problem: Problem) -> ProblemFamily:
-    """Return the family of problems that are like one but for batch, spatial extents and pads."""
+    """Return the family of problems that differ from one in batch, spatial extents and pads alone."""
     return family_like(problem, Extent(), (Extent(),) * problem.rank)
 
 
 def family_like(problem: Problem, batch: Extent, spatial: tuple[Extent, ...]) -> ProblemFamily:
-    """Return the family of problems of some extents that are like one but for these and pads."""
+    """Return the family of problems that differ from one in these extents and in pads alone."""
     return _family([problem], batch, spatial)
 
 
 def free(node: SourceNode) -> SourceNode:
-    """Return a node with a family: of any size, unless it has one."""
+    """Return a node with a family: its own, or that of any size."""
     return node if node.family else replace(node, family=_of_node(node, any_size(node.problem), [node.problem]))
 
 
 def served_by(family: ProblemFamily) -> ProblemFamily:
-    """Return the family whose kernel serves a node: its pads are free, so nodes with other pads share it."""
+    """Return the family whose kernel serves a node: with free pads, so that nodes with other pads share it."""
     zeros = (0,) * family.rank
     one_tap = family.op == "convolution" and set(family.kernel + family.strides) == {1}
     carried = one_tap and family.pads == (zeros, zeros)
@@ -100,7 +100,7 @@ def served_by(family: ProblemFamily) -> ProblemFamily:
 
 
 def _of_node(node: SourceNode, family: ProblemFamily, problems: Sequence[Problem]) -> ProblemFamily:
-    """Return a family with the pads of a node, if its problems have them by a rule."""
+    """Return a family with a node's pads or padding rule, if that is right for all of `problems`."""
     if family.pads != "?":
         return family
     one = node.problem
@@ -113,7 +113,7 @@ def _of_node(node: SourceNode, family: ProblemFamily, problems: Sequence[Problem
 
 
 def _unite(source: str, node: SourceNode, other: Problem) -> SourceNode:
-    """Return a node with its family, if it is another problem at another size."""
+    """Return a node with its family, if its problem at another size differs."""
     one = node.problem
     if one == other:
         return node
@@ -132,7 +132,7 @@ def _unite(source: str, node: SourceNode, other: Problem) -> SourceNode:
 
 
 def _family(problems: Sequence[Problem], batch: Extent, spatial: tuple[Extent, ...]) -> ProblemFamily:
-    """Return the family of some problems; its pads are free if there are any, or taps that can read them."""
+    """Return the family of some problems; pads are free unless there are none and no tap could read them."""
     like = problems[0]
     ones, zeros = (1,) * like.rank, (0,) * like.rank
     one_tap = like.op == "convolution" and like.kernel == like.strides == ones

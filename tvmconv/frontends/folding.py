@@ -12,14 +12,14 @@ def fold(
     shift: np.ndarray | None,
     groups: int | None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the filter and the bias of a convolution that computes `factor` times as much of each channel, plus `shift`.
+    """Return the filter and the bias of a convolution that multiplies each output channel by `factor` and adds `shift`.
 
     Parameters
     ----------
     filter_, bias
-        The convolution's own, in ONNX's layouts, of any type, which the results have, too.
+        The convolution's own, in ONNX's layouts; the results have their type.
     factor, shift
-        (M,), f64; None: by one, and nothing.
+        (M,), f64; None: 1, and 0.
     groups
         Those of a transposed convolution, whose filter is (C, M/groups, k...); None for any other.
     """

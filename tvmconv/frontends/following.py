@@ -1,9 +1,9 @@
 """Find the operations that follow a convolution in a model or a network, and fuse them into its epilogue.
 
-Starting at the convolution's output, operations are fused as long as each tensor is read by the next one alone. So nothing else
-that a kernel reads can depend on what it computes, and fused models have no cycles. What multiplies or adds one number a channel goes
-into the filter and the bias, what comes after the first activation or sum is a step of the epilogue. A source says what each of its
-operations does (:class:`FollowedGraph`).
+Starting at the convolution's output, operations are fused as long as each tensor is read by the next one alone. So no other input
+of a kernel can depend on its output, and fused models have no cycles. Products and sums with one number a channel are folded into the
+filter and the bias; operations after the first activation or sum become steps of the epilogue. A source describes its operations'
+effects (:class:`FollowedGraph`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .activations import Operators, find_activation
 from .folding import fold
 from .model import Constants
 
-# Numbers for each channel, (M,), f64, which are read when they are asked for.
+# One number for each channel, (M,), f64, read on demand.
 Numbers = Callable[[], np.ndarray]
 
 
@@ -30,7 +30,7 @@ Numbers = Callable[[], np.ndarray]
 class Linear:
     """Each channel times `factor`, plus `shift`, of which one may be None.
 
-    A shift that is there for each element may be the sum with what `other` computes, as well.
+    A shift stored for each element may instead be treated as the sum with the result of `other`.
     """
 
     factor: Numbers | None
@@ -59,15 +59,15 @@ class FollowedGraph(Operators, Protocol):
     """A graph whose operations compute one tensor each, with channels."""
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
-        """Return an operation's effect on the result of `read`, which has so many channels; None if no kernel has it."""
+        """Return an operation's effect on the result of `read`, of `channels` channels; None if no kernel supports it."""
 
     def name(self, op: Any) -> str:
-        """Return an operation's name, unlike those of others."""
+        """Return an operation's unique name."""
 
 
 @dataclass(frozen=True)
 class Following:
-    """A convolution, and the operations after it that its kernel computes, too.
+    """A convolution and the operations after it that its kernel also computes.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ class Following:
     nodes
         The operations after the convolution, in order.
     folded
-        What goes into the filter and the bias.
+        Effects that are folded into the filter and the bias.
     steps
-        What the others do.
+        Effects of the other operations.
     arrays
-        What the steps take, by the names of the kernel's arguments, ``scale`` and ``slope``.
+        Operands of the steps, by the names of the kernel's arguments, ``scale`` and ``slope``.
     residual
-        The operation that computes what ``add`` adds.
+        The operation that computes the summand of ``add``.
     """
 
     last: Any
@@ -98,7 +98,7 @@ class Following:
         return convolution.with_(bias=convolution.bias or added, epilogue=self.steps)
 
     def linear(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return the factor and the shift of each channel that are folded; None: there is none."""
+        """Return the folded factor and shift of each channel; None: there is none."""
         factor: np.ndarray | None = None
         shift: np.ndarray | None = None
         for each in self.folded:
@@ -112,11 +112,11 @@ class Following:
     def fold(
         self, problem: Problem, filter_: np.ndarray, bias: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the filter and the bias that the kernel takes, of the convolution's own, in ONNX's layouts."""
+        """Return the kernel's filter and bias, made from the convolution's own, in ONNX's layouts."""
         return fold(filter_, bias, *self.linear(), None if problem.op == "convolution" else problem.groups)
 
     def constants(self, problem: Problem, filter_: np.ndarray, bias: np.ndarray | None, output: str) -> Constants:
-        """Return the arrays that the kernel takes, of the convolution's own filter and bias, in ONNX's layouts."""
+        """Return the kernel's arrays, made from the convolution's own filter and bias, in ONNX's layouts."""
         vectors = {name: each().astype(np.float32) for name, each in self.arrays.items()}
         return Constants(*self.fold(problem, filter_, bias), output, **vectors)
 
@@ -139,15 +139,15 @@ def follow(
     source, start, channels
         The graph, the convolution in it, and the number of its output's channels.
     taken
-        By the names of sums those of the convolutions whose kernels they are part of; one is added.
+        The convolution whose kernel computes each sum, by their names; a fused sum is added.
     folds
-        Whether its filter and its bias are fixed, so that others may go into them.
+        Whether its filter and bias are fixed, so that operations can be folded into them.
     fuse
-        False: only what goes into the filter and the bias.
+        False: operations are only folded into the filter and the bias.
     takes
-        Whether it may take fixed numbers of channels; by default if it folds.
+        Whether its epilogue may have fixed numbers for each channel; by default as `folds`.
     biased
-        Whether numbers that are added to what it computes are its bias, even if nothing else is folded.
+        Whether numbers that are added to its output become its bias, even if nothing else is folded.
     """
     chain = Following(start)
     takes = folds if takes is None else takes
@@ -174,7 +174,7 @@ def follow(
 
 def _next(source: FollowedGraph, last: Any, channels: int, fuse: bool) -> tuple[tuple[Any, ...], Effect | Step | None]:
     """Return the only readers of the last operation's result, and their effects."""
-    # Activations first: some begin with an operation that could be folded.
+    # Activations first: some begin with an operation that could be folded into the filter.
     if fuse and (found := find_activation(source, last)):
         return found
     readers = source.readers(last)
@@ -182,7 +182,7 @@ def _next(source: FollowedGraph, last: Any, channels: int, fuse: bool) -> tuple[
 
 
 def _extend(chain: Following, effect: Effect | Step | None, takes: bool) -> Following | None:
-    """Return a chain with another effect in its epilogue; None if no kernel fuses that."""
+    """Return a chain with another effect in its epilogue; None if no kernel can fuse it."""
     arrays, residual = chain.arrays, chain.residual
     if isinstance(effect, Linear) and effect.factor is not None and effect.shift is None and takes:
         step, arrays = Step("scale"), {**arrays, "scale": effect.factor}
@@ -202,14 +202,14 @@ def _extend(chain: Following, effect: Effect | Step | None, takes: bool) -> Foll
 
 
 def affine(name: str, numbers: Numbers, is_first: bool, other: Any = None) -> Linear | None:
-    """Return an operator's effect on data, with one number for each channel; None if it is not linear, or divides by zero.
+    """Return the effect on data of an operator with one number for each channel; None if it is not linear, or divides by zero.
 
     Parameters
     ----------
     name
         The operator, by its name in :data:`tvmconv.frontends.activations.FUNCTIONS`.
     is_first
-        Whether the data is the first of both.
+        Whether the data is the first operand.
     other
         As of :class:`Linear`.
     """
@@ -225,16 +225,16 @@ def affine(name: str, numbers: Numbers, is_first: bool, other: Any = None) -> Li
 
 
 def is_per_channel(shape: Sequence[int], channels: int, rank: int) -> bool:
-    """Return whether a tensor has one number for each channel of (N, M, spatial...), or one for all."""
+    """Return whether a tensor has one number for each channel of (N, M, spatial...), or one number."""
     aligned = (1,) * (rank - len(shape)) + tuple(shape)
     return len(aligned) == rank and (prod(shape) == 1 or aligned == (1, channels, *(1,) * (rank - 2)))
 
 
 def per_channel(numbers: np.ndarray, channels: int, rank: int) -> np.ndarray | None:
-    """Return one f64 number for each channel, (M,), of such a tensor; None if it is another."""
+    """Return the f64 numbers of such a tensor, (M,); None for another tensor."""
     return by_channel(numbers, channels) if is_per_channel(numbers.shape, channels, rank) else None
 
 
 def by_channel(numbers: np.ndarray, channels: int) -> np.ndarray:
-    """Return a tensor's f64 numbers, one for each channel or one for all."""
+    """Return a tensor of one number for each channel, or one number, as (M,) in f64."""
     return np.broadcast_to(numbers.reshape(-1).astype(np.float64), (channels,))

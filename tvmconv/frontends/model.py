@@ -1,4 +1,4 @@
-"""Content of a source: its convolutions as problems, and those that no kernel can be built for, with the reason."""
+"""Content of a source: its convolutions as problems, and the skipped ones with the reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Constants:
-    """The inputs of a node that the model fixes, in ONNX's layouts.
+    """The constant inputs of a node, in ONNX's layouts.
 
     Parameters
     ----------
@@ -24,10 +24,10 @@ class Constants:
     bias
         (M,), or None.
     output
-        Name of the tensor that the kernel computes with them: the node's output, or that of the last of the nodes after
-        it that were folded into them or became its epilogue.
+        Name of the kernel's output tensor: the node's output, or that of the last node after it that was folded or became
+        its epilogue.
     scale, slope
-        (M,), f32: what the epilogue takes of these; else None.
+        (M,), f32: the epilogue's operands; None: it has none.
     """
 
     filter: ndarray
@@ -46,19 +46,19 @@ class SourceNode:
     name
         The name of the model's node, the position of a file's table, or the signature itself.
     problem
-        What it computes.
+        Its problem.
     constants
-        Returns the arrays that the model fixes. None: it fixes none, or they were not asked for.
+        Returns the arrays that the model fixes. None: there are none, or they were not requested.
     serves
-        The names of the model's nodes that it computes, the convolution first, then those that were folded into it or
-        became its epilogue.
+        The names of the model's nodes that its kernel computes: the convolution first, then those that were folded into
+        it or became its epilogue.
     residual
         The name of the tensor that its epilogue adds, if it adds one.
     pads
-        Of a convolution as the source has them, which a problem has only as far as taps read them: at the begin and the end of each
-        axis, or the rule that they follow, ``"same_upper"`` or ``"same_lower"``; empty: those of the problem.
+        The convolution's pads in the source, of which a problem has only those that taps read: at the begin and the end of each
+        axis, or their rule, ``"same_upper"`` or ``"same_lower"``; empty: those of the problem.
     family
-        Problems that it is at other extents; None: it was read at one.
+        The family of its problems at other extents; None: it was read at one size.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Skipped:
     op_type
         Its operation, as the model calls it.
     reason
-        Why not.
+        The reason.
     cause
         The cause and a remedy, equal for all nodes with the same cause; may be empty.
     """
@@ -124,9 +124,9 @@ class Model:
     source
         Its path, or the signature.
     nodes
-        Those of known shapes; a node occurs once for each shape it has.
+        The convolutions of known shapes; a node occurs once for each of its shapes.
     skipped
-        The others.
+        The other convolutions.
     is_model
         Whether the source is a model rather than a list of problems.
     """

@@ -19,16 +19,16 @@ class Reading:
     Attributes
     ----------
     dtype
-        Stands in for a type that no kernel has; the types of the problems themselves stay the model's.
+        Replaces types without kernels; other types stay the model's.
     shapes
         ``"infer"``: by the inference of the model's library. ``"run"``: by running the model once. ``"auto"``: by
-        running where the inference finds none.
+        running it where the inference fails.
     inputs
-        What the model is run on, a single number for an input that is it everywhere; the other inputs are random.
+        Inputs for that run by name, arrays or a number that fills the input; the other inputs are random.
     with_constants
-        Whether nodes get the filters and biases that the model fixes.
+        Whether nodes get the model's constant filters and biases.
     fuse
-        Whether what follows a convolution becomes its epilogue.
+        Whether operations after a convolution become its epilogue.
     """
 
     dtype: str | None = None
@@ -39,7 +39,7 @@ class Reading:
 
 
 class Reader(ABC):
-    """Reads the source of a name, for each bucket of shapes again."""
+    """Reads a source, once for each bucket of shapes."""
 
     def __init__(self, source: str, how: Reading) -> None:
         self._source = source
@@ -51,12 +51,12 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
-        """Return the convolutions at the shapes of a bucket, and those that are skipped.
+        """Return the convolutions at the shapes of a bucket, and the skipped ones.
 
         Raises
         ------
         SourceError
-            If the bucket does not fit the source, or that cannot be read, or not be run though this is asked for.
+            If the bucket does not fit the source, or the source cannot be read, or not be run although that was requested.
         """
 
     def _bound(self, inputs: Sequence[Input], bucket: Bucket) -> dict[str, Dims | None]:
@@ -65,7 +65,7 @@ class Reader(ABC):
         Raises
         ------
         SourceError
-            If these do not fit.
+            If they do not fit the source.
         """
         shapes = {**{name: array.shape for name, array in self._given.items() if array.ndim}, **bucket.shapes}
         return bind(inputs, replace(bucket, shapes=shapes), self._source)

@@ -1,7 +1,7 @@
 """Shapes of a model's inputs: free dimensions, and the caller's values for them.
 
-Kernels are built for exact shapes. Given several times, an input or a dimension has several values, and the model is
-read once for each (its *buckets*); what is given once holds for all.
+Kernels are built for exact shapes. An input or a dimension may have several values: the model is read once for each (its
+*buckets*); a single value holds for all.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ..checks import integer, integers
 from ..errors import SourceError
 
 Shape = tuple[int, ...]
-# A free dimension is its name; empty: it has none.
+# A free dimension is its name, empty if it has none.
 Dims = tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a model, as the model declares it; without `dims`, their number is free, too."""
+    """An input as its model declares it; without `dims`, its rank is free, too."""
 
     name: str
     dims: Dims | None
@@ -33,18 +33,18 @@ class Input:
 
 @dataclass(frozen=True)
 class Bucket:
-    """One value for each dimension that the caller gives.
+    """One value for each input and dimension that the caller specifies.
 
     Parameters
     ----------
     shapes
-        Of inputs by name; the name ``""`` is that of the only input.
+        Shapes of inputs by name; ``""`` names the only input.
     dims
-        Of dimensions by name.
+        Sizes of dimensions by name.
     batch
-        Dimension 0 of each input that leaves it free.
+        Size of each input's free dimension 0.
     values
-        Numbers of inputs by name, which networks compile as constants.
+        Values of inputs by name, which networks compile as constants.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -61,14 +61,14 @@ def make_buckets(
     dims: Mapping[str, int | Sequence[int]] | None,
     batch: int | Sequence[int] | None,
 ) -> list[Bucket]:
-    """Return the buckets that a caller's arguments stand for (see :func:`tvmconv.frontends.read_model`).
+    """Return the buckets of a caller's arguments (see :func:`tvmconv.frontends.read_model`).
 
     Raises
     ------
     SourceError
-        If two of them have several values, but not as many.
+        If two of them have several values, but different numbers of them.
     InvalidProblemError
-        If a value is no number of at least 0.
+        If a value is not a whole number of at least 0.
     """
     batches = [None] if batch is None else _batches(batch)
     all_shapes = {name: _shapes(name, value) for name, value in (shapes or {}).items()}
@@ -110,12 +110,12 @@ def _batches(value: int | Sequence[int]) -> list[int | None]:
 def bind(inputs: Sequence[Input], bucket: Bucket, source: str) -> dict[str, Dims | None]:
     """Return each input's dimensions with the bucket's values.
 
-    Dimensions of one name are one dimension: a shape that is given for one input fixes those of the others.
+    Dimensions with the same name are one dimension: a shape for one input fixes that of the others.
 
     Raises
     ------
     SourceError
-        If the bucket names what the model has not, or contradicts the model or itself.
+        If the bucket names an input or dimension that the model lacks, or contradicts the model or itself.
     """
     sizes = dict(bucket.dims)
     _check_dims(inputs, sizes, source)
@@ -139,7 +139,7 @@ def bind(inputs: Sequence[Input], bucket: Bucket, source: str) -> dict[str, Dims
 
 
 def bind_partly(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int | None]], source: str) -> list[Input]:
-    """Return inputs, some with the numbers of a given shape; None there keeps the model's dimension."""
+    """Return inputs, some with the sizes of a given shape; None in a shape keeps the model's dimension."""
     numbers = {name: tuple(-1 if size is None else size for size in shape) for name, shape in shapes.items()}
     bound = {each.name: each for each in inputs}
     for each, shape in _sizes_given(inputs, Bucket(numbers), source):
@@ -223,7 +223,7 @@ def free_dims(bound: Mapping[str, Dims | None]) -> list[str]:
 
 
 def left_free(bound: Mapping[str, Dims | None]) -> str:
-    """Return a message that names a model's free dimensions and a remedy; empty if there are none."""
+    """Return a message with a model's free dimensions and a remedy; empty if there are none."""
     free = free_dims(bound)
     if not free:
         return ""
@@ -233,7 +233,7 @@ def left_free(bound: Mapping[str, Dims | None]) -> str:
 
 
 def advice(bound: Mapping[str, Dims | None]) -> str:
-    """Return options to paste that fix all free dimensions; callers adapt the numbers."""
+    """Return options to paste that fix all free dimensions; the user adapts the numbers."""
     options, named = [], set()
     for name, dims in bound.items():
         if dims is None or any(isinstance(dim, str) and dim not in named for dim in dims):

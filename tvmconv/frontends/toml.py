@@ -1,6 +1,6 @@
-"""A TOML file of problems.
+"""TOML files of problems.
 
-One table a convolution, with the attributes of the operation, the shapes, and what differs from the
+One table for each convolution, with the operation's shapes and attributes, as far as they differ from the
 defaults; or the signature alone::
 
     [[convolution]]

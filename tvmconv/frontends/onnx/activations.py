@@ -1,4 +1,4 @@
-"""Activations that an ONNX model spells as one node, as steps of an epilogue."""
+"""ONNX nodes that are activations, as steps of an epilogue."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 _PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "HardSwish": "hardswish"}
-# The step, and the attributes that are its numbers, with ONNX's defaults.
+# Each step, with the attributes of its numbers and ONNX's defaults.
 _WITH_NUMBERS: dict[str, tuple[str, dict[str, float]]] = {
     "LeakyRelu": ("leaky", {"alpha": 0.01}),
     "Elu": ("elu", {"alpha": 1.0}),
     "HardSigmoid": ("hardsigmoid", {"alpha": 0.2, "beta": 0.5}),
 }
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}
-# Bound of a Clip without one, as exporters write it, too: the largest number of f32.
+# Exporters also write a missing bound of a Clip as f32's largest number.
 _NO_BOUND = float(np.finfo(np.float32).max)
 
 
 def activation(node: NodeProto, tensors: Tensors, rank: int) -> Step | None:
-    """Return the activation of a node that reads one tensor of `rank` dimensions; None if it is none with fixed numbers."""
+    """Return the activation of a node on a tensor of `rank` dimensions; None if it is no activation with fixed numbers."""
     kind = node.op_type
     if kind in _PLAIN:
         return Step(_PLAIN[kind])
@@ -47,7 +47,7 @@ def activation(node: NodeProto, tensors: Tensors, rank: int) -> Step | None:
 
 
 def clip_bounds(node: NodeProto, tensors: Tensors) -> tuple[float, float] | None:
-    """Return the bounds of a Clip, which are attributes in old models; None if they are not fixed."""
+    """Return the bounds of a Clip, attributes in old models; None if they are not fixed."""
     bounds: list[float] = []
     for i, (name, none) in enumerate((("min", -inf), ("max", inf)), start=1):
         given = node.input[i] if len(node.input) > i else ""

@@ -1,4 +1,4 @@
-"""Constants of ONNX models: computed by one operator, added."""
+"""Constants of ONNX models: compute and add them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 def compute(
     op_type: str, attributes: Mapping[str, Any], inputs: Sequence[Array | TensorProto | None], model: ModelProto
 ) -> Array:
-    """Return an operator's result for constants, in the opset of a model; an input that is None is left out.
+    """Return an operator's result for constants, in a model's opset; inputs that are None are omitted.
 
     Raises
     ------

@@ -31,7 +31,7 @@ _EPSILON = 1e-5  # the default of ONNX's BatchNormalization
 
 
 class OnnxOperations(FollowedGraph):
-    """The graph of a convolution, as :func:`~tvmconv.frontends.following.follow` reads it; a node is the first tensor that it gives."""
+    """Graph around a convolution for :func:`~tvmconv.frontends.following.follow`; a node is identified by its first output."""
 
     def __init__(self, place: Place, problem: Problem, tensors: Tensors) -> None:
         self._scope, self._tensors, self._shape = place.scope, tensors, problem.output_shape
@@ -39,7 +39,7 @@ class OnnxOperations(FollowedGraph):
         self._type = data.elem_type if data else onnx.TensorProto.UNDEFINED
 
     def readers(self, op: Any) -> Sequence[Any]:
-        """Return the nodes that read a tensor; an empty name stands for a reader of the graph's output."""
+        """Return the nodes that read a tensor; an empty name stands for the graph's output."""
         found = dict.fromkeys(self._tensors.readers(op))
         return ["".join(self._tensors.nodes[each].output[:1]) if each >= 0 else "" for each in found]
 
@@ -61,7 +61,7 @@ class OnnxOperations(FollowedGraph):
         return name, [each if (number := tensors.number(each, rank)) is None else number for each in node.input]
 
     def is_alike(self, op: Any, other: Any) -> bool:
-        """Return whether two tensors have one type; their shapes are one if there are only numbers between them."""
+        """Return whether two tensors have the same type; their shapes agree, as operators between them have scalar operands."""
         return self.dtype(op) == self.dtype(other)
 
     def dtype(self, op: Any) -> str:
@@ -70,7 +70,7 @@ class OnnxOperations(FollowedGraph):
         return DTYPES.get(self._type if value is None else value.elem_type, "")
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
-        """Return a node's effect on a tensor that it reads once; None if no kernel has it."""
+        """Return a node's effect on a tensor that it reads once; None if no kernel supports it."""
         node, tensors = self._tensors.maker(op), self._tensors
         if node is None or node.domain not in OURS or list(node.input).count(read) != 1:
             return None
@@ -107,14 +107,14 @@ class OnnxOperations(FollowedGraph):
         return all(tensors.is_fixed(name) and tensors.shape(name) == self._shape[1:2] for name in node.input[1:5])
 
     def _is_per_channel(self, name: str) -> bool:
-        """Return whether a tensor is fixed, and one number for each channel of the output that it meets, or for all."""
+        """Return whether a tensor is fixed, with one number for each channel of the output, or one number."""
         return self._tensors.is_fixed(name) and is_per_channel(
             self._tensors.shape(name), self._shape[1], len(self._shape)
         )
 
 
 def constants_of(place: Place, chain: Following, problem: Problem, tensors: Tensors) -> Callable[[], Constants] | None:
-    """Return the operations that compute the fixed arrays of a convolution, in ONNX's layouts, and of the nodes that follow it.
+    """Return a function that computes the fixed arrays of a convolution and the nodes after it, in ONNX's layouts.
 
     None if the filter or the bias depends on an input.
     """
@@ -134,7 +134,7 @@ def has_fixed_filter(place: Place, tensors: Tensors) -> bool:
 
 
 def normalization(node: NodeProto, tensors: Tensors) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factor and the summand of each channel in a BatchNormalization with fixed numbers."""
+    """Return the factor and the shift of each channel in a BatchNormalization with fixed numbers."""
     scale, offset, mean, variance = (np.asarray(tensors.value(name), np.float64) for name in node.input[1:5])
     by = scale / np.sqrt(variance + attribute(node, "epsilon", _EPSILON))
     return by, offset - mean * by

@@ -1,7 +1,7 @@
 """OpenVINO's FakeQuantize in ONNX files, as NNCF writes it: as QuantizeLinear and DequantizeLinear, or by its formula.
 
-Between the lowest and the highest number that it takes lie `levels` steps, which it gives between two others. Where these are the same,
-and zero is a step, it is a quantizer of 8 bits; fixed numbers are then integers that are dequantized.
+It rounds inputs between two bounds to `levels` steps, and maps these to the range between two output bounds. If both ranges are
+equal, and zero is a step, it is a quantizer of 8 bits; constants are then stored as integers that are dequantized.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 DOMAIN = "org.openvinotoolkit"
-# Distance of zero from a step, in steps, that bounds in f32 leave.
+# Distance of zero from a step, in steps, that rounding of f32 bounds explains.
 _OFF_STEP = 1e-3
 
 
@@ -33,7 +33,7 @@ def expand_fake_quantize(model: ModelProto, source: str) -> None:
     Raises
     ------
     SourceError
-        If the bounds of one are not fixed, or not finite, or two of them are one number; it names the node.
+        If a node's bounds are not fixed or not finite, or its input bounds are equal; it names the node.
     """
     if not any(map(_is_fake, model.graph.node)):
         return
@@ -70,7 +70,7 @@ def _expand(node: NodeProto, model: ModelProto, source: str, fixed: Mapping[str,
 
 @dataclass(frozen=True)
 class StepRounding:
-    """A quantizer of at most 8 bits: between `low` and `high` lie steps of `scale`, of which `zero` is 0."""
+    """A quantizer of at most 8 bits: steps of `scale` from `low` to `high`; the step number `zero` is 0."""
 
     low: Array
     high: Array
@@ -80,17 +80,17 @@ class StepRounding:
 
     @property
     def middle(self) -> int:
-        """Return the step that is 0 if it is the middle one, of symmetric weights, which are s8; else 0, as these are u8."""
+        """Return the number of the middle step if that is 0, as for symmetric weights, stored in s8; else 0, for u8."""
         return self.levels // 2 if (self.zero == self.levels // 2).all() else 0
 
     def round(self, weights: Array) -> Array:
-        """Return the steps of numbers, less `middle`."""
+        """Return the step numbers of weights, less `middle`."""
         steps = np.rint((np.clip(weights, self.low, self.high) - self.low) / self.scale) - self.middle
         return steps.astype(np.int8 if self.middle else np.uint8)
 
 
 def find_quantizer(levels: int, bounds: Sequence[Array]) -> StepRounding | None:
-    """Return the quantizer of 8 bits that a FakeQuantize is; None: it is none."""
+    """Return a FakeQuantize as a quantizer of 8 bits; None: it is none."""
     low, high = (each.astype(np.float64) for each in np.broadcast_arrays(*bounds[:2]))
     scale = (high - low) / (levels - 1)
     if levels > 256 or not (scale > 0).all():
@@ -102,7 +102,7 @@ def find_quantizer(levels: int, bounds: Sequence[Array]) -> StepRounding | None:
 
 
 def _write_quantizer(data: str, weights: Array | None, write: NodeWriter, levels: int, bounds: list[Array]) -> bool:
-    """Write it as a quantizer of 8 bits, and what dequantizes; fixed numbers as integers. Return False if it is none."""
+    """Write the node as a quantizer and a dequantizer of 8 bits, constants as integers; return False if it is no quantizer."""
     found = find_quantizer(levels, bounds)
     if found is None:
         return False

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DTYPES = {ROWS[name].onnx: name for name in FLOATS}
 TYPE_NAMES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
-# Convolutions that no kernel computes.
+# Convolutions without kernels.
 OTHER_OP_TYPES = {
     **dict.fromkeys(
         ("ConvInteger", "QLinearConv"),
@@ -53,15 +53,15 @@ class Place:
     Parameters
     ----------
     number
-        Which it is, in the order of :func:`convolutions`.
+        Its index in :func:`convolutions`.
     name
-        Its name, unlike those of the others.
+        Its unique name.
     node
         The node.
     scope
-        What its names stand for, those of outer graphs included.
+        Types and shapes of tensors by name, those of outer graphs included.
     graphs
-        The graphs it lies in, the innermost last.
+        The graphs that contain it, the innermost last.
     inside
         The nodes, for example ``If``, whose graphs contain it, the innermost last.
     """
@@ -78,19 +78,19 @@ class Place:
 
 
 def attributes_of(node: NodeProto) -> dict[str, Any]:
-    """Return the attributes of a node, texts among them as such."""
+    """Return the attributes of a node, with bytes decoded to text."""
     values = ((each.name, onnx.helper.get_attribute_value(each)) for each in node.attribute)
     return {name: value.decode(errors="replace") if isinstance(value, bytes) else value for name, value in values}
 
 
 def inputs_of(graph: GraphProto) -> list[ValueInfoProto]:
-    """Return the inputs that a caller gives; old models list their weights among them."""
+    """Return the inputs of callers; old models list their weights among the graph's inputs."""
     weights = {weight.name for weight in graph.initializer}
     return [value for value in graph.input if value.name not in weights]
 
 
 def declared_inputs(graph: GraphProto) -> list[Input]:
-    """Return the inputs as the model declares them: -1, 0, a name and nothing at all are free dimensions."""
+    """Return the inputs as the model declares them: -1, 0, a name or nothing is a free dimension."""
 
     def free(dim: int | str) -> int | str:
         if isinstance(dim, int):
@@ -117,7 +117,7 @@ def with_inputs(model: ModelProto, bound: dict[str, Dims | None]) -> ModelProto:
         shape.Clear()
         for dim in dims:
             shape.dim.add(**({"dim_value": dim} if isinstance(dim, int) else {"dim_param": dim}))
-        value.type.tensor_type.shape.CopyFrom(shape)  # there is one even if it has no dimension
+        value.type.tensor_type.shape.CopyFrom(shape)  # present even without dimensions
     if changed:
         for value in (*copy.graph.output, *copy.graph.value_info):
             value.type.tensor_type.ClearField("shape")
@@ -160,7 +160,7 @@ def is_convolution(node: NodeProto) -> bool:
 
 
 def is_other_convolution(node: NodeProto) -> bool:
-    """Return whether a node is a convolution of another kind."""
+    """Return whether a node is a convolution without kernels."""
     return node.op_type in OTHER_OP_TYPES and node.domain in (*OURS, "com.microsoft")
 
 
@@ -179,7 +179,7 @@ def used_names(graph: GraphProto) -> Iterator[str]:
 
 
 def used_names_of(node: NodeProto) -> Iterator[str]:
-    """Yield the names of the tensors that a node reads, and the nodes in its graphs."""
+    """Yield the names of the tensors that a node and the nodes in its graphs read."""
     yield from node.input
     for inner in subgraphs(node):
         yield from used_names(inner)
@@ -187,9 +187,9 @@ def used_names_of(node: NodeProto) -> Iterator[str]:
 
 
 def keep_used(graph: GraphProto, names: Iterable[str]) -> set[str]:
-    """Remove nodes that none of some tensors needs; return the names that the others read, and those tensors."""
+    """Remove nodes that the named tensors do not need; return these names, and those that the remaining nodes read."""
     read, nodes = set(names), []
-    for node in reversed(graph.node):  # ONNX has them in an order in which each reads earlier ones
+    for node in reversed(graph.node):  # in topological order, as ONNX demands
         if read.intersection(node.output):
             read.update(used_names_of(node))
             nodes.append(node)
@@ -199,7 +199,7 @@ def keep_used(graph: GraphProto, names: Iterable[str]) -> set[str]:
 
 
 def sizes_of(node: NodeProto, shape: Sequence[Any] | None) -> np.ndarray | None:
-    """Return the result of a Shape or a Size for a tensor of a shape; None if it is unknown, or the node is another."""
+    """Return the result of a Shape or a Size for a tensor's shape; None if it is unknown, or for another node."""
     if node.op_type not in ("Shape", "Size") or shape is None or not all(isinstance(dim, int) for dim in shape):
         return None
     if node.op_type == "Size":
@@ -208,7 +208,7 @@ def sizes_of(node: NodeProto, shape: Sequence[Any] | None) -> np.ndarray | None:
 
 
 def start_end(node: NodeProto) -> slice:
-    """Return the part of its data's extents that a Shape gives."""
+    """Return the slice of its input's extents that a Shape returns."""
     bounds = {each.name: each.i for each in node.attribute}
     return slice(bounds.get("start", 0), bounds.get("end"))
 
@@ -224,7 +224,7 @@ def values_of(graph: GraphProto) -> dict[str, Value]:
 
 
 def value_of(type_: TypeProto) -> Value:
-    """Return the type and shape that a tensor is declared with."""
+    """Return the declared type and shape of a tensor."""
     tensor = type_.tensor_type
     if not tensor.HasField("shape"):
         return Value(tensor.elem_type, None)

@@ -1,9 +1,8 @@
-"""ONNX models whose own functions are inlined.
+"""Inline an ONNX model's own functions.
 
-`onnx.inliner` knows no default attributes, no overloads, and no functions of other versions of ONNX's operators than the model's
-unless its converter knows the way. So before it, each call is given all of its attributes, and each function that a call with
-fewer attributes reaches becomes one of its own: a node in it that refers to an attribute which is not there has none, and if it
-calls another function, that one's default counts.
+`onnx.inliner` supports no default attributes, no overloads, and functions of other opsets than the model's only as far as ONNX's
+version converter does. So before it, each call gets all of its attributes, and each function is copied for every set of attributes
+that calls pass: in a copy, nodes lose references to missing attributes, and a call of another function takes that one's default.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 _Key = tuple[str, str, str]
 # The first version whose operators differ from earlier ones by more than ONNX's converter knows.
 _OLDEST = 7
-# Operators whose meaning a version changed, which ONNX's converter (1.23) passes over.
+# Operators whose meaning changed in a version, which ONNX's converter (1.23) ignores.
 _PASSED_OVER = {"GroupNormalization": 21, "Hardmax": 13}
 
 
@@ -36,7 +35,7 @@ def inline_functions(model: ModelProto, source: str) -> ModelProto:
     Raises
     ------
     SourceError
-        If a function calls itself, or is of versions of operators that cannot be made the model's.
+        If a function calls itself, or its opset cannot be converted to the model's.
     """
     if not model.functions:
         return model
@@ -45,7 +44,7 @@ def inline_functions(model: ModelProto, source: str) -> ModelProto:
     del model.functions[:]
     model.functions.extend(calls.made)
     _join_versions(model, source)
-    # Converting a function to the model's version, the inliner asks for the types of what its calls give.
+    # To convert a function to the model's version, the inliner needs the types of its calls' results.
     inferred = infer_shapes(model).graph.value_info
     del model.graph.value_info[:]
     model.graph.value_info.extend(inferred)
@@ -61,7 +60,7 @@ def inline_functions(model: ModelProto, source: str) -> ModelProto:
 
 
 class _Calls:
-    """Functions of a model, by the arguments of their calls."""
+    """Copies of a model's functions, by the attributes of their calls."""
 
     def __init__(self, functions: Iterable[FunctionProto], source: str) -> None:
         self._functions = {_key(each.domain, each.name, each.overload): each for each in functions}
@@ -71,7 +70,7 @@ class _Calls:
         self.made: list[FunctionProto] = []
 
     def bind(self, nodes: Iterable[NodeProto], given: Collection[str] | None = None) -> None:
-        """Give calls among nodes the functions' defaults; `given` are the attributes of the function that the nodes are of."""
+        """Add the functions' default attributes to calls among nodes; `given` are the attributes of the nodes' own function."""
         for node in nodes:
             kept = [each for each in node.attribute if given is None or each.ref_attr_name in ("", *given)]
             if len(kept) < len(node.attribute):
@@ -88,7 +87,7 @@ class _Calls:
                 node.ClearField("overload")
 
     def _specialise(self, key: _Key, given: Collection[str]) -> str:
-        """Return the name of a function for calls with these attributes."""
+        """Return the name of a function's copy for calls with these attributes."""
         if key in self._open:
             raise SourceError(f"{self._source}: the function {'.'.join(filter(None, key))} calls itself")
         function = self._functions[key]
@@ -112,7 +111,7 @@ def _key(domain: str, name: str, overload: str) -> _Key:
 
 
 def _join_versions(model: ModelProto, source: str) -> None:
-    """Give a model the versions of domains that only its functions declare; refuse versions that cannot be converted."""
+    """Add the opsets that only a model's functions import; refuse versions that cannot be converted."""
     versions = {_key(each.domain, "", "")[0]: each.version for each in model.opset_import}
     wanted = [
         (made, "" if e.domain in OURS else e.domain, e.version) for made in model.functions for e in made.opset_import

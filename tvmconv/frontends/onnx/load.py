@@ -1,4 +1,4 @@
-"""ONNX models as their files have them, in order, without functions of their own."""
+"""Load ONNX models: nodes sorted topologically, functions inlined."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .order import sort_nodes
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
-# Operators that onnxruntime's optimizations make of convolutions, for its own kernels: in these domains any, and these.
+# Operators of onnxruntime's own kernels, into which its optimizations turn convolutions: all of these domains, and these.
 _OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 _OPTIMIZED = ("FusedConv", "NhwcFusedConv")
 
 
 def load(content: bytes, source: str, inline: bool = True) -> ModelProto:
-    """Return a model, its nodes in order, its own functions inlined unless onnxruntime is to do that, by names of its own.
+    """Return a model with sorted nodes; its own functions are inlined if `inline`, else left to onnxruntime.
 
     Raises
     ------
     SourceError
-        If it is none, one that onnxruntime has optimized for itself, a cycle, or one whose functions cannot be inlined.
+        If it is not an ONNX model, was optimized by onnxruntime for its own kernels, has a cycle, or functions that cannot be inlined.
     """
     try:
         model = onnx.load_model_from_string(content)

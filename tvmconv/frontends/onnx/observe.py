@@ -46,7 +46,7 @@ def observe(
     Parameters
     ----------
     folder
-        Where its weights are if they are kept in other files.
+        Folder of its external weights.
     bound
         The dimensions of its inputs.
     given
@@ -72,9 +72,9 @@ def observe(
 def observe_branches(
     model: ModelProto, folder: Path, bound: Mapping[str, Dims | None], given: Arrays
 ) -> tuple[dict[int, list[Observed]], dict[int, str]]:
-    """Return the result of :func:`observe` with the branches of Ifs taken whatever their conditions are, and why others cannot run.
+    """Return the result of :func:`observe` with forced branches of Ifs, and why convolutions in others cannot run.
 
-    The given shapes may make one branch impossible, and random inputs may take that one: both are tried, of all Ifs with
+    One branch may be impossible at the given shapes, and random inputs may select it: both are tried, of all Ifs with
     convolutions together, then of each.
     """
     places = convolutions(model)
@@ -93,7 +93,7 @@ def observe_branches(
 
 
 def _choices(places: Sequence[Place]) -> list[list[tuple[str, bool]]]:
-    """Return the branches to take of Ifs with convolutions inside, by their first outputs."""
+    """Return the branches to force of Ifs with convolutions, by their first outputs."""
     names = list(dict.fromkeys(each.output[0] for place in places for each in place.inside if each.op_type == "If"))
     together = [[(name, branch) for name in names] for branch in (True, False)] if names else []
     return together + ([[(name, branch)] for name in names for branch in (True, False)] if len(names) > 1 else [])
@@ -178,7 +178,7 @@ def _declare(name: str) -> Any:
 
 
 def _shape_nodes(name: str, tensors: Sequence[str], opset: int) -> list[NodeProto]:
-    """Return nodes that compute the shapes of `tensors` one after another, each filled up to the same length."""
+    """Return nodes that compute the concatenated shapes of `tensors`, each padded to the same length."""
     fill = helper.make_tensor(f"{name}.fill", TensorProto.INT64, [_PADDED_RANK], [_NOTHING] * _PADDED_RANK)
     nodes = [helper.make_node("Constant", [], [f"{name}.fill"], value=fill)]
     parts = [f"{name}.{i}" for i in range(len(tensors))]
@@ -207,13 +207,13 @@ def _return_from(node: NodeProto, name: str) -> None:
         for attribute in node.attribute:
             if attribute.HasField("g") and name not in (output.name for output in attribute.g.output):
                 _add_empty_output(attribute.g, name)
-    for attribute in node.attribute:  # Scan's, one for each of its outputs
+    for attribute in node.attribute:  # of a Scan, one for each output
         if attribute.name in ("scan_output_directions", "scan_output_axes"):
             attribute.ints.append(0)
 
 
 def _add_empty_output(branch: GraphProto, name: str) -> None:
-    """Give the branch of an If that lacks a convolution the output that the other one has."""
+    """Add an empty output to the branch of an If without the convolution of the other branch."""
     size = 3 * _PADDED_RANK
     nothing = helper.make_tensor(name, TensorProto.INT64, [size], [_NOTHING] * size)
     branch.node.append(helper.make_node("Constant", [], [name], value=nothing))
@@ -221,7 +221,7 @@ def _add_empty_output(branch: GraphProto, name: str) -> None:
 
 
 def _decode(rows: np.ndarray) -> list[Observed]:
-    """Return the distinct shapes that were seen, in order; those of a Loop are one row for each turn."""
+    """Return the distinct observed shapes, in order; a Loop has one row for each iteration."""
     shapes = []
     for row in np.reshape(rows, (-1, 3, _PADDED_RANK)):
         found = Observed(*(tuple(int(n) for n in part if n != _NOTHING) for part in row))

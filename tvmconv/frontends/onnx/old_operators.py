@@ -149,7 +149,7 @@ def _recurrent(its: OldNode) -> None:
 
 
 def _same(its: OldNode) -> None:
-    """Keep a node, without attributes about inputs that may be overwritten."""
+    """Keep a node; `consumed_inputs` is removed for all nodes."""
 
 
 RULES: dict[str, Callable[[OldNode], None]] = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def sort_nodes(model: ModelProto, source: str) -> None:
-    """Sort the nodes of a model, of the graphs within its nodes and of its functions; those in order stay as they are.
+    """Sort the nodes of a model, of the graphs within its nodes and of its functions; sorted ones stay as they are.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def _sort(nodes: Any, source: str) -> None:
 
 
 def _order(waits: list[set[int]]) -> list[int]:
-    """Return the nodes' numbers in topological order, without cycles and the nodes after them."""
+    """Return the nodes' numbers in topological order, without nodes in or after cycles."""
     readers: list[list[int]] = [[] for _ in waits]
     for number, each in enumerate(waits):
         for before in each:
@@ -63,7 +63,7 @@ def _order(waits: list[set[int]]) -> list[int]:
 
 
 def _in_cycle(waits: list[set[int]], stuck: set[int]) -> int:
-    """Return a node of a cycle; each that is stuck waits for one that is."""
+    """Return a node of a cycle: each stuck node waits for another."""
     number, seen = min(stuck), set[int]()
     while number not in seen:
         seen.add(number)
@@ -72,7 +72,7 @@ def _in_cycle(waits: list[set[int]], stuck: set[int]) -> int:
 
 
 def _read(node: NodeProto) -> set[str]:
-    """Return the tensors that a node reads, and those of graphs around it that the nodes within it read."""
+    """Return the tensors that a node reads, and those that nodes in its graphs read from outside."""
     read = {name for name in node.input if name}
     for graph in subgraphs(node):
         own = {name for inner in graph.node for name in inner.output}

@@ -1,4 +1,4 @@
-"""ONNX models: every Conv and ConvTranspose node, at the shapes that ONNX's inference finds or that running it shows."""
+"""Read every Conv and ConvTranspose of an ONNX model, with shapes inferred by ONNX or observed by running the model."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class OnnxReader(Reader):
     Parameters
     ----------
     content
-        The bytes of the model, or the model; weights kept in other files are not needed.
+        The bytes of the model, or the model; external weights are not needed.
     source, how
-        The model's name, for messages, and how it is read.
+        The model's name for messages, and the options of reading.
     biased
-        Whether what is added to a convolution's output is its bias, though nothing else is fused.
+        Whether numbers added to a convolution's output are its bias, even if nothing else is fused.
     """
 
     def __init__(self, content: bytes | ModelProto, source: str, how: Reading, biased: bool = False) -> None:
@@ -63,7 +63,7 @@ class OnnxReader(Reader):
                 raise SourceError(f"{source} has no input {name!r}; its inputs: {', '.join(map(str, self._inputs))}")
 
     def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
-        """Return the convolutions at the shapes of a bucket, and those that are skipped."""
+        """Return the convolutions at the shapes of a bucket, and the skipped ones."""
         bound = self._bound(self._inputs, bucket)
         model = with_known_versions(with_inputs(self._model, bound), self._source)
         free = left_free(bound)
@@ -107,10 +107,10 @@ class OnnxReader(Reader):
     def _nodes(
         self, model: ModelProto, places: Sequence[Place], found: Mapping[int, list[Problem] | str]
     ) -> list[SourceNode]:
-        """Return the nodes of convolutions that have problems, with the operations after them."""
+        """Return the convolutions with problems as nodes, with fused operations after them."""
         tensors: dict[int, Tensors] = {}
         nodes: dict[int, list[SourceNode]] = {}
-        # An Add of what two convolutions compute belongs to the later one: then the other is there already.
+        # An Add of two convolutions' results belongs to the later one: the other result exists by then.
         for place in reversed(places):
             problems = found[place.number]
             if isinstance(problems, str):
@@ -122,7 +122,7 @@ class OnnxReader(Reader):
         return [node for place in places for node in nodes.get(place.number, ())]
 
     def _inferred(self, model: ModelProto, places: list[Place]) -> dict[int, list[Problem] | str]:
-        """Return the problems by ONNX's inference, or why there is none, by the nodes' numbers."""
+        """Return by the nodes' numbers the problems at inferred shapes, or the reason why there are none."""
         used = frozenset(used_names(model.graph))
         found: dict[int, list[Problem] | str] = {}
         for place in places:
@@ -139,7 +139,7 @@ class OnnxReader(Reader):
     def _observed(
         self, place: Place, seen: list[Observed] | None, inferred: list[Problem] | str
     ) -> tuple[int, list[Problem] | str]:
-        """Return the number of a convolution and its problems: those of the run, else those inferred unless only a run counts."""
+        """Return the number of a convolution and its problems: the observed, else the inferred ones unless shapes are only observed."""
         if seen is None:
             counts = self._shapes == "auto" or not is_convolution(place.node)
             return place.number, inferred if counts and not isinstance(inferred, _Unknown) else _not_run(place)
@@ -247,7 +247,7 @@ def _not_run(place: Place) -> str:
 
 
 def _check_inferred(place: Place, problem: Problem, used: frozenset[str]) -> None:
-    """Refuse an output that was inferred wrongly and is read: shapes after it would be of another model."""
+    """Refuse a wrongly inferred output that nodes read: shapes after it would be wrong, too."""
     name = place.node.output[0]
     output = place.scope.get(name)
     inferred = output.shape if output else None

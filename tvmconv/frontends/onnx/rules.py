@@ -129,10 +129,10 @@ def _pads(attributes: Mapping[str, Any], mode: str, rank: int) -> dict[str, Any]
 
 
 def _check_same(mode: str, problem: Problem, strides: Sequence[int]) -> None:
-    """Refuse strides so large that SAME would mean to cut elements off, at which systems differ.
+    """Refuse strides so large that SAME would crop elements, where systems differ.
 
-    The contract (and TensorFlow) pad nothing then; onnxruntime cuts off the beginning once there are three
-    elements too many.
+    The contract (and TensorFlow) pad nothing then; onnxruntime crops the beginning once there are three elements
+    too many.
     """
     axes_ = zip(problem.in_spatial, problem.out_spatial, problem.kernel, problem.dilations, strides, strict=True)
     for axis, (x, y, k, d, s) in enumerate(axes_):

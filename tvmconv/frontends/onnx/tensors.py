@@ -1,4 +1,4 @@
-"""The tensors of a graph of an ONNX model: which of them are fixed, and which nodes read each."""
+"""Tensors of an ONNX graph: their readers, and the values of fixed ones."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from .graph import OURS, Place, sizes_of, subgraphs, used_names_of
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-# Stands among the readers of a tensor for whoever reads what the graph gives.
+# Reader of the graph's outputs.
 OUTSIDE = -1
 
 
 class Tensors:
-    """Tensors of the graph around a convolution, and of the graphs around that.
+    """Tensors of the graph with a convolution, and of its outer graphs.
 
     Parameters
     ----------
     folder
-        Where the model's other files are.
+        The folder of external weights.
 
     Attributes
     ----------
     nodes : list of NodeProto
-        The graph's nodes, in the order in which they can be computed.
+        The graph's nodes, in topological order.
     taken
-        By the names of sums those of the convolutions whose kernels they are part of.
+        The convolution whose kernel computes each sum, by their names.
     """
 
     def __init__(self, model: ModelProto, place: Place, folder: Path) -> None:
@@ -60,11 +60,11 @@ class Tensors:
         self.taken: dict[str, str] = {}
 
     def readers(self, name: str) -> list[int]:
-        """Return the places in `nodes` of those that read a tensor, once for each time, and OUTSIDE if the graph gives it."""
+        """Return the indices in `nodes` of a tensor's readers, repeated for repeated reads, and OUTSIDE for a graph output."""
         return self._readers.get(name, [])
 
     def maker(self, name: str) -> NodeProto | None:
-        """Return the node that computes a tensor; None: it is given."""
+        """Return the node that computes a tensor; None: it is an input or a constant."""
         return self._makers.get(name)
 
     def is_fixed(self, name: str) -> bool:
@@ -72,19 +72,19 @@ class Tensors:
         return name in self._fixed
 
     def value(self, name: str) -> np.ndarray:
-        """Return the value of a tensor that is fixed.
+        """Return the value of a fixed tensor.
 
         Raises
         ------
         SourceError
-            If it is kept in a file that cannot be read, or cannot be computed.
+            If its file cannot be read, or it cannot be computed.
         """
         if name not in self._values:
             self._values[name] = self._weight(name) if name in self._weights else self._computed(name)
         return self._values[name]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor that is fixed."""
+        """Return the shape of a fixed tensor."""
         if name in self._weights:
             return tuple(self._weights[name].dims)
         known = self._scope[name].shape if name in self._scope else None
@@ -92,7 +92,7 @@ class Tensors:
         return shape if known is not None and len(shape) == len(known) else self.value(name).shape
 
     def number(self, name: str, rank: int) -> float | None:
-        """Return the number that a tensor is everywhere, of at most `rank` dimensions; None if it is none, or not fixed."""
+        """Return the number of a fixed tensor of one element and at most `rank` dimensions; None for another tensor."""
         if not self.is_fixed(name) or len(self.shape(name)) > rank or prod(self.shape(name)) != 1:
             return None
         return float(self.value(name).astype(np.float64).item())

@@ -1,8 +1,8 @@
-"""ONNX models in operators before version 7, written in those of version 7, which onnxruntime, TVM's frontend and we know.
+"""Convert ONNX models of opsets before 7 to opset 7, the oldest that onnxruntime, TVM's frontend and we support.
 
-ONNX's own converter (1.23) is no help: it gives an `axis` of a broadcast one axis too many, lets a PRelu's slopes lie along the last
-axis, makes training inference, and lacks Cast, Less, Greater, Split, Tile and LSTM. What an operator needs beyond that its
-attributes were renamed stands in `old_operators`; one that changed and does not stand there is refused.
+ONNX's own converter (1.23) does not do: it adds one axis too many for the `axis` of a broadcast, applies a PRelu's slopes along the
+last axis, turns training into inference, and lacks Cast, Less, Greater, Split, Tile and LSTM. `old_operators` has the
+rules of changed operators; one without a rule is refused.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 OLDEST = 7
-# Elements of a constant that shapes may be computed of.
+# Constants with fewer elements may determine shapes.
 _SMALL = 64
 
 
 def with_known_versions(model: ModelProto, source: str) -> ModelProto:
-    """Return a model with its inputs' dimensions filled in, in operators of version 7 or later; `model` is changed.
+    """Return a model, whose inputs have their dimensions, in opset 7 or later; `model` is changed.
 
     Raises
     ------
     SourceError
-        If an operator has no equal in version 7, or not without a shape or a number that is not known; it names the node.
+        If an operator has no equivalent in version 7, or needs an unknown shape or number for it; it names the node.
     """
     own = [each for each in model.opset_import if each.domain in OURS]
     if own and own[0].version < OLDEST:
         _convert(model.graph, own[0].version, source, {}, {})
         own[0].version = OLDEST
-        model.ir_version = max(model.ir_version, 4)  # the first that has weights that are no inputs
+        model.ir_version = max(model.ir_version, 4)  # the first in which weights need not be inputs
     return model
 
 
 def _convert(
     graph: GraphProto, version: int, source: str, types: dict[str, TypeProto], constants: dict[str, TensorProto]
 ) -> None:
-    """Convert a graph's nodes in their order, with the facts known about tensors of graphs around it."""
+    """Convert a graph's nodes in order, with the known types and constants of outer graphs."""
     declared = (*graph.output, *graph.value_info, *graph.input)
     types = types | {each.name: each.type for each in declared if each.type.tensor_type.HasField("shape")}
     within = [each for each in graph.initializer if not uses_external_data(each)]
@@ -88,7 +88,7 @@ def _convert_node(
     """Return the nodes and constants of version 7 that compute a node's result."""
     try:
         old, new = (onnx.defs.get_schema(node.op_type, each, "") for each in (version, OLDEST))
-    except onnx.defs.SchemaError:  # whose lack others tell
+    except onnx.defs.SchemaError:  # unknown operators are reported elsewhere
         return [node], []
     if old.since_version == new.since_version:
         return [node], []
@@ -111,7 +111,7 @@ def _convert_node(
 
 def _infer(node: NodeProto, types: dict[str, TypeProto], constants: dict[str, TensorProto]) -> dict[str, TypeProto]:
     """Return the types of a node's outputs as far as ONNX's inference finds them."""
-    if node.op_type == "Constant":  # of any type, though early versions have few
+    if node.op_type == "Constant":  # inference allows few types in early versions
         value = attributes_of(node)["value"]
         constants[node.output[0]] = value
         return {node.output[0]: helper.make_tensor_type_proto(value.data_type, value.dims)}

@@ -1,7 +1,7 @@
-"""External weights of ONNX models: read into the model, or left in their files if protobuf has no room for them.
+"""External weights of ONNX models: read into the model, or left in their files if they exceed protobuf's limit.
 
-Then a tensor's location is a path from the root, as onnxruntime takes none that begins with it, so that a changed model finds them
-from anywhere; `array_of` maps them.
+In that case a tensor's location becomes its path relative to the root (onnxruntime takes no absolute paths), so that a changed model
+finds its weights from anywhere; `array_of` maps them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .graph import subgraphs
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto
 
-# Beginning of all locations.
+# Folder that locations are relative to.
 ROOT = Path(__file__).resolve().anchor
-# Most bytes of weights in other files that are read into a model: protobuf has at most 2 GiB, with all else.
+# Most bytes of external weights that are read into a model: protobuf's limit is 2 GiB for the whole model.
 MOST_BYTES = 1 << 30
-# Most bytes of a tensor that may be a shape or a scale, whose numbers decide: it is read in any case.
+# Most bytes of tensors that may be shapes or scales, whose values are needed: they are always read.
 SMALL_BYTES = 1 << 16
 
 
 def load_weights(model: ModelProto, folder: Path) -> None:
-    """Read a model's weights in other files into it, or if they are too many, the small ones alone.
+    """Read a model's external weights into it; if they are too large, only the small ones.
 
     Raises
     ------
@@ -54,13 +54,13 @@ def load_weights(model: ModelProto, folder: Path) -> None:
 
 
 def weight_files(model: ModelProto) -> list[str]:
-    """Return the names of the files that a model, as it was read, keeps weights in: paths from its folder."""
+    """Return the names of a model's external weight files: paths relative to its folder."""
     tensors = [*model.graph.initializer, *_inner(model.graph)]
     return sorted({ExternalDataInfo(each).location for each in tensors if uses_external_data(each)})
 
 
 def array_of(tensor: TensorProto) -> npt.NDArray[Any]:
-    """Return the numbers of a tensor of a model of :func:`load_weights`; those of a file are mapped."""
+    """Return the array of a tensor after :func:`load_weights`; external ones are mapped."""
     if not uses_external_data(tensor):
         return np.asarray(numpy_helper.to_array(tensor))
     where, dtype = ExternalDataInfo(tensor), helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -69,7 +69,7 @@ def array_of(tensor: TensorProto) -> npt.NDArray[Any]:
 
 
 def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
-    """Return a model whose external weights are inputs, and these weights; the model itself if there are none."""
+    """Return a model with its external weights as inputs, and these weights; the model itself if there are none."""
     apart = [each for each in model.graph.initializer if uses_external_data(each)]
     if not apart:
         return model, []
@@ -77,7 +77,7 @@ def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
 
 
 def fill(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
-    """Return a model derived from :func:`without_weights`'s, with the weights as constants again; `model` is changed."""
+    """Return a model derived from the result of :func:`without_weights`, with the weights as constants again; `model` is changed."""
     names = {each.name for each in apart}
     inputs = [each for each in model.graph.input if each.name not in names]
     if apart:
@@ -89,7 +89,7 @@ def fill(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
 
 
 def infer_shapes(model: ModelProto, **options: bool) -> ModelProto:
-    """Return a model with the shapes that ONNX infers, and with its large weights as inputs: they would be written and read twice.
+    """Return a model with the shapes that ONNX infers, and with large weights as inputs, to spare serialising them twice.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def infer_shapes(model: ModelProto, **options: bool) -> ModelProto:
 
 
 def _with_inputs(model: ModelProto, apart: list[TensorProto]) -> ModelProto:
-    """Return a copy of a model that takes these of its weights as inputs; they are not copied."""
+    """Return a copy of a model that takes the weights `apart` as inputs, which are not copied."""
     copy: ModelProto = type(model)()
     _copy_fields(model, copy, "graph")
     _copy_fields(model.graph, copy.graph, "initializer")
@@ -140,7 +140,7 @@ def _bytes(tensor: TensorProto) -> int:
 
 
 def _anchor(tensor: TensorProto, folder: Path) -> None:
-    """Make the location of a tensor a path from the root."""
+    """Make the location of a tensor a path relative to the root."""
     where = ExternalDataInfo(tensor)
     path = (folder / where.location).resolve()
     if not path.is_relative_to(folder.resolve()):

@@ -1,4 +1,4 @@
-"""Nodes and constants that stand for a node, added to a model one by one."""
+"""Writer of nodes and constants that replace a node of a model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Array = npt.NDArray[Any]
 
 
 class NodeWriter:
-    """Writer of the nodes that replace another; names of tensors begin with that of the node's first output.
+    """Writer of the nodes that replace another; names of tensors begin with the node's first output.
 
     Attributes
     ----------
     nodes
-        The nodes as far as they are written.
+        The nodes written so far.
     dtype
-        Of the numbers that the node takes.
+        Type of the node's inputs.
     opset
         The model's version of ONNX' operators.
     """
@@ -56,12 +56,12 @@ class NodeWriter:
         return add_constant(self._model, f"{self._prefix}_constant{len(self._model.graph.initializer)}", array)
 
     def fixed(self, place: int) -> Array | None:
-        """Return an input of the node that is a constant; None: there is none at this place.
+        """Return a constant input of the node; None: the node has no such input.
 
         Raises
         ------
         ValueError
-            If it is none; it continues "the node ...".
+            If it is not constant; the message continues "the node ...".
         """
         name = self._node.input[place] if place < len(self._node.input) else ""
         if not name:
@@ -72,7 +72,7 @@ class NodeWriter:
         raise ValueError(f"takes {name!r}, which is not constant")
 
     def number(self, place: int, default: int | None = None) -> int:
-        """Return an input of the node that is one fixed number; errors are those of :meth:`fixed`."""
+        """Return a constant input of one number; errors are those of :meth:`fixed`."""
         array = self.fixed(place)
         if array is not None:
             return int(array.item())
@@ -81,7 +81,7 @@ class NodeWriter:
         return default
 
     def finish(self, *names: str) -> list[NodeProto]:
-        """Return the nodes, which end with the node's outputs."""
+        """Return the nodes, with the named tensors as the node's outputs."""
         for name, output in zip(names, self._node.output, strict=True):
             self.nodes.append(helper.make_node("Identity", [name], [output]))
         return self.nodes

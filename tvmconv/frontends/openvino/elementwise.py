@@ -32,7 +32,7 @@ def _write_same(layer: IrLayer) -> str:
 
 
 def _take_pair(layer: IrLayer) -> list[str]:
-    """Return the operands, which are broadcast as NumPy does, or not at all."""
+    """Return the operands; ValueError unless they are broadcast as in NumPy, or not at all."""
     mode = layer.given.get("auto_broadcast", "numpy")
     if mode not in ("numpy", "none", "explicit") and layer.shape(0) != layer.shape(1):
         raise ValueError(f"broadcasts by {mode}; networks broadcast as NumPy does")

@@ -1,4 +1,4 @@
-"""Values that no input of an IR decides: computed by OpenVINO's own operations; weights of integers stay integers with their scales."""
+"""Values of an IR that depend on no input, computed by OpenVINO's own operations; integer weights stay integers with scales."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..onnx.fake_quantize import find_quantizer
 
 Array = npt.NDArray[Any]
 
-# Operations with another result in each call, or that read state besides their inputs.
+# Operations with results that change between calls, and those with graphs inside.
 _CHANGING = ("Parameter", "ReadValue", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator")
 _INTEGERS = ("i4", "u4", "i8", "u8")
 _FLOATS = ("f16", "bf16", "f32")
-# Types that NumPy lacks, as those that have their numbers.
+# Types that NumPy lacks, with wider ones that hold their values.
 _WIDER = {"i4": np.int8, "u4": np.uint8} | dict.fromkeys(("nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0"), np.float32)
-# Operations that move elements, and leave them what they are.
+# Operations that move elements without changing them.
 _MOVES = ("Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 @dataclass(frozen=True)
 class DequantizedWeights:
-    """Integers of at most 8 bits, less `zero`, times `scale`, both of which are broadcast."""
+    """Integers of at most 8 bits, less `zero`, times `scale`; both are broadcast."""
 
     integers: Array
     scale: Array
@@ -44,9 +44,9 @@ class DequantizedWeights:
         return DequantizedWeights(change(self.integers), *map(change, every))
 
     def find_line(self) -> tuple[int | None, Array, Array] | None:
-        """Return the axis along which scales and zero points differ, and both along it; None: there are several, or no quantiser's.
+        """Return the axis along which scales and zero points differ, and both along it; None: no quantizer has them.
 
-        Of weights alone, NNCF's scales may be negative.
+        A quantizer's differ along one axis at most, and are not negative, as NNCF's scales of weights may be.
         """
         whole = [np.broadcast_to(each, self.integers.shape) for each in (self.scale, self.zero)]
         axes = {axis for each in whole for axis in range(each.ndim) if (each != each.take([0], axis)).any()}
@@ -60,7 +60,7 @@ class DequantizedWeights:
 
 
 class FixedValues:
-    """The fixed values of an IR, by outputs, as its operations are given in order."""
+    """Fixed values of an IR's outputs; :meth:`take` gets its operations in order."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], Array | DequantizedWeights] = {}
@@ -79,7 +79,7 @@ class FixedValues:
         if not given or kind in _CHANGING or kind == "Result" or any(each is None for each in given):
             return False
         if kind == "FakeQuantize" and not all(np.isfinite(_as_array(each)).all() for each in given[1:]):
-            return False  # refused when it is read
+            return False  # refused when it is translated
         made = _dequantize(op, given)
         values: Sequence[Array | DequantizedWeights] | None = (
             [made] if made is not None else _evaluate(op, [_as_array(each) for each in given])
@@ -110,7 +110,7 @@ def _dtype_of(element: Any) -> Any:
 
 
 def _array_of(constant: Any) -> Array:
-    """Return a constant's numbers, integers of less than 8 bits in 8, floats of at most 8 bits in f32."""
+    """Return a constant's array; integers of less than 8 bits are widened to 8, floats of at most 8 bits to f32."""
     name = constant.get_element_type().to_string()
     if name in _WIDER:
         wide = np.dtype(_WIDER[name])
@@ -152,14 +152,14 @@ def _dequantize(op: Any, given: list[Any]) -> DequantizedWeights | None:
 
 
 def _evaluate(op: Any, given: Sequence[Array]) -> list[Array] | None:
-    """Return an operation's result for fixed numbers; None if it is known only in a call."""
+    """Return an operation's results for fixed inputs; None if they are known only in a call."""
     outputs = op.outputs()
     types = {each.get_element_type().to_string() for each in outputs}
     if any(each.get_partial_shape().is_dynamic for each in outputs):
         return None
     if op.get_type_name() == "Convert" and types < {*_FLOATS} and given[0].dtype.kind in "fVbiu":
         return [given[0].astype(_dtype_of(outputs[0].get_element_type()))]
-    if "bf16" in types or any(each.dtype == ml_dtypes.bfloat16 for each in given):  # of which OpenVINO makes no arrays
+    if "bf16" in types or any(each.dtype == ml_dtypes.bfloat16 for each in given):  # OpenVINO makes no arrays of bf16
         return None
     made = [openvino.Tensor(each.get_element_type(), each.get_shape()) for each in outputs]
     try:

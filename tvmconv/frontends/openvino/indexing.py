@@ -20,7 +20,7 @@ def _slice(layer: IrLayer) -> str:
 
 
 def _slice_by_masks(layer: IrLayer) -> str:
-    """Write StridedSlice as a Slice; then the axes that it shrinks go, and new ones come."""
+    """Write StridedSlice as a Slice, then a Squeeze of shrunk axes and an Unsqueeze of new ones."""
     (count,) = layer.static(1)
     masks = {
         name: [*layer.given.get(f"{name}_mask", []), *[0] * count][:count]
@@ -28,7 +28,7 @@ def _slice_by_masks(layer: IrLayer) -> str:
     }
     steps = layer.numbers(3, [1] * count)
     whole = layer.rank() - sum(not masks["new_axis"][at] and not masks["ellipsis"][at] for at in range(count))
-    taken: list[tuple[int, int]] = []  # places among begins and ends, with the axis of the data
+    taken: list[tuple[int, int]] = []  # positions in begins and ends, each with the axis of the data
     shrunk, added, axis, place = [], [], 0, 0
     for at in range(count):
         if masks["ellipsis"][at]:
@@ -83,7 +83,7 @@ def _take_bound(layer: IrLayer, which: int, at: int) -> str | Array:
 
 
 def _take_one(layer: IrLayer, at: int, which: int) -> str | Array:
-    """Return where the one element of an axis that goes lies, or ends: the last, -1, at the axis' end."""
+    """Return the begin (`which` is 1) or the end of a shrunk axis's only element; for the last, -1, the end is the axis's."""
     begin = _take_bound(layer, 1, at)
     if which == 1:
         return begin
@@ -116,12 +116,12 @@ def _gather_rows(layer: IrLayer) -> str:
     batch = int(layer.given.get("batch_dims", 0))
     made = layer.op("GatherND", layer.input(0), layer.integers(1), batch_dims=batch)
     if batch > 1 and layer.rank(0) + layer.rank(1) - layer.static(1)[-1] - 1 - batch != len(layer.out_shape()):
-        return layer.op("Reshape", made, shape_array(*layer.out_static()))  # version 5 has the batch as one axis
+        return layer.op("Reshape", made, shape_array(*layer.out_static()))  # version 5 joins the batch axes
     return made
 
 
 def _scatter(layer: IrLayer) -> str:
-    """Write ScatterUpdate: rows along an axis, which are those of axis 0 of the data with that in front."""
+    """Write ScatterUpdate as ScatterND of rows, after moving its axis to the front."""
     (axis,) = layer.axes(3)
     rank, many = layer.rank(), layer.rank(1)
     order = [axis, *range(axis), *range(axis + 1, rank)]
@@ -158,7 +158,7 @@ def _scatter_rows(layer: IrLayer) -> str:
 
 
 def _take_top(layer: IrLayer) -> list[str]:
-    """Write TopK; sorted by places, by those of the elements that it takes."""
+    """Write TopK; to sort by index, by a second TopK of the indices."""
     axis = int(layer.given["axis"]) % layer.rank()
     (count,) = layer.numbers(1)
     largest, by = int(layer.given["mode"].lower() == "max"), str(layer.given["sort"]).lower()

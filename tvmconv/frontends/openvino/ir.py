@@ -16,7 +16,7 @@ except ImportError:
 
 
 def load_ir(source: str) -> Any:
-    """Return the model in a file; raise SourceError if it is none, or its weights are not there."""
+    """Return the model in a file; raise SourceError if it is not an IR, or its weights are missing."""
     if not Path(source).with_suffix(".bin").exists():
         raise SourceError(f"{source}: its weights, {Path(source).with_suffix('.bin')}, are missing")
     try:
@@ -31,7 +31,7 @@ def declare_inputs(model: Any) -> list[Input]:
 
 
 def reshape(model: Any, bound: Mapping[str, Dims | None], source: str) -> None:
-    """Give a model's inputs the extents that are bound; raise SourceError if it does not take them."""
+    """Set the bound extents of a model's inputs; raise SourceError if it does not take them."""
     shapes = {
         each.get_any_name(): openvino.PartialShape([dim if isinstance(dim, int) else -1 for dim in dims])
         for each, dims in zip(model.inputs, bound.values(), strict=True)

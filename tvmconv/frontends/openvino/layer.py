@@ -14,9 +14,9 @@ from .fixed import DequantizedWeights
 from .translation import Translation, onnx_type
 
 Array = npt.NDArray[Any]
-# Ending of the name of a convolution whose node of an ONNX file had a bias, which OpenVINO's reader adds apart.
+# OpenVINO's ONNX reader splits a convolution's bias off, and ends the convolution's name so.
 _SPLIT = "/WithoutBiases"
-# Extents; None: calls give it.
+# Extents; None: free.
 Extents = tuple[int | None, ...]
 
 
@@ -26,7 +26,7 @@ def extents_of(shape: Any) -> Extents:
     Raises
     ------
     ValueError
-        If their number is free; it continues "the layer ...".
+        If the rank is unknown; the message continues "the layer ...".
     """
     if shape.rank.is_dynamic:
         raise ValueError("has a tensor of unknown rank; export the model with ranks")
@@ -41,7 +41,7 @@ class IrLayer(NodeWriter):
     kind
         The operation's name, such as ``"MaxPool"``.
     version
-        The first of OpenVINO's operation sets that has it as it is, such as ``"opset8"``.
+        The operation set of its version, such as ``"opset8"``.
     given
         Its attributes.
     """
@@ -84,7 +84,7 @@ class IrLayer(NodeWriter):
         return [self.input(place) for place in range(self.count)]
 
     def integers(self, place: int) -> str | Array:
-        """Return an input of whole numbers as ONNX has sizes, axes and places: in 64 bits."""
+        """Return an input of integers as int64, ONNX's type of sizes, axes and indices."""
         array = self._array(place)
         if array is not None:
             return array.astype(np.int64)
@@ -117,11 +117,11 @@ class IrLayer(NodeWriter):
         return [int(each) for each in array.reshape(-1)]
 
     def axes(self, place: int, default: list[int] | None = None) -> list[int]:
-        """Return an input's fixed axes of the data, from 0; errors are those of :meth:`fixed`."""
+        """Return an input's fixed axes, made non-negative; errors are those of :meth:`fixed`."""
         return [axis % max(self.rank(), 1) for axis in self.numbers(place, default)]
 
     def weights(self, place: int, change: Callable[[Array], Array]) -> str:
-        """Write an input that is fixed, after a move, if they are integers as such, with DequantizeLinear; return its name."""
+        """Write a fixed input after a move, dequantized integers with DequantizeLinear; return its name."""
         value = self._translation.fixed.of(self._op.input_value(place))
         assert value is not None
         moved = value.move(change) if isinstance(value, DequantizedWeights) else change(value)
@@ -141,7 +141,7 @@ class IrLayer(NodeWriter):
         return extents_of(self._op.get_input_partial_shape(place))
 
     def static(self, place: int = 0) -> tuple[int, ...]:
-        """Return the extents of an input."""
+        """Return the extents of an input; ValueError if one is free."""
         return _fix(self.shape(place))
 
     def out_shape(self, place: int = 0) -> Extents:
@@ -178,7 +178,7 @@ class IrLayer(NodeWriter):
         return bool(self._op.output(place).get_target_inputs())
 
     def end(self, names: list[str]) -> None:
-        """Give the outputs of the nodes the names that outputs of the layer have."""
+        """Rename the tensors `names` to the layer's outputs."""
         read = {each for node in self.nodes for each in node.input}
         made = {each for node in self.nodes for each in node.output}
         for name, output in zip(names, self.outputs, strict=False):

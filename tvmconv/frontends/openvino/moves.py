@@ -1,4 +1,4 @@
-"""OpenVINO's operations that move, repeat or join elements, and those that make sizes."""
+"""OpenVINO's operations that move, repeat or join elements, and those of shapes and ranges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _transpose(layer: IrLayer) -> str:
 
 
 def _squeeze(layer: IrLayer) -> str:
-    """Write Squeeze, of which the axes that it was given and that are not 1 stay."""
+    """Write Squeeze; listed axes whose extents are not 1 stay."""
     shape, rank = layer.shape(), len(layer.out_shape())
     axes = layer.axes(1, [])
     if not axes:
@@ -134,7 +134,7 @@ def _space_to_depth(layer: IrLayer) -> str:
 
 
 def _space_to_batch(layer: IrLayer) -> str:
-    """Write SpaceToBatch: pads, then the places within blocks in front of the batch."""
+    """Write SpaceToBatch: a Pad, then positions within blocks moved in front of the batch."""
     blocks, begins, ends = (layer.numbers(place) for place in (1, 2, 3))
     batch, *sizes = layer.static()
     data = layer.input(0)

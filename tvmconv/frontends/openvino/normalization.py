@@ -13,7 +13,7 @@ def _write_softmax(layer: IrLayer) -> str:
 
 
 def _center(layer: IrLayer) -> str:
-    """Write MVN: less the mean, by the root of the variance."""
+    """Write MVN: subtract the mean, divide by the standard deviation."""
     given = layer.given
     axes = layer.axes(1) if layer.count > 1 else [int(each) for each in given["reduction_axes"]]
     data, along = layer.input(0), shape_array(*axes)

@@ -10,7 +10,7 @@ import numpy as np
 from ..onnx.writer import shape_array
 from .layer import Array, IrLayer
 
-# Number of gates, and places of ONNX's among OpenVINO's: of an LSTM input, output, forget and cell among forget, input, cell and output.
+# Indices of ONNX's gates among OpenVINO's: an LSTM's are i, o, f, c in ONNX, and f, i, c, o in OpenVINO.
 _GATES = {"LSTM": [1, 3, 0, 2], "GRU": [0, 1, 2], "RNN": [0]}
 
 
@@ -55,7 +55,7 @@ def _fix(layer: IrLayer, place: int, is_cell: bool) -> Array:
 
 
 def _find_lengths(layer: IrLayer, place: int) -> str:
-    """Return the lengths of sequences; none if all have all steps."""
+    """Return the name of the sequences' lengths; empty if all have all steps."""
     steps = layer.shape()[1]
     if layer.is_fixed(place) and steps is not None and all(each == steps for each in layer.numbers(place)):
         return ""
@@ -70,7 +70,7 @@ def _order(array: Array, gates: list[int]) -> Array:
 
 
 def _split_bias(bias: Array, gates: list[int], given: Mapping[str, Any]) -> Array:
-    """Return biases of the data and of the state: all are of the data, but that of a GRU's state that is reset after its product."""
+    """Return biases of the data and of the state: all belong to the data, but a GRU's that is reset after the product with its state."""
     if not given.get("linear_before_reset"):
         return np.concatenate([_order(bias, gates), np.zeros_like(bias)], 1)
     hidden = bias.shape[1] // 4

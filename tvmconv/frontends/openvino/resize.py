@@ -1,4 +1,4 @@
-"""OpenVINO's Interpolate, of all versions, as ONNX's Resize; nearest neighbours that ONNX has not, as gathers."""
+"""OpenVINO's Interpolate, of all versions, as ONNX's Resize; nearest neighbours that ONNX lacks, as gathers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ..onnx.writer import shape_array
 from .layer import Array, IrLayer
 
-# Interpolations by ONNX's names, and whether they average where they make less.
+# ONNX's names of interpolations, and whether they antialias when they shrink.
 _MODES = {
     "bicubic_pillow": ("cubic", True),
     "bilinear_pillow": ("linear", True),
@@ -47,7 +47,7 @@ def _resize(layer: IrLayer) -> str:
 
 
 def _take_attributes(layer: IrLayer) -> dict[str, Any]:
-    """Return the attributes as version 4 has them."""
+    """Return the attributes in the form of version 4."""
     given = dict(layer.given)
     if layer.version != "opset1":
         return given
@@ -65,7 +65,7 @@ def _find_axes(layer: IrLayer) -> list[int]:
 
 
 def _find_factors(layer: IrLayer, given: Mapping[str, Any], axes: Sequence[int]) -> Array | None:
-    """Return the factors of all axes; None if the layer is given sizes."""
+    """Return the factors of all axes; None if the layer has sizes instead."""
     if str(given["shape_calculation_mode"]).lower() != "scales":
         return None
     factors = np.ones(layer.rank(), np.float32)
@@ -93,7 +93,7 @@ def _find_sizes(layer: IrLayer, given: Mapping[str, Any], axes: Sequence[int]) -
 
 
 def _take_nearest(layer: IrLayer, data: str, given: Mapping[str, Any], axes: Sequence[int]) -> str:
-    """Write it as a gather along each axis."""
+    """Write the interpolation as a gather along each axis."""
     begins, ends = ([*given[name], *[0] * layer.rank()] for name in ("pads_begin", "pads_end"))
     sizes = [size + begin + end for size, begin, end in zip(layer.static(), begins, ends, strict=False)]
     factors = _find_factors(layer, given, axes)

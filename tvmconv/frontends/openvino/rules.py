@@ -24,7 +24,7 @@ def node_problem(
     attributes
         Those of the operation, by OpenVINO's names.
     data, taps, output
-        The shapes of its data, filter and output; that of the filter with the groups first where there are groups.
+        The shapes of its data, filter and output; a filter with groups has them as its first axis.
     dtype
         ``"f32"``, ``"f16"`` or ``"bf16"``.
 
@@ -51,7 +51,7 @@ def node_problem(
         return ops.convolution(data, taps, **common, pads_begin=begin, pads_end=end, auto_pad=mode)
     spatial = output[2:]
     if mode in ("same_upper", "same_lower"):
-        # Without an output shape there are no pads, and the output is the natural one: the same rule.
+        # Without an output shape there are no pads, and the output is the natural one.
         natural = ops.convolution_backprop_data(
             data, taps, **common, auto_pad=mode, output_padding=attributes["output_padding"]
         )

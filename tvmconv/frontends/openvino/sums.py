@@ -31,7 +31,7 @@ def _multiply(layer: IrLayer) -> str:
 
 
 def _reduce(layer: IrLayer) -> str:
-    """Write a reduction; along no axes there is none."""
+    """Write a reduction; without axes an Identity."""
     data, axes = layer.input(0), layer.axes(1)
     kind = _LOGICAL.get(layer.kind, layer.kind)
     if not axes:
@@ -52,7 +52,7 @@ def _sum_by_letters(layer: IrLayer) -> str:
 
 
 def _attend(layer: IrLayer) -> str:
-    """Write ScaledDotProductAttention as its products and softmax; a mask is added, or selects."""
+    """Write ScaledDotProductAttention as products and a softmax; a floating-point mask is added, a boolean one selects."""
     query, key, value = (layer.input(place) for place in range(3))
     scale: str | Array
     if layer.count > 4:

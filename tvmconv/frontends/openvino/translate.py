@@ -56,16 +56,16 @@ def translate(
     source
         Its file, for errors.
     dims
-        The extents of its inputs; those that calls give are words.
+        The extents of its inputs; free ones are names.
     wanted
-        Names of tensors that are to keep them, where a tensor has several.
+        Names to prefer for tensors with several names.
     whole
-        Whether all of it is to be read; else layers that cannot be stay OpenVINO's.
+        Whether all layers must be translated; else those that cannot stay OpenVINO's operators.
 
     Raises
     ------
     SourceError
-        If it has an operation, or a use of one, that networks lack; it names the layers.
+        If networks lack an operation, or a variant of one; it names the layers.
     """
     made = Translation(wanted)
     layers = [op for op in model.get_ordered_ops() if not made.fixed.take(op)]

@@ -1,4 +1,4 @@
-"""An ONNX model that is written of an IR: names of tensors, constants, inputs and outputs."""
+"""The ONNX model that an IR is translated to: names of tensors, constants, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .fixed import FixedValues
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-# Version of ONNX' operators that is written: the first whose GroupNormalization has a scale for each channel.
+# The written opset: the first whose GroupNormalization has a scale for each channel.
 _OPSET = 21
 _TYPES = {
     "bf16": TensorProto.BFLOAT16,
@@ -40,7 +40,7 @@ def onnx_type(element: Any) -> int:
     Raises
     ------
     ValueError
-        If networks have no such type; it continues "the layer ...".
+        If networks have no such type; the message continues "the layer ...".
     """
     name = element.to_string()
     if name not in _TYPES:
@@ -49,7 +49,7 @@ def onnx_type(element: Any) -> int:
 
 
 class Translation:
-    """An ONNX model as far as it is written, and the values in it that no input decides (`fixed`)."""
+    """An ONNX model under construction, and its values that depend on no input (`fixed`)."""
 
     def __init__(self, wanted: Sequence[str] = ()) -> None:
         imports = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]
@@ -64,7 +64,7 @@ class Translation:
         self._nodes: set[str] = set()
 
     def add_nodes(self, nodes: Iterable[NodeProto]) -> None:
-        """Add a layer's nodes; of several of a name, as a convolution and its bias may have, the first keeps it."""
+        """Add a layer's nodes; of several with the same name, as of a convolution and its bias, the first keeps it."""
         for node in nodes:
             numbered = (f"{node.name}/{node.op_type}{number or ''}" for number in itertools.count())
             node.name = next(each for each in itertools.chain([node.name], numbered) if each not in self._nodes)
@@ -102,7 +102,7 @@ class Translation:
         self.model.graph.input.append(helper.make_tensor_value_info(self.name(output), elem_type, extents))
 
     def leave(self, op: Any) -> None:
-        """Write a layer as OpenVINO's own operator, with its outputs' types and shapes as far as they are known."""
+        """Write a layer as OpenVINO's own operator, with its outputs' types and shapes where known."""
         given = [self.name(each) for each in op.input_values() if self.fixed.of(each) is None]
         names, kind = [self.name(each) for each in op.outputs()], op.get_type_name()
         self.model.graph.node.append(helper.make_node(kind, given, names, op.get_friendly_name(), domain=DOMAIN))

@@ -73,7 +73,7 @@ def _take_pool(layer: IrLayer) -> dict[str, Any]:
         if any(begin >= end for begin, end in zip(begins, behind, strict=True)):
             raise ValueError("has a window that starts beyond its data, which ONNX omits")
     if rounding == "ceil" and layer.kind == "AvgPool" and not layer.given["exclude-pad"]:
-        # What the last window has behind the pads counts, too, which ONNX leaves out.
+        # The last window counts elements behind the pads, too, which ONNX does not.
         for axis, (size, count, stride, span) in enumerate(
             zip(layer.static()[2:], layer.out_static()[2:], made["strides"], spans, strict=True)
         ):
@@ -100,7 +100,7 @@ def _pool_means(layer: IrLayer) -> str:
 
 
 def _pool_adaptively(layer: IrLayer) -> list[str]:
-    """Write an adaptive pool axis by axis: as a pool if all windows are alike, else window by window."""
+    """Write an adaptive pool axis by axis: as a pool if all windows have the same size, else window by window."""
     kind = "Mean" if layer.kind == "AdaptiveAvgPool" else "Max"
     if len(layer.outputs) > 1 and layer.is_read(1):
         raise ValueError("returns the indices of its maxima")

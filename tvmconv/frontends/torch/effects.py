@@ -14,7 +14,7 @@ from ...epilogue import Step
 from ..following import Effect, FollowedGraph, Linear, Slopes, Sum, affine, per_channel
 from .nodes import arguments
 
-# Steps by an operation's name, and the arguments that are their numbers.
+# Steps by an operation's name, with the arguments of their numbers.
 _STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "relu": ("relu", ()),
     "leaky_relu": ("leaky", ("negative_slope",)),
@@ -41,16 +41,16 @@ Tensors = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
 class Operations(FollowedGraph):
-    """The graph of a program, as :func:`~tvmconv.frontends.following.follow` reads it.
+    """Graph of a program for :func:`~tvmconv.frontends.following.follow`.
 
     Parameters
     ----------
     module
         The program's.
     tensors
-        The shapes and types of what its nodes compute, by their names.
+        The shapes and types of its nodes' results, by the nodes' names.
     rank
-        The number of axes of a batch of images; an image alone has one less.
+        The number of axes of a batch of images; a single image has one less.
     """
 
     def __init__(self, module: Any, tensors: Tensors, rank: int) -> None:
@@ -80,7 +80,7 @@ class Operations(FollowedGraph):
         return name, [each if (number := self._number(each)) is None else number for each in op.args]
 
     def is_alike(self, op: Any, other: Any) -> bool:
-        """Return whether two nodes' results have one type and shape."""
+        """Return whether two nodes' results have the same type and shape."""
         return self._tensors.get(op.name) == self._tensors.get(other.name)
 
     def dtype(self, op: Any) -> str:
@@ -88,10 +88,10 @@ class Operations(FollowedGraph):
         return DTYPES.get(self._tensors[op.name][1], "")
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
-        """Return a node's effect on the result of `read`; None if no kernel has it."""
+        """Return a node's effect on the result of `read`; None if no kernel supports it."""
         if op.op != "call_function":
             return None
-        if op.target is operator.getitem:  # a norm of three results, of which one is read
+        if op.target is operator.getitem:  # of a norm's three results, only the first may be read
             normed = str(read.target) in _NORMS and op.args[1] == 0
             return Linear(None, None) if normed else None
         kind = _kind(op)
@@ -99,7 +99,7 @@ class Operations(FollowedGraph):
             return self._arithmetic(op, read, channels)
         if not op.args or op.args[0] is not read:
             return None
-        # Of an image alone, what these take for channels are its rows.
+        # For a single image, these operators take its rows for channels.
         sizes = (1, channels) if len(self._tensors[read.name][0]) == self._rank else (1,)
         if str(op.target) in _NORMS:
             return self._norm(arguments(op)) if len(sizes) > 1 else None
@@ -161,7 +161,7 @@ class Operations(FollowedGraph):
         return Step(name, tuple(map(float, numbers))) if all(isinstance(n, (int, float)) for n in numbers) else None
 
     def _number(self, value: Any) -> float | None:
-        """Return a number, or that of a tensor of one; None for all else."""
+        """Return a number, or that of a tensor of one element; None for anything else."""
         numbers = np.array(value) if isinstance(value, (int, float)) else self._value(value)
         return None if numbers is None or numbers.size != 1 else float(numbers.reshape(()))
 
@@ -175,7 +175,7 @@ class Operations(FollowedGraph):
 
 
 def _kind(op: Any) -> str:
-    """Return an operation's name without its form: of ``aten.add_.Tensor``, ``add``."""
+    """Return an operation's name without overload and in-place mark: ``add`` for ``aten.add_.Tensor``."""
     parts = str(op.target).split(".")
     return parts[1].rstrip("_") if op.op == "call_function" and parts[0] == "aten" and len(parts) > 1 else ""
 

@@ -1,7 +1,7 @@
 """Compute once, by PyTorch, the part of an exported program that depends on its parameters alone, for all readers.
 
-Filters that are computed in each call are fixed then, and get kernels: those that a norm of weights gives, or standardized ones as of
-networks without a normalization. Of eca_nfnet_l0 TVM computed all of these convolutions, in seconds.
+Filters that are computed in each call, by weight norms or weight standardization, are fixed then, and get kernels. TVM computed all of
+these convolutions in eca_nfnet_l0, in seconds.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ TYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def fixed_values(graph: fx.Graph, given: Mapping[fx.Node, torch.Tensor]) -> dict[fx.Node, Any]:
-    """Return the values of a graph's nodes that depend on nothing but some that are given, and on no chance.
+    """Return the values of a graph's nodes that depend on the `given` ones alone, and on no random numbers.
 
-    What of the given is written to in place is not fixed, nor whatever shares its memory.
+    Given tensors that are written in place are not fixed, nor are those that share their memory.
     """
     excepted: set[Any] = set()
     while True:
@@ -36,7 +36,7 @@ def fixed_values(graph: fx.Graph, given: Mapping[fx.Node, torch.Tensor]) -> dict
 def _compute(
     graph: fx.Graph, given: Mapping[fx.Node, torch.Tensor], excepted: set[Any]
 ) -> tuple[dict[fx.Node, Any], set[Any]]:
-    """Return the values, and the memory of attributes that the graph writes to."""
+    """Return the values, and the identities of the given memory that the graph writes to."""
     own = _storages([*given.values()])
     values: dict[fx.Node, Any] = {}
     others: set[fx.Node] = set()
@@ -50,7 +50,7 @@ def _compute(
             is_fixed &= torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
             if changed := _storages([values.get(each, given.get(each)) for each in _writes(node)]):
                 sharing = [each for each, value in values.items() if not changed.isdisjoint(_storages(value))]
-                is_read = any(not others.isdisjoint(each.users) for each in sharing)  # as it is before
+                is_read = any(not others.isdisjoint(each.users) for each in sharing)  # in its state before
                 if not is_fixed or is_read or changed & own:
                     is_fixed, written = False, written | (changed & own)
                     for each in sharing:
@@ -64,7 +64,7 @@ def _compute(
 
 
 def fold(module: fx.GraphModule, dequantizes: bool = True) -> None:
-    """Replace results that depend on attributes alone by attributes; integer weights of pt2e stay integers unless `dequantizes`."""
+    """Replace results that depend on attributes alone by attributes; pt2e's integer weights stay integers unless `dequantizes`."""
     reader = fx.Interpreter(module)
     attributes = {node: reader.fetch_attr(node.target) for node in module.graph.find_nodes(op="get_attr")}
     given = {node: value.detach() for node, value in attributes.items() if isinstance(value, torch.Tensor)}
@@ -89,7 +89,7 @@ def fold(module: fx.GraphModule, dequantizes: bool = True) -> None:
 
 
 def is_dequantizer(node: fx.Node) -> bool:
-    """Return whether a node gives the numbers of pt2e's integers."""
+    """Return whether a node dequantizes pt2e's integers."""
     return name_of(node).startswith("dequantize_per_")
 
 

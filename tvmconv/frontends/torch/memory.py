@@ -1,6 +1,6 @@
-"""Tensors that share memory until one of them is written to, as PyTorch's own copies on write do, and digests of numbers.
+"""Tensors that share memory until one is written to (PyTorch's copy-on-write), and digests of tensors.
 
-``Tensor.data_ptr`` and ``Tensor.numpy`` hand out memory that may be written to, so PyTorch gives the tensor memory of its own before.
+``Tensor.data_ptr`` and ``Tensor.numpy`` expose writable memory, so PyTorch copies the tensor's memory before.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-# Address of the beginning of a tensor's memory, which its views share; only to be compared. Each call of a network reads it of all
-# the model's tensors, so it is C's function.
+# Address of a tensor's memory, which its views share; only for comparisons. Each call of a network reads it for all of the model's
+# tensors, so it is a function in C.
 address: Callable[[torch.Tensor], int] = torch._C._data_address
-# Digests of tensors, with their versions and addresses then.
+# Digests of tensors, with their versions and addresses at that time.
 _DIGESTS: Any = WeakTensorKeyDictionary()
 
 
 def digest(tensor: torch.Tensor, is_known: bool = False) -> str:
-    """Return a digest of a tensor's numbers; if they cannot be read, one of its identity and version.
+    """Return a digest of a tensor's numbers; if they cannot be read, its identity and version.
 
     Parameters
     ----------
     is_known
-        Whether a digest of before will do, if PyTorch has counted no change since.
+        Whether an earlier digest is enough, if PyTorch has counted no change since.
     """
     now = 0 if tensor.is_inference() else tensor._version, place(tensor)
     found = _DIGESTS.get(tensor)
@@ -42,40 +42,40 @@ def digest(tensor: torch.Tensor, is_known: bool = False) -> str:
 
 
 def place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return which numbers of which memory a tensor has, to be compared alone: ``tensor.data`` may be set to other ones of the same."""
+    """Return a tensor's memory and its layout there, only for comparisons: ``tensor.data`` may be set to another part of the same memory."""
     if tensor.layout != torch.strided:
         return (address(tensor),)
     return address(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
 def readable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with the same numbers in memory of its own, which other libraries may hold."""
+    """Return a tensor with the same numbers in memory of its own, which other libraries may use."""
     return tensor.clone() if torch._C._is_cow_tensor(tensor) else tensor
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same numbers, last axis fastest: itself, if it is so already."""
+    """Return a contiguous tensor of the same numbers: the tensor itself if it is one."""
     strided = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
     return strided.resolve_conj().resolve_neg().contiguous()
 
 
 def numbers(tensor: torch.Tensor) -> Any:
-    """Return a tensor's numbers as an array, to be read."""
+    """Return a tensor's numbers as an array, only for reading."""
     return readable(tensor.detach()).numpy()
 
 
 def octets(tensor: torch.Tensor) -> Any:
-    """Return the bytes of a tensor's numbers as an array, to be read."""
+    """Return the bytes of a tensor's numbers as an array, only for reading."""
     flat = dense(tensor).flatten()
-    # With any stride a single number is contiguous, but not bytes.
+    # A single number is contiguous with any stride, but its bytes are not.
     return numbers(flat.as_strided(flat.shape, (1,)).view(torch.uint8))
 
 
 def sharing(tensors: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Return by the ``id`` of tensors others of the same numbers, which share their memory until either is written to.
+    """Return tensors of the same numbers by the ``id`` of others, which share their memory until either is written to.
 
-    What PyTorch cannot share so is left out: memory that it did not allocate, as NumPy's, or that several tensors have; and whatever is
-    more than a tensor or a parameter.
+    Left out are tensors that PyTorch cannot share so: in memory that it did not allocate, as NumPy's, or that several tensors use; and
+    subclasses of tensors and parameters.
     """
     plain = {id(each): each for each in tensors if _is_plain(each)}
     owners = Counter(map(address, plain.values()))

@@ -19,7 +19,7 @@ def name_of(node: fx.Node) -> str:
 
 
 class Parts(NamedTuple):
-    """The real and the imaginary part of a complex tensor, or of several, or of a number; None: it has no imaginary part."""
+    """The real and the imaginary part of one or several complex tensors, or of a number; None: there is no imaginary part."""
 
     real: Any
     imaginary: Any
@@ -32,7 +32,7 @@ def arguments(node: fx.Node) -> dict[str, Any]:
 
 
 class Nodes:
-    """Puts calls of operators into a program's graph.
+    """Inserts calls of operators into a program's graph.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class Nodes:
     Attributes
     ----------
     before
-        The node before which calls are put.
+        The node before which calls are inserted.
     like
-        The node whose place in the model's code they have.
+        The node whose position in the model's code they take.
     """
 
     def __init__(self, program: ExportedProgram) -> None:
@@ -53,12 +53,12 @@ class Nodes:
         self._fake = next(value.fake_mode for value in values if isinstance(value, torch.Tensor))
         self.before: fx.Node = next(iter(self._graph.nodes))
         self.like = self.before
-        # Not those of whoever has the program.
+        # A copy: the caller's program keeps its own.
         program._constants = dict(program.constants)
         self._known: dict[Any, fx.Node] = {}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """Return a call of an ATen operator; free extents are read from tensors that have them."""
+        """Insert a call of an ATen operator and return it; free extents are read from tensors."""
         args, kwargs = tree_map_only(torch.SymInt, self._extent, (args, kwargs))
         with self._graph.inserting_before(self.before):
             node = self._graph.call_function(target, args, kwargs)
@@ -69,7 +69,7 @@ class Nodes:
         return node
 
     def constant(self, value: torch.Tensor, key: Any = None) -> fx.Node:
-        """Return a fixed tensor; one with a `key` is made once."""
+        """Return a node for a fixed tensor; one with a `key` is created once."""
         if key is not None and key in self._known:
             return self._known[key]
         name = f"tvmconv_constant_{len(self._program.constants)}"
@@ -113,7 +113,7 @@ class Nodes:
         return self.call(torch.ops.aten.view.default, node, list(shape))
 
     def _extent(self, size: torch.SymInt) -> fx.Node:
-        """Return the extent of a tensor that has it."""
+        """Return a node that reads a free extent from a tensor."""
         for node in self._graph.nodes:
             shape = getattr(node.meta.get("val"), "shape", ())
             axis = next((axis for axis, each in enumerate(shape) if _is_same(each, size)), None)
@@ -148,7 +148,7 @@ class Nodes:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two extents are one number or one expression; PyTorch's own comparison would fix free extents."""
+    """Return whether two extents are the same number or expression; PyTorch's own comparison would fix free extents."""
     return one is other or str(one) == str(other)
 
 

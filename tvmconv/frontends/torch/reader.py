@@ -1,6 +1,6 @@
-"""Programs that `torch.export.save` wrote (.pt2): ATen's convolutions, at the shapes that they meet in the program.
+"""Read ATen's convolutions from programs of `torch.export.save` (.pt2), at their shapes in the program.
 
-Inference is PyTorch's own, by fake tensors, which have a shape and no numbers.
+Shapes are inferred by PyTorch's fake tensors, which have a shape and no numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class _Call:
-    """A convolution as it was called: its target, and tensors and attributes by the names of the schema."""
+    """A call of a convolution: its target, and tensors and attributes by the names of the schema."""
 
     target: str
     arguments: Mapping[str, Any]
@@ -57,8 +57,8 @@ class _Call:
 
 
 def load_program(source: str) -> torch.export.ExportedProgram:
-    """Return the program of a file; raise a SourceError if there is none."""
-    if not is_zipfile(source):  # of which PyTorch would log its own traceback, too
+    """Return the program in a file; raise SourceError if it has none."""
+    if not is_zipfile(source):  # PyTorch would also log a traceback
         raise SourceError(f"{source} was not saved by torch.export.save, or is truncated: it is not a zip file")
     try:
         return torch.export.load(source)
@@ -74,7 +74,7 @@ class ExportReader(Reader):
         self._program = load_program(source)
 
     def read(self, bucket: Bucket) -> tuple[list[SourceNode], list[Skipped]]:
-        """Return the convolutions at the shapes of a bucket, and those that are skipped."""
+        """Return the convolutions at the shapes of a bucket, and the skipped ones."""
         placeholders = self._placeholders()
         inputs = [Input(name, _dims(value)) for name, value in placeholders.items()]
         bound = self._bound(inputs, bucket)
@@ -115,7 +115,7 @@ class ExportReader(Reader):
                     feeds = [self._feed(name, value, dims) for name, (value, dims) in inputs.items()]
                     watching.run(*feeds)
                 return watching.calls, watching.tensors
-            except Exception as error:  # noqa: BLE001 - whatever an operator raises of data that it does not take
+            except Exception as error:  # noqa: BLE001 - whatever an operator raises for unsuitable data
                 failure = error
         raise SourceError(f"{self._source}: running the program fails: {_first_line(failure)}") from failure
 
@@ -137,7 +137,7 @@ class ExportReader(Reader):
             raise SourceError(
                 f"it computes in {data.dtype}, for which there are no kernels; choose a type with --dtype"
             )
-        batch = (1,) * (taps.ndim - data.ndim)  # of an image alone
+        batch = (1,) * (taps.ndim - data.ndim)  # for a single image
         shape, output = (*batch, *data.shape), (*batch, *call.output)
         problem = node_problem(call.target, call.arguments, shape, tuple(taps.shape), dtype)
         problem = problem.with_(bias=bias is not None)
@@ -167,7 +167,7 @@ class ExportReader(Reader):
 
 
 class _Watching(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs a program and keeps the convolutions that are called."""
+    """Runs a program and records its calls of convolutions."""
 
     def __init__(self, module: Any) -> None:
         super().__init__(module)
@@ -233,7 +233,7 @@ def _pads(arguments: Mapping[str, Any], taps: Sequence[int]) -> tuple[tuple[int,
     padding = arguments["padding"]
     if not isinstance(padding, str):
         return (tuple(_axes(padding, len(taps))),) * 2
-    # "same" pads the same at both ends, and the odd one at the end.
+    # "same" pads both ends equally, with an odd element at the end.
     dilations = _axes(arguments["dilation"], len(taps))
     totals = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilations, taps, strict=True)]
     return tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
