@@ -1,6 +1,6 @@
 """tvmconv.torch: PyTorch models as compiled networks.
 
-Needs PyTorch, which `pip install 'tvmconv[torch]'` brings; compiling needs the compiler, calling what is compiled does not.
+Needs PyTorch, which `pip install 'tvmconv[torch]'` installs. Compiling needs the compiler; calling compiled models does not.
 """
 
 from __future__ import annotations

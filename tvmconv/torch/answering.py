@@ -23,34 +23,34 @@ from .guards.check import Guards
 from .guards.reads import Reads
 from .objects import KINDS
 
-# The attribute of a model that has, by the paths of its modules, why their own code runs.
+# Attribute of a model with the reasons why modules' own code runs, by their paths.
 REFUSED = "_tvmconv_refused"
 LET_GO = "its weights were let go (keep_weights=False); let tvmconv.torch.optimize keep them"
-# A model that is always another one is not compiled for ever; as many as Dynamo compiles of one function.
+# Limit for models that keep changing: as many as Dynamo compiles of one function.
 MOST_STATES = 8
-# Kinds of calls that are known at a look.
+# Kinds of calls for the fast path.
 MOST_KINDS = 256
 _PLAIN = (torch.Tensor, nn.Parameter)
 _KIND = attrgetter("__class__", "shape", "dtype", "device", "layout")
 _NEEDS_GRADIENT = attrgetter("requires_grad")
-# Compiles a module anew for a call: returns the reads of its code, and the computation, or why there is none.
+# Compiles a module again for a call: returns the reads of its code, and the computation, or why there is none.
 Anew = Callable[["Answering", tuple[Any, ...], dict[str, Any]], tuple[Reads, "Computed | str"]]
 
 
 @dataclass
 class NetworkState:
-    """Networks of a module as it was.
+    """Networks of a module in one state.
 
     Attributes
     ----------
     reads
-        What its code may have read.
+        Names and variables that its code may have read.
     examples
-        Each example's computation, by its arguments' description.
+        Each example's computation, by the kind of its arguments.
     guards
-        Notice what has changed since.
+        Detect changes since.
     refused
-        Why it has no networks.
+        Why there are no networks.
     """
 
     reads: Reads = field(default_factory=Reads)
@@ -69,27 +69,27 @@ class NetworkState:
 
 
 class Answering:
-    """Is the ``forward`` of one module: networks answer calls that are as an example was.
+    """Stands for the ``forward`` of a module: networks answer calls like the examples.
 
     Parameters
     ----------
     module
-        The module, whose own code answers all else.
+        The module, whose own code answers other calls.
     path
         Its name in the model, empty for the model itself.
     rewrites
-        Whether its own code writes weights, the same in each call but for rounding.
+        Whether its own code writes weights, with equal values in each call but for rounding.
     anew
-        Compiles it again after it has changed; None: its own code answers then.
+        Compiles the module again after a change; None: its own code answers then.
 
     Attributes
     ----------
     states
         Its networks: the last compiled first.
     refused
-        Why calls were answered by the module's own code.
+        Why the module's own code answered calls.
     has_weights
-        Whether that can answer: weights that networks have may have been let go.
+        Whether its own code can answer: its weights may have been let go.
     """
 
     def __init__(self, module: nn.Module, path: str, rewrites: bool = False, anew: Anew | None = None) -> None:
@@ -98,18 +98,16 @@ class Answering:
         self.refused: dict[str, None] = {}
         self.has_weights = True
         self._is_watching = False
-        self._own = vars(module).get("forward")  # as some that wrap a module's calls put there
+        self._own = vars(module).get("forward")  # set by libraries that wrap a module's calls
         self._restart()
 
     def _restart(self) -> None:
         self._compiling = threading.Lock()
         self._signature = inspect.signature(self._code())
-        self._plain: dict[
-            Any, tuple[NetworkState, Computed]
-        ] = {}  # of calls with tensors alone, by what these are like
+        self._plain: dict[Any, tuple[NetworkState, Computed]] = {}  # for calls with tensors alone, by their kinds
 
     def add(self, args: tuple[Any, ...], kwargs: dict[str, Any], how: Computed, reads: Reads) -> None:
-        """Let networks answer calls that are as an example is."""
+        """Let networks answer calls like an example."""
         leaves, spec = flatten_arguments(args, kwargs)
         self.states[0].examples[_kind(leaves, spec)] = how
         self.states[0].reads |= reads
@@ -145,7 +143,7 @@ class Answering:
         if not kwargs and self._plain:
             try:
                 found = self._plain.get(tuple(map(_KIND, args)))
-            except AttributeError:  # not of tensors
+            except AttributeError:  # an argument is no tensor
                 found = None
             if found is not None and not (_mode() or found[0].changed() or self._needs_gradients(args)):
                 return found[1](args)
@@ -169,7 +167,7 @@ class Answering:
                 found = state.find(kind, leaves) if state is not None else None
             if found is not None and state is not None:
                 if not kwargs and all(type(each) is torch.Tensor for each in args):
-                    if len(self._plain) >= MOST_KINDS:  # of extents that are free
+                    if len(self._plain) >= MOST_KINDS:  # many kinds by free extents
                         self._plain.clear()
                     self._plain[tuple(map(_KIND, args))] = state, found
                 return found(tensors)
@@ -194,7 +192,7 @@ class Answering:
     def _compiled(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Any, leaves: Sequence[Any]
     ) -> NetworkState | None:
-        """Return networks for the module as it is now, compiled unless another thread is about it."""
+        """Return networks for the module's present state, compiled unless another thread is compiling."""
         if self._anew is None or not self._compiling.acquire(blocking=False):
             return None
         try:
@@ -253,7 +251,7 @@ class Answering:
 
 
 class _Examples(dict[Any, Computed]):
-    """Computations of examples. They do not change, but some may be lost in a copy; PyTorch's trees are pickled by its own functions."""
+    """Computations of examples. Copies share them; a copy in another process may lose some. PyTorch pickles its trees by its own functions."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Examples:
         return _Examples(self)
@@ -279,7 +277,7 @@ def _examples(items: Sequence[tuple[Any, Computed]]) -> _Examples:
 
 
 def _mode() -> str:
-    """Return why no network may answer as PyTorch is set to now, or nothing."""
+    """Return why no network may answer in PyTorch's present mode, or nothing."""
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
     if (
@@ -297,7 +295,7 @@ def _is_device_alone() -> bool:
 
 
 def _kind(leaves: list[Any], spec: Any) -> Any:
-    """Return the kind of arguments; those for which networks may not answer are of another kind."""
+    """Return the kind of arguments: equal for calls that one network may answer."""
     return spec, *[
         (leaf.shape, leaf.dtype, leaf.device.type, leaf.layout) if isinstance(leaf, torch.Tensor) else (type(leaf), repr(leaf) if isinstance(leaf, KINDS) else id(leaf))
         for leaf in leaves

@@ -22,14 +22,14 @@ _POINTER = torch.Tensor.data_ptr
 
 
 class NetworkCall(nn.Module):  # type: ignore[misc]
-    """A network, called with tensors of its shapes and types.
+    """Network called with tensors of its shapes and types.
 
     Parameters
     ----------
     path
         Its library.
     in_orders, out_orders
-        Of each tensor that it takes and gives, the axes in the order in which its array has them.
+        For each input and output tensor, the order of its axes in the network's array.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         outputs = self.network.outputs
         self._is_laid, self._is_free = not any(backs), bool(self.network.extents)
         self._made = [(each.shape, TYPES[each.dtype], back) for each, back in zip(outputs, backs, strict=True)]
-        # An array like another is made in half of the time; nothing is written to these, so they take no memory.
+        # empty_like takes half of the time of empty; nothing is written to these templates, so they occupy no memory.
         self._alike = [] if self._is_free else [torch.empty(shape, dtype=dtype) for shape, dtype, _ in self._made]
 
     def forward(self, *tensors: Any) -> list[Any]:
@@ -63,7 +63,7 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         return made
 
     def takes(self, tensors: Sequence[Any]) -> bool:
-        """Return whether extents are free, and tensors have ones that the network takes."""
+        """Return whether extents are free and the network takes those of the tensors."""
         if not self._is_free:
             return False
         shapes = []
@@ -75,12 +75,12 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
             shapes.append(shape)
         try:
             self.network.sizes(shapes)
-        except InputError:  # out of a range, no multiple, or nothing would be left
+        except InputError:  # out of range, not a multiple, or an empty intermediate result
             return False
         return True
 
     def sliced(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the network's outputs for tensors with more images, on their first axis, than it takes, some at a time."""
+        """Return the network's outputs for tensors with more images (first axis) than it takes, a slice at a time."""
         given = [_array(tensor, order) for tensor, order in zip(tensors, self._orders, strict=True)]
         times = given[0].shape[0] // self.network.inputs[0].shape[0]
         made = [torch.empty((times * shape[0], *shape[1:]), dtype=dtype) for shape, dtype, _ in self._made]
@@ -101,6 +101,6 @@ def _or_none(order: Sequence[int]) -> list[int] | None:
 
 
 def _array(tensor: Any, order: list[int] | None) -> Any:
-    """Return a tensor as a network takes it."""
+    """Return a tensor in a network's order and contiguous."""
     tensor = tensor if order is None else tensor.permute(order)
     return (tensor.resolve_neg() if tensor.is_neg() else tensor).contiguous()

@@ -1,4 +1,4 @@
-"""`NetworkChain`: the networks of a model that need no operator of PyTorch between them, each called with answers of those before."""
+"""`NetworkChain`: a model's networks without operators of PyTorch between them, each called with results of earlier ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .calling import NetworkCall
 
 
 class ChainPart(NetworkCall):
-    """A network within a graph: one answer is no list."""
+    """Network within a graph: a single output is not in a list."""
 
     def forward(self, *tensors: Any) -> Any:
         """Return the network's outputs."""
@@ -27,7 +27,7 @@ class ChainPart(NetworkCall):
 
 
 class Sliced(ChainPart):
-    """A network for a few images, called with those of a batch one slice after the other."""
+    """Network for a few images, called with one slice of a batch after the other."""
 
     def forward(self, *tensors: Any) -> Any:
         """Return the network's outputs for all images."""
@@ -36,7 +36,7 @@ class Sliced(ChainPart):
 
 
 class Lost(nn.Module):  # type: ignore[misc]
-    """Stands for a network that is not there."""
+    """Placeholder for a network whose library is missing or unusable."""
 
     def __init__(self, why: str) -> None:
         super().__init__()
@@ -56,11 +56,11 @@ class NetworkChain(nn.Module):  # type: ignore[misc]
     def __init__(self, folder: Path, wiring: Mapping[str, Any]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(part(folder, *each["part"]) for each in wiring["calls"])
-        self._forwards = [each.forward for each in self.parts]  # which calls as modules would not make faster
+        self._forwards = [each.forward for each in self.parts]  # cheaper than calls as modules
         self._reads, self._gives = [each["reads"] for each in wiring["calls"]], wiring["gives"]
 
     def only(self) -> Any:
-        """Return the only network's call, if its inputs and outputs are the chain's; else None."""
+        """Return the call of the only network, if it has the chain's inputs and outputs; else None."""
         (reads, *others), count = self._reads, len(self._reads[0])
         is_only = (
             not others and isinstance(self.parts[0], ChainPart) and reads == [*range(count)] and self._gives == [count]
@@ -68,7 +68,7 @@ class NetworkChain(nn.Module):  # type: ignore[misc]
         return self._forwards[0] if is_only else None
 
     def takes(self, tensors: Sequence[Any]) -> bool:
-        """Return whether extents are free, and tensors have ones that are allowed."""
+        """Return whether extents are free and those of the tensors are allowed."""
         (first, *others), (reads, *_) = self.parts, self._reads
         return not others and isinstance(first, NetworkCall) and first.takes([tensors[each] for each in reads])
 
@@ -87,12 +87,12 @@ def part(folder: Path, file: str, is_sliced: bool, *orders: Sequence[Sequence[in
 
 
 def wiring(graph: fx.Graph, parts: Mapping[str, Sequence[Any]]) -> dict[str, Any] | None:
-    """Return how a graph calls networks, as lists of numbers: of the graph's inputs and networks' outputs. None if it has other operators.
+    """Return how a graph calls networks, with values numbered from the graph's inputs on; None if it has other operators.
 
     Parameters
     ----------
     parts
-        By the names of its modules what :func:`part` takes behind the folder.
+        Arguments of :func:`part` after the folder, by the names of the graph's modules.
     """
     numbers: dict[Any, int] = {}
     calls, gives, count = [], [], 0

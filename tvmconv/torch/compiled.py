@@ -1,6 +1,6 @@
 """`compile`: a whole PyTorch model as one library, read by torch.export; `CompiledModel` calls it with tensors.
 
-In the library are kernels, what lies between them, weights and a plan (`tvmconv.network.compile`); calling it needs neither
+The library has kernels, the functions between them, weights and a plan (`tvmconv.network.compile`); calling it needs neither
 the compiler nor the model.
 """
 
@@ -44,39 +44,38 @@ def compile(
 ) -> CompiledModel:
     """Compile a whole model to one library, for inputs like the examples; return a module that calls it.
 
-    ``torch.export`` reads the model (``strict=False``), so what its code decides by shapes is decided as for the examples, or, with
-    `dynamic_shapes`, for all that these allow.
+    ``torch.export`` reads the model (``strict=False``), so its code's decisions by shapes are those for the examples, or, with
+    `dynamic_shapes`, those for all allowed shapes.
 
     Parameters
     ----------
     model
-        In eval mode. It stays as it is.
+        A model in eval mode, which is not changed.
     example_inputs
         A tensor, a tuple of positional arguments, or a dict of named ones.
     path
-        Where the library goes; :func:`tvmconv.torch.load` reads it. None: into a temporary folder, which goes with the process.
+        Path of the library, for :func:`tvmconv.torch.load`. None: in a temporary folder that is removed with the process.
     target
         A CPU, as for :func:`tvmconv.build`.
     dtype
-        ``torch.bfloat16`` or ``torch.float16``: the model computes in this type. None: as it does.
+        ``torch.bfloat16`` or ``torch.float16``: the model computes in this type. None: in its own.
     math
         As for :func:`tvmconv.build`.
     memory
-        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that are larger than what they are of.
+        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that are larger than the originals.
     dynamic_shapes
-        As ``torch.export.export`` takes it, for axes whose extents calls give: ``{"x": {2: Dim("h", min=32, max=4096)}}``. None: all
-        are fixed.
+        As for ``torch.export.export``, for axes with free extents: ``{"x": {2: Dim("h", min=32, max=4096)}}``. None: all are fixed.
     named_sizes
-        More examples, at whose sizes calls have kernels of their own, in the same library, beside those of `dynamic_shapes`.
+        Further examples whose sizes get their own kernels in the library, in addition to those of `dynamic_shapes`.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 
     Raises
     ------
     InputError
-        If the model is none, or in training mode, or cannot compute in `dtype`, or `dynamic_shapes` or `named_sizes` do not fit the arguments.
+        If the model is no module, or in training mode, or cannot compute in `dtype`, or `dynamic_shapes` or `named_sizes` do not fit the arguments.
     SourceError
-        If torch.export cannot read it, or it changes its own buffers, or an operator is missing; it says which.
+        If torch.export cannot read the model, or it changes its own buffers, or an operator is not supported; it names the operator.
     MissingExtraError
         If the compiler is not installed.
     """
@@ -114,7 +113,7 @@ def load(path: str | os.PathLike[str]) -> CompiledModel:
 
 
 class CompiledModel(nn.Module):  # type: ignore[misc]
-    """A compiled model, called as the model was in the example; its threads are PyTorch's.
+    """Compiled model, called like the model in the example; its threads are PyTorch's.
 
     Attributes
     ----------
@@ -143,8 +142,7 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
         Raises
         ------
         InputError
-            If arguments are others than in the example: of other shapes, types or structure, on another device, or in need of
-            gradients.
+            If arguments differ from the example's in shapes, types or structure, are on another device, or require gradients.
         """
         leaves, spec = flatten_arguments(args, kwargs)
         if spec != self._structure.in_spec:
@@ -158,7 +156,7 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
             elif not is_same(leaf, constant[0]):
                 raise InputError(f"an argument is {leaf!r}; the model was compiled for {constant[0]!r}")
         if self._extents.extents:
-            self._extents.of([each.shape for each in tensors])  # or say which is wrong, by the model's own axes
+            self._extents.of([each.shape for each in tensors])  # an error names the wrong one, by the model's own axes
         return self._structure.answer(self._call(*tensors), tensors)
 
     def _checked(self, leaf: Any, number: int) -> Any:

@@ -1,4 +1,4 @@
-"""`compute_model`: the computation of a model for one example: networks, and PyTorch's operators between them."""
+"""`compute_model`: a model's computation for one example: networks, and PyTorch's operators between them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .store import Kept, Store, key_of
 from .watched import watch
 from .work import count_products
 
-# Rounds in which single operators are left to PyTorch; after them pieces that fail are, as a whole.
+# Rounds in which single operators are left to PyTorch; after them, whole pieces that fail.
 _MOST_ROUNDS = 8
 _ALONE = "it stands alone between operators of PyTorch"
 
@@ -44,15 +44,15 @@ class OperatorRow:
     layer
         The module whose code calls it, by its name in the model.
     computes
-        The operator, as ATen calls it.
+        The operator's name in ATen.
     output
-        The shape and type of what it computes.
+        The shape and type of its result.
     by
         The network's library, or PyTorch.
     why
-        Why it is PyTorch, empty if it is not, and the line of code that called it.
+        Why PyTorch computes it, with the line of code that calls it; empty if a network does.
     work
-        An estimate of its multiply-adds, of a convolution, a product or an attention; 0 of others.
+        An estimate of the multiply-adds of a convolution, a product or an attention; 0 for others.
     """
 
     layer: str
@@ -70,11 +70,11 @@ class Computed:
     Attributes
     ----------
     graph
-        Takes and gives tensors alone: a chain, or what has operators of PyTorch, too.
+        Takes and returns tensors alone: a chain of networks, or a graph that also has operators of PyTorch.
     structure
-        What arguments and answers are like.
+        The structure of arguments and answers.
     rows
-        Its operators, and the library that computes each.
+        Its operators, with the library that computes each.
     """
 
     graph: nn.Module
@@ -85,7 +85,7 @@ class Computed:
         orders = (*self.structure.in_orders, *self.structure.out_orders)
         is_simple = self.structure.is_tensor and all(each == sorted(each) for each in orders)
         only = self.graph.only() if isinstance(self.graph, NetworkChain) and is_simple else None
-        object.__setattr__(self, "_only", only)  # which need not look at structures
+        object.__setattr__(self, "_only", only)  # skips the structures
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
         """Return the model's answer."""
@@ -100,7 +100,7 @@ class Computed:
         return [replace(row, layer=".".join(filter(None, (path, row.layer)))) for row in self.rows]
 
     def takes(self, leaves: Sequence[Any], spec: Any) -> bool:
-        """Return whether arguments of other extents than in the example are ones that it computes."""
+        """Return whether it computes arguments with other extents than the example's."""
         if not isinstance(self.graph, NetworkChain) or spec != self.structure.in_spec:
             return False
         tensors = []
@@ -117,7 +117,7 @@ class Computed:
 
     @property
     def lost(self) -> str:
-        """Return why a network of this copy in another process cannot be loaded; empty if all can."""
+        """Return why a network of this copy cannot be loaded, as in another process; empty if all can."""
         return next((each.why for each in self.graph.modules() if isinstance(each, Lost)), "")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Computed:
@@ -132,7 +132,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class How:
-    """Options of compiling networks: for which targets, tuned for how long, in which arithmetic, with filters of which size, and of which free axes."""
+    """Options of compiling networks: targets, budget of tuning, arithmetic, memory and free axes."""
 
     targets: tuple[str, ...] = ("host",)
     trials: int = 0
@@ -144,7 +144,7 @@ class How:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the user's cache keeps networks for this machine: those that are not tuned first."""
+        """Return whether the user's cache keeps the networks: those for this machine that are not tuned first."""
         return "host" in self.targets and not self.trials and not self.seconds
 
     @property
@@ -159,16 +159,16 @@ def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     Raises
     ------
     SourceError
-        If torch.export cannot read it, or no operator of it becomes a network.
+        If torch.export cannot read the model, or none of its operators becomes a network.
     MissingExtraError
-        If something is to be compiled, and the compiler is not installed.
+        If a network must be compiled, and the compiler is not installed.
     UnsupportedMachineError
-        If it is compiled for other machines alone.
+        If it is compiled for other machines only.
     """
     free = free_axes(model, args, kwargs, how.dynamic_shapes)
     flat = Flat(model, args, kwargs, gives_views=free is None)
     options = [how.math, *([how.memory] if how.memory != "default" else [])]
-    # One call does not show what code does at other extents.
+    # One call does not show the code's operators at other extents.
     seen = watch(flat, *options) if free is None else ""
     if seen and how.is_kept and store.find(seen, None) is None:
         store.recall(seen)
@@ -182,7 +182,7 @@ def compute_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 
 @contextmanager
 def _workers(store: Store) -> Iterator[None]:
-    """Start workers beside the reading of a model if a store has no network that may be its."""
+    """Start workers while a model is read, if the store has no networks at all."""
     if store.is_empty and find_spec("tvm") is not None:
         from ..network.compile import prepare_workers
 
@@ -195,7 +195,7 @@ def _workers(store: Store) -> Iterator[None]:
 def _read_model(
     flat: Flat, few: _Few, free: FreeAxes | None, options: list[str], seen: str, store: Store, how: How
 ) -> Computed:
-    """Return the result of :func:`compute_model` for a model whose call the store does not have."""
+    """Return the result of :func:`compute_model` for a model whose call the store lacks."""
     program = export(flat, free)
     names = {} if free is None else free.names(program)
     if free is not None:
@@ -229,13 +229,13 @@ def _read_model(
 
 
 class _Few:
-    """A model that is read again, for the first images of its example."""
+    """A model to be read again, for the first images of its example."""
 
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._model, self._args, self._kwargs = model, args, kwargs
 
     def head(self, whole: fx.GraphModule, head: Head) -> Piece | None:
-        """Return the head of a program for a few images; None: it is another one."""
+        """Return the head of a program for a few images; None: the program for these has other operators."""
         args, kwargs = first_images((self._args, self._kwargs), head.images)
         flat = Flat(self._model, args, kwargs, gives_views=True)
         few = flat_graph(decompose(export(flat)))
@@ -298,7 +298,7 @@ def _build_free(
     target: str,
     how: How,
 ) -> Kept:
-    """Compile a program of extents that are free, which is one network.
+    """Compile a program with free extents to one network.
 
     Raises
     ------
@@ -320,12 +320,12 @@ def _build_free(
 
 
 def _again(whole: fx.GraphModule) -> fx.GraphModule:
-    """Return a copy of a graph that has the same weights."""
+    """Return a copy of a graph that shares its weights."""
     return fx.GraphModule(whole, copy.deepcopy(whole.graph))
 
 
 def _chain(whole: fx.GraphModule, kept: Kept, structure: Structure) -> dict[str, Any]:
-    """Return the stored facts of a program whose networks need no operator of PyTorch between them; empty if they need one."""
+    """Return the facts to store of a program without operators of PyTorch between its networks; empty if it has some."""
     graph = _again(whole)
     pieces = split(graph, kept.foreign, kept.head)
     found = wiring(graph.graph, _parts(pieces, kept)) if pieces else None
@@ -334,13 +334,13 @@ def _chain(whole: fx.GraphModule, kept: Kept, structure: Structure) -> dict[str,
 
 
 def _load_chain(chain: Mapping[str, Any], store: Store, structure: Structure) -> Computed:
-    # Those of the program: in the model's call, operators may let others lie otherwise.
+    # The program's own: in the model's call, operators may return other memory orders.
     vars(structure).update(chain["answers"])
     return Computed(NetworkChain(store.path, chain), structure, [OperatorRow(*row) for row in chain["rows"]])
 
 
 def _parts(pieces: Sequence[Piece], kept: Kept) -> dict[str, tuple[Any, ...]]:
-    """Return the sources of the pieces' networks, by the names of their modules."""
+    """Return the arguments of :func:`part` for the pieces' networks, by the names of their modules."""
     return {
         piece.name: (file, bool(kept.head) and number == 0, piece.in_orders, piece.out_orders)
         for number, (piece, file) in enumerate(zip(pieces, kept.files, strict=True))
@@ -354,9 +354,9 @@ def _assemble(whole: fx.GraphModule, kept: Kept, store: Store, structure: Struct
     pieces = split(graph, kept.foreign, kept.head)
     for name, made_by in _parts(pieces, kept).items():
         setattr(graph, name, part(store.path, *made_by))
-    graph = fx.GraphModule(graph, graph.graph)  # without weights that networks have
+    graph = fx.GraphModule(graph, graph.graph)  # without the networks' weights
     for parent in graph.modules():
-        for weights in (parent._parameters, parent._buffers):  # copies: networks have them as they were, too
+        for weights in (parent._parameters, parent._buffers):  # copies: networks keep the present weights, too
             weights.update({name: each.detach().clone() for name, each in weights.items() if each is not None})
     return Computed(graph, structure, _rows(whole, pieces, kept))
 

@@ -1,8 +1,7 @@
-"""The backend ``"tvmconv"`` of ``torch.compile``: each graph that Dynamo finds by networks.
+"""The backend ``"tvmconv"`` of ``torch.compile``: networks for each graph that Dynamo captures.
 
-Dynamo guards what it decided by shapes and values, and breaks a graph where it cannot go on; of sizes that it made symbols of
-a network's extents are free (``dynamic=True``). Graphs that are not compiled run as they are, and operators that networks lack are
-PyTorch's, with a warning.
+Dynamo guards its decisions by shapes and values, and breaks a graph where it cannot continue; symbolic sizes (``dynamic=True``) are a
+network's free extents. Graphs that cannot be compiled run as they are, and operators that networks lack are PyTorch's, with a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .store import Store, temporary
 
 
 class _Bound(nn.Module):  # type: ignore[misc]
-    """A graph with those of its inputs that are a model's weights or numbers, or extents of other inputs."""
+    """Graph with bound inputs: a model's weights and numbers, and extents of other inputs."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class _Bound(nn.Module):  # type: ignore[misc]
         super().__init__()
         self._graph, self._fixed, self._numbers, self._extents, self._count = graph, fixed, numbers, extents, count
         self.weights = nn.ParameterList(nn.Parameter(each.detach(), requires_grad=False) for each in fixed.values())
-        # Dynamo's graphs write their code when it is first asked for, which would count as a model's change of itself.
+        # Dynamo's graphs generate their code on first access, which would count as a change of the model.
         _ = graph.code
 
     def forward(self, *args: Any) -> Any:
@@ -56,8 +55,8 @@ class _Bound(nn.Module):  # type: ignore[misc]
 def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
     """Return the computation of a Dynamo graph: networks, or the graph itself if there are none.
 
-    Networks are for inference: where gradients are asked for, and after weights change, the graph computes. What ``weight.data``
-    changes in place cannot be seen: call ``torch.compiler.reset()`` then.
+    Networks are for inference: where gradients are required, and after weights change, the graph computes. In-place changes of
+    ``weight.data`` cannot be detected: call ``torch.compiler.reset()`` after them.
     """
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     fixed = {
@@ -116,18 +115,18 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
 
 
 def _is_number(node: torch.fx.Node) -> bool:
-    """Return whether Dynamo made a tensor from a number of the model's, such as a normalization's epsilon with free sizes."""
+    """Return whether Dynamo made a tensor of a model's number, such as a normalization's epsilon with free sizes."""
     is_wrapped = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
     return bool(is_wrapped) and all(user.op == "call_method" and user.target == "item" for user in node.users)
 
 
 def _free_axes(node: torch.fx.Node) -> dict[int, Any]:
-    """Return the symbols that Dynamo made of a tensor's extents, by their axes."""
+    """Return Dynamo's symbols of a tensor's extents, by axis."""
     sizes = getattr(node.meta.get("example_value"), "shape", ())
     found = {axis: size.node.expr for axis, size in enumerate(sizes) if isinstance(size, torch.SymInt)}
     return {
         axis: symbol for axis, symbol in found.items() if not symbol.is_number
-    }  # as it is after code has decided by it
+    }  # numbers: code has decided by these extents
 
 
 def _extents(
@@ -138,7 +137,7 @@ def _extents(
     Raises
     ------
     InputError
-        If one is no extent.
+        If a symbol is no extent.
     """
     found = {symbol: (at, axis) for at, axes in free.items() for axis, symbol in axes.items()}
     made = {}
@@ -158,17 +157,18 @@ def _needs_gradients(args: Sequence[Any]) -> bool:
 
 
 def _state(weight: Any) -> tuple[int, int]:
-    """Return numbers that are others when a weight has changed."""
+    """Return numbers that change with a weight."""
     return weight._version, weight.data_ptr()
 
 
 def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> list[Any]:
-    """Return the forms of a graph's outputs.
+    """Return the example values of a graph's outputs.
 
     Raises
     ------
     SourceError
-        If one is a view of an input or of another: what works in place on it would change that, too, and a network's are new.
+        If an output is a view of an input or of another output: in-place operators on it would change both, and a network's
+        outputs have memory of their own.
     """
     (returned,) = next(node for node in graph.graph.nodes if node.op == "output").args
     found = [each.meta.get("example_value") if isinstance(each, torch.fx.Node) else each for each in returned]

@@ -1,4 +1,4 @@
-"""Calls of a model with examples: its answers, and whether it is unchanged afterwards."""
+"""Calls of a model with examples: its answers, comparisons of these, and its changes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .rewritten import copied_model
 from .unchanged import put_back
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# Relative change by folding and transforms in f32 and f64, and in types of fewer digits.
+# Relative error of folding and transforms in f32 and f64, and in types of fewer digits.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _COARSE = 5e-2
-# Multiple of PyTorch's own error in such a type, where that is large.
+# Allowed multiple of PyTorch's own error in such a type, where that is large.
 _WORSE = 2
-# Answers whose errors decide: if the errors are normally distributed, so many differ by more than twice in one case of 200.
+# Answers that determine PyTorch's error: the largest of so many normally distributed errors is exceeded twofold in one case of 200.
 _ROUNDINGS = 8
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def print_progress(done: int, total: int, what: str) -> None:
-    """Say on stderr which kernel was built."""
+    """Print to stderr which kernel was built."""
     print(f"tvmconv: built {done} of {total}: {what}", file=sys.stderr, flush=True)
 
 
 def check_model(model: Any, dtype: Any, caller: str) -> None:
-    """Raise InputError if a model is none, or for training, or a type is none that models can be converted to."""
+    """Raise InputError if a model is no module or in training mode, or cannot be converted to a type."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if model.training:
@@ -51,7 +51,7 @@ def as_examples(given: Any) -> list[Arguments]:
 
 
 def as_example(given: Any) -> Arguments:
-    """Return one example's arguments; InputError if it is none."""
+    """Return one example's arguments; InputError for other objects."""
     if isinstance(given, torch.Tensor):
         return (given,), {}
     if isinstance(given, tuple):
@@ -65,14 +65,14 @@ def as_example(given: Any) -> Arguments:
 
 
 def cast(tensor: Any, dtype: Any) -> Any:
-    """Return a tensor in a type, if it is of floating point."""
+    """Return a tensor, converted to a type if it has a floating-point one."""
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def run(model: nn.Module, example: Arguments) -> tuple[Any, dict[str, bool]]:
-    """Return a model's answer to an example, and, by the names of the attributes that its code wrote, whether they are as before.
+    """Return a model's answer to an example, and for each attribute that its code wrote whether it is as before, by name.
 
-    The model and the example stay as they are, and random numbers are the same in each run.
+    The model and the example are not changed, and random numbers are the same in each run.
     """
     args, kwargs = copy_tensors(example)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), put_back(model) as written:
@@ -99,7 +99,7 @@ def copy_answer(answer: Any) -> Any:
 
 
 def is_coarse(values: Any) -> bool:
-    """Return whether a tensor of values has a type of few digits."""
+    """Return whether one of some tensors has a type of few digits."""
     return any(isinstance(each, torch.Tensor) and each.dtype in (torch.float16, torch.bfloat16) for each in values)
 
 
@@ -109,7 +109,7 @@ def is_close(given: Any, expected: Any, coarse: bool = False) -> bool:
     Parameters
     ----------
     coarse
-        They were computed in a type of few digits, though they may be of another.
+        Whether they were computed in a type of few digits, even if they have another.
     """
     given, form = pytree.tree_flatten(take_apart(given))
     expected, expected_form = pytree.tree_flatten(take_apart(expected))
@@ -117,15 +117,15 @@ def is_close(given: Any, expected: Any, coarse: bool = False) -> bool:
 
 
 def is_no_worse(given: Any, exact: Any, roundings: Iterable[tuple[Any, Any]]) -> bool:
-    """Return whether an answer's error against more digits is about PyTorch's own, because rounding accumulates in deep networks.
+    """Return whether an answer's error against higher precision is about PyTorch's own: rounding accumulates in deep networks.
 
     Parameters
     ----------
     given, exact
-        The answer, and that of more digits.
+        The answer, and that of higher precision.
     roundings
-        Answers of PyTorch, and with more digits, taken until the largest error that rounding makes in each tensor of these
-        allows the answer's: of the numbers that sums leave where they cancel, one answer may be exact by chance.
+        Pairs of PyTorch's answers in its type and in higher precision, taken until their largest rounding error in each
+        tensor allows the answer's: where sums cancel, a single answer may be exact by chance.
     """
     if pytree.tree_structure(take_apart(given)) != pytree.tree_structure(take_apart(exact)):
         return False
@@ -155,19 +155,19 @@ def draw_roundings(module: nn.Module, example: Arguments) -> Iterator[tuple[Any,
 
 
 def run_exactly(module: nn.Module, example: Arguments) -> Any:
-    """Return the answer of a module of few digits, computed in f32.
+    """Return the answer of a module in a type of few digits, computed in f32.
 
     Raises
     ------
     RuntimeError
-        If its code computes in its own type alone.
+        If its code can only compute in its own type.
     """
     wide = pytree.tree_map_only(torch.Tensor, partial(cast, dtype=torch.float32), example)
     return run(copied_model(module).float(), wide)[0]
 
 
 def _numbers(answer: Any) -> list[torch.Tensor]:
-    """Return an answer's tensors of floating point, with more digits."""
+    """Return an answer's floating-point tensors in f64."""
     leaves = pytree.tree_leaves(take_apart(answer))
     return [each.double() for each in leaves if isinstance(each, torch.Tensor) and each.is_floating_point()]
 
@@ -178,7 +178,7 @@ def _error(rounded: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def _is_within(given: torch.Tensor, exact: torch.Tensor, allowed: float) -> bool:
-    """Return whether a tensor differs by no more than a few roundings, or twice PyTorch's own error."""
+    """Return whether a tensor's error is within PyTorch's own, doubled, and the tolerance of its type."""
     if given.shape != exact.shape or not torch.equal(given.isfinite(), exact.isfinite()):
         return False
     return _error(given, exact) <= _WORSE * allowed + _COARSE * float(exact[exact.isfinite()].norm())
@@ -195,9 +195,9 @@ def _is_close_leaf(given: Any, expected: Any, coarse: bool) -> bool:
     if expected.is_complex():
         given, expected = torch.view_as_real(given), torch.view_as_real(expected)
     if not expected.is_floating_point():
-        return True  # of a class or an index, a bit of rounding may make another
+        return True  # rounding may change a class or an index
     finite = expected.isfinite()
-    if not finite.all():  # as where a mask puts an infinity
+    if not finite.all():  # for example from a mask of infinities
         if not torch.allclose(given[~finite], expected[~finite], equal_nan=True):
             return False
         given, expected = given[finite], expected[finite]

@@ -1,4 +1,4 @@
-"""`export`: read a model by `torch.export`, and name the line of its code at which that fails. And graphs as modules."""
+"""`export`: read a model by `torch.export`, and name the line of its code at which that fails; and graphs as modules."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _OTHERS = tuple(map(str, (Path(torch.__file__).parent, Path(__file__).parents[1]
 def export(flat: Flat, free: FreeAxes | None = None) -> Any:
     """Return a model as a program; its code's decisions by shapes are those for the example, unless axes are free.
 
-    Of the extents of free axes, the least that its code does not compute as the example's are left out.
+    The least extents of free axes are excluded where its code computes them differently from the example's.
 
     Raises
     ------
     SourceError
-        If torch.export cannot read it, or it changes its buffers or what it is given.
+        If torch.export cannot read the model, or it changes its buffers or arguments.
     """
     written: list[str] = []
     with torch.no_grad(), warnings.catch_warnings(), put_back(flat), whole_layers(), ceil_pools():
@@ -43,7 +43,7 @@ def export(flat: Flat, free: FreeAxes | None = None) -> Any:
         flat.around = partial(show_writes, flat.model, written)
         try:
             program = _read(flat) if free is None else _read_free(flat, free)
-            # Before this, changes in place are not noted; it takes longer than to export a small model.
+            # Only this shows changes in place; it takes longer than exporting a small model.
             functional = program.run_decompositions({}) if may_write(program) else program
         except SourceError:
             raise
@@ -73,11 +73,11 @@ def _read(flat: Flat, free: FreeAxes | None = None, **options: Any) -> Any:
 
 
 def _read_free(flat: Flat, free: FreeAxes) -> Any:
-    """Return the program for free axes, of the least extent from which all calls do the same."""
+    """Return the program for free axes, from the least extents on at which the code computes alike."""
     try:
         return _read(flat, free)
     except UserError:
-        # A program that checks the extents that it is called with says which they are.
+        # A program that checks its extents at run time shows which are allowed.
         with suppress(Exception):  # of many classes; the first says why
             narrowed = free.narrowed(_read(flat, free, prefer_deferred_runtime_asserts_over_guards=True), flat.tensors)
             if narrowed is not None:
@@ -86,23 +86,23 @@ def _read_free(flat: Flat, free: FreeAxes) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of an error that describes it: PyTorch's errors continue with advice and traces."""
+    """Return the describing line of an error: PyTorch's continue with advice and traces."""
     text = str(error).strip()
     _, found, fixes = text.partition("Suggested fixes:")
-    if found:  # of constraints on extents that are free
+    if found:  # constraints on free extents
         advice = ", ".join(map(str.strip, fixes.strip().partition("\n\n")[0].splitlines()))
         return f"its code does not do the same at all extents of dynamic_shapes; PyTorch suggests {advice}"
     first, *more = text.splitlines() or [""]
     guards = [line.strip(" -.") for line in more if "generated guard" in line]
     if guards:
         return f"its code does not do the same at all extents of dynamic_shapes: {'; '.join(guards)}"
-    if first.endswith(":") and more:  # of a list
+    if first.endswith(":") and more:  # a list follows
         first += f" {more[0].strip(' -')}"
     return f"{type(error).__name__}: {first.strip()}" if text else last_line(error)
 
 
 def _line(error: Exception) -> str:
-    """Return the line of the model's code at which an error arose, as the end of a message."""
+    """Return the line of the model's code that raised an error, as the end of a message."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = [number for number, frame in enumerate(frames) if frame.filename == Flat.forward.__code__.co_filename]
     standard = sysconfig.get_path("stdlib")
@@ -114,21 +114,21 @@ def _line(error: Exception) -> str:
 
 
 def as_module(model: Any) -> Any:
-    """Return a program, or the module of one, as a module in inference mode; anything else as it is."""
+    """Return a program, or a program's module, as a module in inference mode; other objects as they are."""
     graph = model.module() if isinstance(model, ExportedProgram) else model
-    # Modules of programs have an `eval` of their own, which refuses: they are for inference, or for training, as they were exported.
+    # Programs' modules override `eval` to raise an error: they are for inference or training as they were exported.
     return ProgramModule(graph).eval() if isinstance(graph, fx.GraphModule) and "eval" in vars(graph) else model
 
 
 class ProgramModule(nn.Module):  # type: ignore[misc]
-    """A graph as a module whose calls can be answered by others, like those of its own code."""
+    """Graph as a module whose ``forward`` can be replaced."""
 
     def __init__(self, graph: nn.Module) -> None:
         super().__init__()
         self.graph_module = graph
 
     def eval(self) -> ProgramModule:
-        """Programs are for inference or for training as they were exported, and refuse to be changed."""
+        """Return the module, without calling the graph's `eval`, which raises an error."""
         self.training = False
         return self
 

@@ -19,28 +19,28 @@ from .objects import KINDS, put_together, take_apart
 
 
 class Flat(nn.Module):  # type: ignore[misc]
-    """A model for one structure of arguments: it takes and gives tensors alone, one after the other.
+    """A model for one structure of arguments: it takes and returns a flat sequence of tensors.
 
-    Each tensor is taken and given with its axes in the order in which they lie in memory.
+    Each tensor has its axes in memory order.
 
     Parameters
     ----------
     args, kwargs
         An example of its arguments.
     gives_views
-        Whether answers that lie within other answers are left out, to be made as views of these.
+        Whether answers within the memory of other answers are omitted, to be created as views of these.
 
     Attributes
     ----------
     tensors
-        The example's.
+        The example's tensors.
     around
-        What the model's code is called in.
+        Returns the context in which the model's code is called.
 
     Raises
     ------
     SourceError
-        If an argument is no tensor, number, text or None, or a call leaves others in a list or dict that it was given.
+        If an argument is no tensor, number, text or None, or a call changes a list or dict among its arguments.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Flat(nn.Module):  # type: ignore[misc]
         )
         self._answers = _Answers()
         self.around: Callable[[], AbstractContextManager[Any]] = nullcontext
-        # In a list, where torch.export does not take them for constants of the program.
+        # In a list, so that torch.export does not make them constants of the program.
         self._numbers = [{name: each.clone() for name, each in model.named_buffers() if _is_number(each)}]
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
@@ -85,13 +85,13 @@ class Flat(nn.Module):  # type: ignore[misc]
         return tuple(permute(each, order) for each, order in zip(made, answers.orders, strict=True))
 
     def _tell_numbers(self) -> None:
-        """Give tensors that stand for buffers in an export the numbers by which code decides: strides, in some models."""
+        """Give fake tensors of buffers the numbers by which code decides during an export, such as strides."""
         for name, buffer in self.model.named_buffers():
             if isinstance(buffer, FakeTensor) and name in self._numbers[0]:
                 buffer.constant = self._numbers[0][name]
 
     def structure(self) -> Structure:
-        """Return the forms of arguments and answers, after a call."""
+        """Return the structure of arguments and answers, after a call."""
         answers = self._answers
         return Structure(
             self._in_spec, self._given, self._orders, answers.spec, answers.returned, answers.orders, answers.views
@@ -99,7 +99,7 @@ class Flat(nn.Module):  # type: ignore[misc]
 
 
 class _Answers:
-    """Structure of a model's answers; an object, for torch.export sets attributes of modules back."""
+    """Structure of a model's answers; an object, because torch.export restores attributes of modules."""
 
     spec: Any = None
     returned: Sequence[Any] = ()
@@ -113,14 +113,14 @@ class Structure:
     Attributes
     ----------
     in_spec, out_spec
-        What holds the leaves of arguments and answers.
+        PyTorch's trees of arguments and answers.
     given, returned
-        Of each leaf: None if it is a tensor, else its value in a list; of an answer that is an argument, or one before it,
-        the number of its tensor among those of arguments, answers and views.
+        For each leaf: None for a tensor, else its value in a list; for an answer that is an argument or repeats an earlier
+        answer, the number of its tensor among those of arguments, answers and views.
     in_orders, out_orders
-        Of each tensor, in which order its axes lie in memory.
+        For each tensor, its axes in memory order.
     views
-        Of each answer that lies within another one: that one's number, and its extents, strides and offset there.
+        For each answer within the memory of another one: the other's number, and its extents, strides and offset there.
     """
 
     def __init__(
@@ -144,11 +144,11 @@ class Structure:
 
     @property
     def answers(self) -> dict[str, Any]:
-        """Return the forms of the answers' tensors."""
+        """Return the facts of the answers' tensors."""
         return {"returned": self.returned, "out_orders": self.out_orders, "views": self.views}
 
     def facts(self) -> dict[str, Any]:
-        """Return it as it is written in a library.
+        """Return the structure in the form that is stored in a library.
 
         Raises
         ------
@@ -157,7 +157,7 @@ class Structure:
         """
         try:
             specs = [pytree.treespec_dumps(each) for each in (self.in_spec, self.out_spec)]
-        except NotImplementedError as error:  # of a class that PyTorch's trees cannot name
+        except NotImplementedError as error:  # a class without a name in PyTorch's trees
             raise SourceError(
                 f"an argument or result of the model has a class that cannot be saved: {last_line(error)}; use tensors, tuples, lists"
                 " and dicts (return_dict=False)"
@@ -171,7 +171,7 @@ class Structure:
     def read(cls, facts: dict[str, Any]) -> Structure:
         """Return the object that :meth:`facts` described."""
         specs = [pytree.treespec_loads(facts[name]) for name in ("in_spec", "out_spec")]
-        # Libraries made before answers could be views have none.
+        # Older libraries have no views.
         answers = facts["returned"], facts["out_orders"], facts.get("views", [])
         return cls(specs[0], facts["given"], facts["in_orders"], specs[1], *answers)
 
@@ -182,7 +182,7 @@ class Structure:
         self.__dict__.update(vars(self.read(state)))
 
     def answer(self, tensors: Sequence[Any], given: Sequence[Any]) -> Any:
-        """Return a model's answer of its tensors, and those that it was given."""
+        """Return a model's answer, built of its tensors and those of the arguments."""
         if self.views:
             tensors = self._lay_out(tensors, len(given))
         found, known = iter(tensors), [*given, *tensors]
@@ -193,7 +193,7 @@ class Structure:
         return put_together(pytree.tree_unflatten(leaves, self.out_spec))
 
     def _lay_out(self, tensors: Sequence[Any], given: int) -> list[Any]:
-        """Return answers with views laid out as in the example: PyTorch's operators may use another layout."""
+        """Return answers that have views in the example's memory order: PyTorch's operators may use another one."""
         tensors = list(tensors)
         for number in {number - given for number, *_ in self.views}:
             order = self.out_orders[number]
@@ -202,16 +202,16 @@ class Structure:
 
 
 def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
-    """Return the leaves of arguments, and their structure; named ones in the order of their names."""
+    """Return the leaves of arguments, and their structure; named arguments are sorted by name."""
     return pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
 
 
 def bind_as(
     signature: inspect.Signature, specs: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments of a function as some of `specs` has them: by position or by name, given or left to their defaults.
+    """Return arguments of a function in the form of one of `specs`: by position or by name, with or without defaults.
 
-    Where none has the same, they are returned as they are, also those that the function does not take.
+    If none has the same arguments, or the function does not take them, they are returned as they are.
     """
     forms = {(spec.child(0).num_children, tuple(spec.child(1).context)) for spec in specs}
     if (len(args), tuple(sorted(kwargs))) in forms:
@@ -253,7 +253,7 @@ def _show(spec: Any) -> str:
 
 
 def is_same(leaf: Any, constant: Any) -> bool:
-    """Return whether an argument equals the one that a model was compiled for: 1 is not True, nor 1.0, and NaN is NaN."""
+    """Return whether an argument equals a model's constant: 1 equals neither True nor 1.0, and NaN equals NaN."""
     if not isinstance(leaf, type(constant)) or isinstance(leaf, bool) != isinstance(constant, bool):
         return False
     return bool(leaf == constant) or (leaf != leaf and constant != constant)
@@ -269,24 +269,24 @@ def order_of(tensor: Any) -> list[int]:
 
 
 def _is_contiguous(tensor: Any) -> bool:
-    """Return whether a tensor has no gaps; of extents that are free, as it surely has none."""
+    """Return whether a tensor is contiguous; with free extents, whether it is for all of them."""
     if all(isinstance(each, int) for each in (*tensor.shape, *tensor.stride())):
         return bool(tensor.is_contiguous())
     return bool(is_contiguous_or_false(tensor))
 
 
 def extent_of(size: Any) -> int:
-    """Return an extent or a stride; a free one's value for the example, without fixing it; 1 for one known only in a call."""
+    """Return an extent or a stride; for a free one the example's value, without fixing it; 1 if it is known only in a call."""
     return size if isinstance(size, int) else int(size.node.hint or 1)
 
 
 def permute(tensor: Any, order: Sequence[int]) -> Any:
-    """Return a tensor with its axes in an order; the tensor itself if they are in it."""
+    """Return a tensor with permuted axes; the tensor itself for the identity."""
     return tensor if list(order) == sorted(order) else tensor.permute(order)
 
 
 def inverse(order: Sequence[int]) -> list[int]:
-    """Return the order that brings axes back."""
+    """Return the inverse of a permutation of axes."""
     return sorted(range(len(order)), key=order.__getitem__)
 
 
@@ -306,7 +306,7 @@ def _constant(leaf: Any) -> list[Any] | None:
 
 
 def distinct(leaves: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
-    """Return each tensor once, and none of others."""
+    """Return the distinct tensors among leaves, without those of `others`."""
     seen, found = {*map(id, others)}, []
     for each in leaves:
         if isinstance(each, torch.Tensor) and id(each) not in seen:
@@ -318,9 +318,9 @@ def distinct(leaves: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
 def find_views(tensors: Sequence[Any]) -> list[tuple[int, list[int], list[int], int] | None]:
     """Return, for each tensor, the largest other one that contains it, and its extents, strides and offset there; None if there is none.
 
-    One that others lie within has no gaps, so that its memory can be made anew.
+    Containing tensors have no gaps, so that their memory can be allocated anew.
     """
-    with torch._C.DisableTorchFunction():  # storages are no numbers, of which a mode may ask
+    with torch._C.DisableTorchFunction():  # so that modes do not see questions about storages
         spans = [_span(each) for each in tensors]
     found: list[tuple[int, list[int], list[int], int] | None] = []
     for number, (each, span) in enumerate(zip(tensors, spans, strict=True)):
@@ -329,14 +329,14 @@ def find_views(tensors: Sequence[Any]) -> list[tuple[int, list[int], list[int], 
         if whole is None or (tensors[whole].numel() == each.numel() and number < whole):
             found.append(None)
             continue
-        # The stride of an extent of 1 is of no use, and differs between calls and torch.export.
+        # The stride of an extent of 1 is arbitrary, and differs between calls and torch.export.
         strides = [step if size > 1 else 1 for size, step in zip(each.shape, each.stride(), strict=True)]
         found.append((whole, list(each.shape), strides, each.storage_offset() - tensors[whole].storage_offset()))
     return found
 
 
 def _span(tensor: Any) -> Any:
-    """Return a tensor's begin and end in memory, and whether it fills them; None if they are unknown."""
+    """Return a tensor's begin and end in memory, and whether it has no gaps; None if they are unknown."""
     if tensor.layout != torch.strided or not all(isinstance(each, int) for each in (*tensor.shape, *tensor.stride())):
         return None
     if not tensor.numel():
@@ -360,7 +360,7 @@ def view_of(whole: Any, size: Sequence[int], stride: Sequence[int], offset: int)
 
 
 def _describe(returned: Sequence[Any], numbers: Mapping[int, int], made: Sequence[Any]) -> list[list[Any] | int | None]:
-    """Return of each answer the same, or the number of the tensor that it is; None of one that is made, the first time."""
+    """Return the facts of :attr:`Structure.returned`; None stands for the first occurrence of each tensor in `made`."""
     left = {*map(id, made)}
     found: list[list[Any] | int | None] = []
     for each in returned:

@@ -1,4 +1,4 @@
-"""`free_axes`: the ``dynamic_shapes`` of torch.export, for the tensors that a model's arguments have, one after the other."""
+"""`free_axes`: torch.export's ``dynamic_shapes`` for the flat sequence of tensors in a model's arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..errors import InputError
 from .flat import flatten_arguments, order_of
 
 _CHECK = torch.ops.aten._assert_scalar.default
-# Extents among which the least that a model allows is looked for: networks have an output for each 32 or 64 pixels.
+# Number of extents among which a model's least is searched: networks have an output for each 32 or 64 pixels.
 _SEARCHED = 256
 
 
@@ -29,13 +29,13 @@ class FreeAxes:
     Attributes
     ----------
     shapes
-        For each tensor, by its axes, torch.export's dynamic shapes; numbers and absent axes are fixed.
+        torch.export's dynamic shapes of each tensor, by axis; numbers and absent axes are fixed.
     """
 
     shapes: Sequence[dict[int, Any]]
 
     def widen(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return an example's tensors with free extents of 1, which torch.export would take for fixed ones, twice as large."""
+        """Return an example's tensors with free extents of 1 doubled, as torch.export would take 1 for a fixed extent."""
         return tuple(
             tensor.repeat([2 if at in ones else 1 for at in range(tensor.ndim)])
             for tensor, ones in zip(tensors, self._ones(tensors), strict=True)
@@ -50,9 +50,9 @@ class FreeAxes:
                     program.range_constraints[size.node.expr] = ValueRanges(min(known.lower, 1), known.upper)
 
     def narrowed(self, program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> FreeAxes | None:
-        """Return axes whose least extents pass the checks of a program that was exported with them; None: there are no others.
+        """Return axes whose least extents pass the run-time checks of a program exported for these axes; None: nothing changes.
 
-        Larger ones may fail: torch.export shows that none does when it reads the model for the axes that are returned.
+        Larger extents may fail: torch.export proves that none does when it reads the model for the returned axes.
         """
         checks = [
             node.args[0].meta["val"].node.expr for node in program.graph.find_nodes(op="call_function", target=_CHECK)
@@ -87,7 +87,7 @@ class FreeAxes:
         ]
 
     def names(self, program: ExportedProgram) -> dict[str, str]:
-        """Return the names that extents were given, by the symbols that a program has for them."""
+        """Return the names of extents by a program's symbols."""
         found = {}
         for sizes, axes in zip(_sizes_of_inputs(program), self.shapes, strict=True):
             for axis, dim in axes.items():
@@ -109,7 +109,7 @@ def free_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], d
     Parameters
     ----------
     dynamic_shapes
-        As torch.export takes it: by the names of arguments, or in their order.
+        As for torch.export: by the names of arguments, or in their order.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def free_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], d
         dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)
     if not dynamic_shapes:
         return None
-    # One tensor may be several arguments.
+    # A tensor may occur in several arguments: aliases distinguish them.
     args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs))
     arguments: Any = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     found: dict[int, dict[int, Any]] = {}
@@ -136,7 +136,7 @@ def free_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], d
 
 
 def _walk(value: Any, given: Any, found: dict[int, dict[int, Any]], path: str) -> None:
-    """Note the description of each tensor of a value."""
+    """Record the dynamic shapes of each tensor in a value."""
     if given is None:
         return
     if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""`left_to_pytorch`: how much of a model's work PyTorch does beside its networks."""
+"""`left_to_pytorch`: the share of a model's multiply-adds that PyTorch computes beside its networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .watched import let_dynamo_forget
 
 
 def left_to_pytorch(model: nn.Module, examples: Sequence[Arguments], answering: Sequence[Answering]) -> float:
-    """Return the share of multiply-adds of a model's examples that PyTorch computes, where `answering` answers for modules of its copy."""
+    """Return PyTorch's share of the multiply-adds of a model's examples, where `answering` stands for modules of its copy."""
     shares: dict[str, float] = {}
     for each in answering:
         rows = [row for how in each.computed() for row in how.rows]
@@ -25,7 +25,7 @@ def left_to_pytorch(model: nn.Module, examples: Sequence[Arguments], answering: 
         try:
             for example in examples:
                 run(model, example)
-        except Exception:  # noqa: BLE001 (of many classes: some of PyTorch's operators run under no such mode, as torch.cond)
+        except Exception:  # noqa: BLE001 (of many classes: some operators, such as torch.cond, do not run under this mode)
             return 0.0
         finally:
             let_dynamo_forget()

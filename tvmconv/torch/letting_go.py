@@ -1,4 +1,4 @@
-"""Weights that networks have are let go by a model: in their place are tensors of PyTorch's meta device, which have no numbers."""
+"""Remove a model's weights that its networks have: tensors of PyTorch's meta device, without numbers, replace them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .answering import LET_GO, Answering
 
 
 def let_go(model: nn.Module, answering: Sequence[Answering]) -> None:
-    """Let a model go of the parameters and buffers of modules that networks answer, unless other modules have them, too."""
+    """Remove the parameters and buffers of modules that networks answer, unless other modules use them, too."""
     inside = dict.fromkeys(module for each in answering for module in each.module.modules())
     kept = {id(tensor) for module in model.modules() if module not in inside for _, _, tensor in _tensors(module)}
-    emptied: dict[int, tuple[Any, Any]] = {}  # with the tensors: the number of one that is gone may be another's
+    emptied: dict[int, tuple[Any, Any]] = {}  # with the tensors: the id of a deleted one may be reused
     for module in inside:
         for tensors, name, tensor in _tensors(module):
             if id(tensor) not in kept:
@@ -27,7 +27,7 @@ def let_go(model: nn.Module, answering: Sequence[Answering]) -> None:
 
 
 def _tensors(module: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
-    """Return a module's own parameters and buffers, each with the dict that has it and its name there."""
+    """Return a module's own parameters and buffers, each with its dict and its name there."""
     return [
         (tensors, name, tensor)
         for tensors in (module._parameters, module._buffers)

@@ -1,4 +1,4 @@
-"""Answers that are objects which hold tensors, such as a language model's keys and values, as trees that PyTorch can take apart."""
+"""Objects in answers that hold tensors, such as a language model's keys and values, as trees for PyTorch."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-# Types of arguments and answers that are no tensors.
+# Types of arguments and answers besides tensors.
 KINDS = (bool, int, float, str, type(None))
-# Types without attributes, which are made again from a text.
+# Types without attributes, which are recreated from a text.
 _BY_NAME = (torch.dtype, torch.device, type)
-# Types whose parts are no attributes, or which do more than hold them.
+# Types whose parts are no attributes, or that do more than hold attributes.
 _OTHERS = (nn.Module, dict, list, tuple, set, frozenset, BaseException)
 
 
 class Held:
-    """An object taken apart: its class by name, and its attributes.
+    """Parts of an object: the name of its class, and its attributes.
 
     Attributes
     ----------
     of
         The class, as its module and its name in it.
     parts
-        The attributes; of what is made of a text, that text.
+        The attributes; for types that are recreated from a text, that text.
     """
 
     def __init__(self, of: list[str], parts: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ pytree.register_pytree_node(
 
 
 def take_apart(answer: Any, within: tuple[Any, ...] = ()) -> Any:
-    """Return an answer with its objects replaced by their attributes, if they can be made again from these."""
+    """Return an answer whose objects are replaced by their attributes, if they can be recreated from these."""
 
     def leaf(value: Any) -> Any:
         if isinstance(value, (torch.Tensor, *KINDS)):
@@ -61,7 +61,7 @@ def take_apart(answer: Any, within: tuple[Any, ...] = ()) -> Any:
 
 
 def put_together(answer: Any) -> Any:
-    """Return an answer with its objects made again."""
+    """Return an answer with its objects recreated."""
     return pytree.tree_map(lambda each: _make(each) if isinstance(each, Held) else each, answer, is_leaf=_is_held)
 
 
@@ -81,7 +81,7 @@ def _make(held: Held) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether an object is its attributes alone, and its class can be found by its name."""
+    """Return whether an object consists of its attributes, and its class can be found by name."""
     kind = type(value)
     if isinstance(value, _OTHERS) or not hasattr(value, "__dict__"):
         return False
@@ -92,7 +92,7 @@ def _is_plain(value: Any) -> bool:
         return False
     try:
         return _class(_name(kind)) is kind
-    except (ImportError, AttributeError):  # of a class within a function
+    except (ImportError, AttributeError):  # a class within a function
         return False
 
 

@@ -1,4 +1,4 @@
-"""A program of `torch.export` in pieces: those that become networks, and between them the operators that PyTorch computes."""
+"""Split a program of `torch.export` into pieces that become networks, and operators of PyTorch between them."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from .flat import inverse, order_of
 
 
 def _operator_names(*names: str) -> list[str]:
-    """Return operators of ATen as the partitioner names them."""
+    """Return the partitioner's names of ATen's operators."""
     return [f"torch.ops.aten.{name}.{form}" for name in names for form in getattr(torch.ops.aten, name).overloads()]
 
 
-# One call of PyTorch takes no longer than a network with one step, but of these our kernels are faster.
+# Operators worth a network of one step, which costs as much as a call of PyTorch: our kernels for them are faster.
 _WORTH = _operator_names(
     "addmm", "baddbmm", "bmm", "convolution", "linear", "matmul", "mm", "scaled_dot_product_attention"
 )
-# Operators that compute nothing where they are PyTorch's.
+# Operators that compute nothing in PyTorch.
 _VIEWS = _operator_names("alias", "expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view")
 _PREFIX = "tvmconv_network_"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a program that becomes a network.
+    """Part of a program that becomes a network.
 
     Attributes
     ----------
     name
-        Of the module of the whole that calls it.
+        Name of the module in the whole graph that calls it.
     nodes
         The names of its nodes.
     program
-        What it computes, its weights bound.
+        Its program, with bound weights.
     in_orders, out_orders
-        Of each tensor that it takes and gives, the axes in the order in which they lie in memory.
+        For each input and output tensor, its axes in memory order.
     """
 
     name: str
@@ -67,7 +67,7 @@ def flat_graph(program: ExportedProgram) -> fx.GraphModule:
     """Return a program as a graph of tensors, with its weights, or the values computed from them, as attributes."""
     module: Any = program.module()
     for node in list(module.graph.nodes):
-        if node.op == "call_module":  # it checks what torch.export assumed of the arguments
+        if node.op == "call_module":  # it checks torch.export's assumptions about the arguments
             module.graph.erase_node(node)
     module.graph.set_codegen(fx.graph.CodeGen())
     fold(module, dequantizes=False)
@@ -77,18 +77,18 @@ def flat_graph(program: ExportedProgram) -> fx.GraphModule:
 def split(
     whole: fx.GraphModule, foreign: Collection[str], head: int = 0, ranges: Mapping[Any, Any] | None = None
 ) -> list[Piece]:
-    """Replace the parts of a graph that become networks by calls of modules; return the modules' graphs.
+    """Replace the parts of a graph that become networks by calls of modules; return these parts.
 
     Parameters
     ----------
     whole
-        The graph, in operators that are read.
+        The graph, in decomposed operators.
     foreign
-        The names of its nodes that are PyTorch's.
+        The names of nodes that PyTorch computes.
     head
-        How many of its operators are a network of their own, if none is PyTorch's.
+        Number of first operators that form a network of their own, if PyTorch computes none.
     ranges
-        Of extents that are free, by their symbols.
+        Ranges of free extents, by their symbols.
     """
     calls = [node for node in whole.graph.nodes if node.op == "call_function"]
     ours = [node for node in calls if origin(node).name not in foreign]
@@ -112,7 +112,7 @@ def split(
 
 
 def origin(node: fx.Node) -> fx.Node:
-    """Return the operator that computes a node: of a part of several answers, the one that gives these."""
+    """Return the operator that computes a node: for an item of several results, the operator of these."""
     return node.args[0] if node.target is operator.getitem else node
 
 
@@ -150,7 +150,7 @@ def _piece(whole: fx.GraphModule, call: fx.Node, ranges: Mapping[Any, Any]) -> P
 
 
 def _lay_out(graph: fx.Graph, node: fx.Node) -> list[int]:
-    """Give a graph's tensor its axes in memory order; return the order."""
+    """Make a graph take an input with its axes in memory order; return the order."""
     order = order_of(node.meta["val"])
     if order != sorted(order):
         with graph.inserting_after(node):

@@ -38,12 +38,12 @@ from .unchanged import put_back
 from .watched import exporting
 from .weights import with_fixed_weights
 
-# A submodule that is called in more ways within one call of its model is left to its own code.
+# A submodule that is called in more ways within one call of its model keeps its own code.
 _MOST_WAYS = 8
-# After so many calls, what converges is the same but for rounding, as a weight that is normalized in place.
+# Calls after which converging state, such as a weight that is normalized in place, changes by rounding alone.
 _SETTLING = 3
 _SHARES = "it returns a part of what it is given, or answers that share memory"
-_Call = tuple[Arguments, Any]  # what a module was called with, and its answer
+_Call = tuple[Arguments, Any]  # a module's arguments, and its answer
 
 
 class Replacing:
@@ -54,20 +54,20 @@ class Replacing:
     model
         The model, which is changed.
     store, how
-        Where networks are kept, and how they are compiled.
+        The folder of networks, and options of compiling them.
     anew
-        Whether modules that have changed are compiled again.
+        Whether changed modules are compiled again.
 
     Attributes
     ----------
     refused
-        By the paths of modules, why their own code runs.
+        Reasons why modules' own code runs, by their paths.
     networks
-        How many networks there are.
+        Number of networks.
     elsewhere
-        Whether some are for other machines alone.
+        Whether some networks are for other machines only.
     answering
-        What answers for modules.
+        The objects that answer for modules.
     """
 
     def __init__(self, model: nn.Module, store: Store, how: How, anew: bool = False) -> None:
@@ -95,15 +95,15 @@ class Replacing:
         self._replace({"": self._model}, examples)
 
     def _changed(self, example: Arguments, calls: int) -> list[str]:
-        """Return the names of attributes that calls change, other than by the same value in each call."""
+        """Return the names of attributes that calls change, unless each call writes the same value."""
         with put_back(self._model):
             for _ in range(calls):
-                self._run(example)  # what it keeps for later calls is there in the next
+                self._run(example)  # so that its caches for later calls are filled
             first = run(self._model, example)[1]
             self._rewrites |= bool(first)
             try:
                 other = run(self._model, perturb(example))[1] if first else {}
-            except Exception:  # noqa: BLE001 - whatever an operator raises of numbers that it does not take
+            except Exception:  # noqa: BLE001 - whatever an operator raises for unsuitable numbers
                 return [*first]
         return [name for name in {**first, **other} if not (first.get(name, True) and other.get(name, True))]
 
@@ -113,12 +113,12 @@ class Replacing:
             self._model(*args, **kwargs)
 
     def finish(self, examples: Sequence[Arguments], keep_weights: bool) -> None:
-        """Let networks answer from now on, and let go of weights that these have, unless they are kept.
+        """Let networks answer from now on, and remove their weights from the model, unless they are kept.
 
         Raises
         ------
         InputError
-            If the model's own code reads weights that were let go.
+            If the model's own code reads removed weights.
         """
         for each in self.answering:
             each.module.forward = each.forward()
@@ -139,7 +139,9 @@ class Replacing:
 
     def _replace(self, modules: Mapping[str, nn.Module], examples: Sequence[Arguments]) -> None:
         """Compile networks for modules, or for their submodules, where these are called."""
-        modules = {path: each for path, each in modules.items() if each not in self._seen}  # as one that has two names
+        modules = {
+            path: each for path, each in modules.items() if each not in self._seen
+        }  # a module may have two names
         self._seen.update(modules.values())
         scripted = {path for path, each in modules.items() if isinstance(each, torch.jit.ScriptModule)}
         self.refused |= dict.fromkeys(sorted(scripted), "torch.jit compiled it")
@@ -174,8 +176,8 @@ class Replacing:
             given: list[Arguments] = []
 
             def before(_: Any, args: Any, kwargs: Any, given: list[Arguments] = given) -> None:
-                if not torch.compiler.is_compiling():  # as in a branch of torch.cond
-                    given.append(copy_tensors((args, kwargs)))  # since it may work in place
+                if not torch.compiler.is_compiling():  # for example a branch of torch.cond
+                    given.append(copy_tensors((args, kwargs)))  # it may change them in place
 
             def after(_: Any, args: Any, kwargs: Any, answer: Any, path: str = path, given: Any = given) -> None:
                 if torch.compiler.is_compiling():
@@ -202,7 +204,7 @@ class Replacing:
         return calls, ways
 
     def _obstacle(self, path: str, module: nn.Module) -> str:
-        """Return a part of a module's code that a program would leave out, or nothing."""
+        """Return why a program would miss a part of a module's code, or nothing."""
         if isinstance(module, fx.GraphModule):
             return "it is a graph of torch.fx, whose calls are its code's"
         if written := [name for name in self._written if not path or name.startswith(f"{path}.")]:
@@ -213,7 +215,7 @@ class Replacing:
         """Compile networks for the calls of a module; return why not all of these have some, or nothing."""
         try:
             source = with_fixed_weights(module)
-            # Extents of what submodules are given are not known.
+            # Free extents of submodules' arguments are not known.
             how = self._how if not path else replace(self._how, dynamic_shapes=None)
             found = [(example, _compute(source, example, answer, self._store, how)) for example, answer in calls]
         except (SourceError, UnsupportedMachineError) as error:
@@ -262,13 +264,13 @@ class CompileAnew:
 
 
 def _find_hook(path: str, module: nn.Module) -> str:
-    """Return a hook that would miss values inside of a network, or nothing."""
+    """Return a message on a hook that a network would not call, or nothing."""
     source = with_fixed_weights(module)
     hooks = {
         name: (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
         for name, each in source.named_modules()
     }
-    # Of a part, whoever collects may be outside it.
+    # For a submodule, the collecting module may be outside.
     own = _packages(source) if any(hooks.values()) and not path else set()
     for name, each in hooks.items():
         if not own.issuperset(map(_package, each)):
@@ -301,14 +303,14 @@ def _is_no_worse(module: nn.Module, example: Arguments, found: Any, answer: Any)
     try:
         exact = run_exactly(module, example)
         return is_no_worse(found, exact, chain([(answer, exact)], draw_roundings(module, example)))
-    except RuntimeError:  # of a model whose code computes in its own type alone
+    except RuntimeError:  # its code can only compute in its own type
         return False
 
 
 def _packages(model: nn.Module) -> set[str]:
-    """Return the installed packages of a model's modules; their hooks count as code: transformers collects layers' outputs by hooks.
+    """Return the installed packages of a model's modules, whose hooks count as its code: transformers collects layers' outputs by hooks.
 
-    A program has what these do to answers. One of whoever uses the package looks at what a network would not show.
+    A program includes their effect on answers; a user's hook would expect values that a network does not show.
     """
     return ({_package(type(each)) for each in model.modules()} - {"torch"}) & packages_distributions().keys()
 
@@ -318,7 +320,7 @@ def _package(made: Any) -> str:
 
 
 def _has_weights(module: nn.Module) -> bool:
-    """Return whether a module has weights of two axes or more that are no table, as convolutions and Linears have."""
+    """Return whether a module has weights of two or more axes besides embedding tables, as convolutions and Linears have."""
     tables = (nn.Embedding, nn.EmbeddingBag)
     if isinstance(module, torch.jit.ScriptModule):
         return any(each.dim() > 1 for each in module.parameters())

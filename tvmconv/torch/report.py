@@ -30,7 +30,7 @@ class KernelRow:
     algorithm
         The kernel's.
     why
-        Why it is none of ours, empty if it is one.
+        Why no kernel of ours computes it; empty if one does.
     """
 
     network: str
@@ -46,15 +46,15 @@ class Report(Sequence[OperatorRow]):
     Attributes
     ----------
     rows
-        Of each operator of each example; a module's path comes before what its code calls.
+        A row for each operator of each example; a module's path precedes the paths of its submodules.
     kernels
-        What networks have of convolutions and products.
+        The networks' convolutions and products.
     joined
-        By networks' libraries, a line for each place where they have joined filters.
+        A line for each place with joined filters, by the networks' libraries.
     refused
-        By the paths of modules whose own code runs, why; the model's own path is empty.
+        Reasons why modules' own code runs, by their paths; the model's own path is empty.
     calls
-        By the paths of modules that networks answer, why their own code answered calls.
+        Reasons why modules' own code answered calls, by the paths of modules that networks answer.
     """
 
     rows: list[OperatorRow] = field(default_factory=list)
@@ -121,7 +121,7 @@ def report(model: nn.Module) -> Report:
             found.joined |= {
                 network.file.path.name: rewrites
                 for network in how.networks
-                if (rewrites := network.description.get("rewrites"))  # libraries of before have none
+                if (rewrites := network.description.get("rewrites"))  # absent from older libraries
             }
         if each.refused:
             found.calls[each.path] = list(each.refused)

@@ -1,6 +1,6 @@
-"""Weights that a model's code writes in each call, as re-parameterised networks do: replaced by their computed values.
+"""Weights that a model's code writes in each call, as re-parameterised networks do.
 
-Written are the same numbers in each call, so that what a program gives for them is left out of it.
+If each call writes the same numbers, the program's outputs for them are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .unchanged import is_same
 _HELD = ("_parameters", "_buffers", "_modules")
 _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 _NORMALIZATIONS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default)
-# Operators that are made of others, and whose answers are new.
+# Composite operators whose results are new tensors.
 _FRESH = {
     *_NORMALIZATIONS,
     *(getattr(getattr(torch.ops.aten, f"conv{rank}d"), form) for rank in (1, 2, 3) for form in ("default", "padding")),
@@ -34,12 +34,12 @@ _FRESH = {
     torch.ops.aten.layer_norm.default,
     torch.ops.aten.linear.default,
 }
-_TRAINING = 5  # the place of the argument by which they take the input's statistics
+_TRAINING = 5  # index of the argument that selects the input's statistics
 
 
 @contextmanager
 def show_writes(model: nn.Module, written: list[str]) -> Iterator[None]:
-    """Let torch.export see a model's writes, to `Tensor.data` too; collect the names of changed attributes in a list."""
+    """Make torch.export trace a model's writes, also to `Tensor.data`; add the names of changed attributes to a list."""
     own = {path: _attributes(module) for path, module in model.named_modules()}
     with _Seen():
         yield
@@ -91,7 +91,7 @@ def _may_write(node: fx.Node) -> bool:
 
 
 def _is_own(node: Any) -> bool:
-    """Return whether a node's result is in memory allocated by it, or by an operator that it works in place on."""
+    """Return whether a node's result is in memory that it allocated, or that the operator it modifies in place allocated."""
     schema = getattr(node.target, "_schema", None) if isinstance(node, fx.Node) else None
     if schema is None:
         return False
@@ -100,13 +100,13 @@ def _is_own(node: Any) -> bool:
         return written == [0] and bool(node.args) and _is_own(node.args[0])
     if any(each.alias_info is not None for each in schema.returns):
         return False
-    # Results of composed operators, such as a dropout, may be their arguments, without a note of it.
+    # Composite operators, such as a dropout, may return their argument without declaring it.
     made_of_others = node.target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     return not made_of_others or node.target in _FRESH
 
 
 def written_by_arguments(program: ExportedProgram) -> Iterator[tuple[str, fx.Node]]:
-    """Return the names of the weights that a functional program writes from its arguments, and the last operator of each."""
+    """Yield the weights that a functional program writes from its arguments, each with the last operator."""
     signature = program.graph_signature
     given = set(signature.user_inputs)
     for node in program.graph.nodes:
@@ -119,7 +119,7 @@ def written_by_arguments(program: ExportedProgram) -> Iterator[tuple[str, fx.Nod
 
 
 def writes(program: ExportedProgram) -> Mapping[str, str]:
-    """Return the weights that a functional program writes, by the names of the nodes with their new values."""
+    """Return the weights that a functional program writes, by the names of the nodes that compute them."""
     specs = program.graph_signature.output_specs
     return {each.arg.name: str(each.target) for each in specs if each.kind in _WRITES}
 
@@ -136,7 +136,7 @@ def without_writes(program: ExportedProgram) -> ExportedProgram:
 
 
 def perturb(values: Any) -> Any:
-    """Return arguments like others, of other numbers."""
+    """Return arguments of the same structure with other numbers."""
     return pytree.tree_map_only(torch.Tensor, _perturb, values)
 
 
@@ -149,17 +149,17 @@ def _perturb(tensor: torch.Tensor) -> torch.Tensor:
 def copied_model(model: nn.Module) -> nn.Module:
     """Return a copy of a model (`copy.deepcopy`), which shares the memory of its weights until either's are written to.
 
-    Tensors that were computed with gradients cannot be copied, and are not needed: their copies have none.
+    Tensors that were computed with gradients cannot be deep-copied: they are replaced by detached ones.
     """
     held = (each for module in model.modules() for each in pytree.tree_leaves(vars(module)))
     made = {id(each): each.detach() for each in held if isinstance(each, torch.Tensor) and not each.is_leaf}
-    with warnings.catch_warnings():  # of PyTorch's about its own trees
+    with warnings.catch_warnings():  # PyTorch warns about its own trees
         warnings.simplefilter("ignore", FutureWarning)
         return copy.deepcopy(model, {**sharing((*model.parameters(), *model.buffers())), **made})
 
 
 def is_same_again(flat: Flat) -> bool:
-    """Return whether a model answers an example as before after another call, despite the writes."""
+    """Return whether a model's answer to an example is the same before and after another call, despite its writes."""
     model, answers = copied_model(flat), []
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         for tensors in (flat.tensors, perturb(flat.tensors), flat.tensors):

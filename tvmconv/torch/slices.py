@@ -1,6 +1,6 @@
-"""`head_of`: the first part of a program that is computed a few images at a time, so that caches keep its tensors.
+"""`head_of`: the first part of a program, computed a few images at a time, so that caches keep its tensors.
 
-A layer that is computed so reads its filter more often, and what it reads and writes beside may stay in a cache.
+Layers then read their filters more often, and their data and outputs may stay in a cache.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch import fx
 from ..isa.machine import cache_bytes
 from .flat import order_of
 
-# Threads share one image; more threads than these have too little work each.
+# Threads share one slice; more than these have too little work each.
 MOST_THREADS = 4
-# Bytes of a slice's images that a layer reads and writes, if one alone is not more: as much as L2 caches keep.
+# Most bytes of a slice that a layer reads and writes, unless one image has more: what L2 caches keep.
 SLICE_BYTES = 1 << 20
-# Bytes of the tensors of all images that a layer reads and writes: fewer stay in an L3 of 32 MB.
+# Bytes of all images' tensors that a layer reads and writes, below which they stay in an L3 of 32 MB.
 KEPT_BYTES = 5 << 20
-# Share of an L3 that a network's tensors keep: KEPT_BYTES of 32 MB.
+# Inverse of the share of an L3 that keeps a network's tensors: KEPT_BYTES of 32 MB.
 L3_PART = 6
-# Cost of a byte that comes from memory, beside one of a filter that is read once more, from L3 and ahead: of 8 images, ResNet-50's
-# layers of 14x14 pixels gain, those of 7x7 do not. Where that cache keeps tensors, too, theirs cost the same.
+# Cost of a byte from memory, relative to a byte of a filter that is read again, prefetched from L3: of 8 images, ResNet-50's layers of
+# 14x14 pixels gain, those of 7x7 do not. Bytes of tensors that L3 keeps cost as much as a filter's.
 MEMORY_BYTE = 4
 
-# ATen's operators whose results, image by image, depend on the same image of their operands.
+# ATen's operators that compute each image of the result from the same image of the operands.
 _ALIKE = {
     "_native_batch_norm_legit_no_training", "relu", "leaky_relu", "hardtanh", "clamp", "clamp_min", "clamp_max", "sigmoid",
     "tanh", "silu", "hardswish", "hardsigmoid", "gelu", "elu", "clone", "add", "sub", "mul", "div", "max_pool2d_with_indices",
@@ -49,7 +49,7 @@ class Head:
 
 
 def head_of(graph: fx.GraphModule) -> Head | None:
-    """Return the part of a decomposed program that is best computed a few images at a time; None: all images at once."""
+    """Return the first part of a decomposed program that is best computed a few images at a time; None: there is none."""
     inputs = graph.graph.find_nodes(op="placeholder")
     sizes = {each.meta["val"].shape[0] if each.meta["val"].dim() else 0 for each in inputs}
     if len(sizes) != 1 or torch.get_num_threads() > MOST_THREADS:
@@ -88,7 +88,7 @@ def _has_images(node: fx.Node, batch: int) -> bool:
 
 
 def _keeps_images(node: fx.Node, known: set[fx.Node], batch: int) -> bool:
-    """Return whether an image of a node's result depends on the same image of its data alone."""
+    """Return whether each image of a node's result depends on the same image of its data alone."""
     if node.target is operator.getitem:
         return node.args[0] in known
     name, value = _name(node), node.meta.get("val")
@@ -100,7 +100,7 @@ def _keeps_images(node: fx.Node, known: set[fx.Node], batch: int) -> bool:
     if not images or any(each.op != "get_attr" for each in others):
         return False
     rank = first.dim()
-    if name in ("add", "sub", "mul", "div"):  # a summand for all images has one, or no axis of them
+    if name in ("add", "sub", "mul", "div"):  # a fixed operand is the same for all images
         fixed = [each.meta["val"] for each in others]
         return all(each.dim() < rank or each.shape[0] == 1 for each in fixed) and all(
             each.meta["val"].dim() == rank for each in images
@@ -117,16 +117,16 @@ def _keeps_images(node: fx.Node, known: set[fx.Node], batch: int) -> bool:
 
 
 def _bytes(node: fx.Node) -> int:
-    """Return the bytes of the tensors that a node reads and writes, which are no weights."""
+    """Return the bytes of a node's result and operands, without weights."""
     values = [each.meta["val"] for each in (node, *node.all_input_nodes) if each.op != "get_attr"]
     first = [each[0] if isinstance(each, (tuple, list)) else each for each in values]
     return sum(each.numel() * each.element_size() for each in first)
 
 
 def _gain(node: fx.Node, batch: int) -> float:
-    """Return the bytes that a node is spared: of tensors that caches do not keep, less those of reading its filter again.
+    """Return the cost that slices spare a node: of tensors that caches do not keep, less that of reading its filter again.
 
-    What follows a convolution element by element is part of its kernel.
+    Elementwise operators after a convolution are part of its kernel, and cost nothing.
     """
     name = _name(node)
     if name != "convolution" and name not in _POOLS:
@@ -144,7 +144,7 @@ def l3_bytes() -> int:
 
 
 def _ends_well(calls: Sequence[fx.Node], stop: int, batch: int) -> bool:
-    """Return whether no convolution is separated from its epilogue, and all tensors passed on have images."""
+    """Return whether no convolution is separated from its epilogue, and all tensors that pass the cut have images."""
     after, before = set(calls[stop:]), calls[:stop]
     for node in before:
         later = [user for user in node.users if user in after or user.op == "output"]

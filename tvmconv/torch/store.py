@@ -1,4 +1,4 @@
-"""`Store`: a folder that keeps networks, which programs of `torch.export` became, for other processes and machines."""
+"""`Store`: a folder of networks compiled from programs of `torch.export`, for other processes and machines."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Kept:
     Attributes
     ----------
     key
-        Names the program.
+        Key of the program.
     target
-        What its networks are for.
+        Target of its networks.
     foreign
-        Of the nodes that PyTorch computes, why.
+        Reasons why PyTorch computes nodes, by their names.
     files
-        The libraries of its pieces, in their order.
+        The libraries of its pieces, in order.
     head, images
-        How many of its operators are a piece that is computed for so many images at a time; 0: there is none.
+        Number of first operators that form a piece for `images` images at a time; 0: there is none.
     seen
-        Names the model's call that it was read from (`watch`); empty: nothing does, or PyTorch computes a part of it.
+        Key of the model's call that it was read from (`watch`); empty: there is none, or PyTorch computes a part of it.
     chain
-        The parts of it that are needed then.
+        The facts that suffice to compute a call with that key.
     failures
-        Why pieces were not compiled, which another try may do.
+        Why pieces could not be compiled; another attempt may succeed.
     """
 
     key: str
@@ -68,12 +68,12 @@ class Store:
     Parameters
     ----------
     path
-        The folder, which is made where there is none.
+        The folder, created on demand.
 
     Raises
     ------
     BundleError
-        If there is something else.
+        If the path is something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,7 +82,7 @@ class Store:
             raise BundleError(
                 f"{path} is not a folder that tvmconv.torch.optimize wrote: it has no {INDEX}; give an empty one, or another path"
             )
-        self._read()  # before time is spent
+        self._read()  # errors come before time is spent
 
     @property
     def is_empty(self) -> bool:
@@ -90,7 +90,7 @@ class Store:
         return not self._read()
 
     def find(self, key: str, target: str | None) -> Kept | None:
-        """Return a program's entry for a target; for None, that of the best target that this machine runs. The call names it, too."""
+        """Return a program's entry for a target; for None, that of the best target that this machine runs. `key` may be that of a call."""
         found = [each for each in self._read() if key in (each.key, each.seen) and target in (None, each.target)]
         if target is not None:
             return found[0] if found else None
@@ -111,7 +111,7 @@ class Store:
             write_whole(self.path / INDEX, json.dumps(content, indent=1).encode())
 
     def recall(self, seen: str) -> None:
-        """Copy the entries of a model's call on this machine from the user's cache, if it has any."""
+        """Copy the entry of a model's call on this machine from the user's cache, if it has one."""
         known = _find_place(seen)
         found = known[0].read_files(known[1]) if known else None
         if found is None:
@@ -123,7 +123,7 @@ class Store:
         self.add(kept)
 
     def remember(self, kept: Kept) -> None:
-        """Copy the entries of a model's call on this machine to the user's cache, if they are a small part of its limit."""
+        """Copy the entry of a model's call on this machine to the user's cache, if it is a small part of its limit."""
         known = _find_place(kept.seen)
         if known is not None:
             known[0].write_files(known[1], asdict(kept), [self.path / file for file in kept.files])
@@ -144,7 +144,7 @@ class Store:
         return kept
 
     def _features(self, kept: Kept) -> int | None:
-        """Return how many CPU features a program's networks use; None: this machine lacks some."""
+        """Return the number of CPU features that a program's networks use; None: this machine lacks some."""
         try:
             opened = [Network(self.path / file) for file in kept.files]
         except UnsupportedMachineError:
@@ -153,7 +153,7 @@ class Store:
 
 
 def _find_place(seen: str) -> tuple[Cache, str] | None:
-    """Return the user's cache, and a call's key in it; None if there is none, or no compiler for its networks."""
+    """Return the user's cache, and a call's key in it; None without a cache or a compiler."""
     known = open_cache()
     if known is None:
         return None
@@ -164,7 +164,7 @@ def _find_place(seen: str) -> tuple[Cache, str] | None:
 
 
 def key_of(graph: fx.GraphModule, *options: Any) -> str:
-    """Return a name of a program and how it is compiled: of its operators, shapes, types and weights."""
+    """Return a key of a program and its options: a digest of operators, shapes, types and weights."""
     sha = hashlib.sha256(repr((__version__, *options)).encode())
     parts = [each for each in graph.modules() if isinstance(each, fx.GraphModule)]  # itself, and branches
     for node in (node for part in parts for node in part.graph.nodes):
@@ -179,6 +179,6 @@ def key_of(graph: fx.GraphModule, *options: Any) -> str:
 
 
 def temporary() -> Path:
-    """Return a folder that goes with the process."""
+    """Return a folder that is removed with the process."""
     _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="tvmconv-"))
     return Path(_TEMPORARY[-1].name)

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import is_fake
 from ..frontends.torch.memory import place
 from .objects import KINDS
 
-# Relative change by rounding of numbers that are computed anew in each call, as a norm of a weight that was normalized before.
+# Relative rounding error of numbers that each call computes again, such as the norm of a normalized weight.
 _ROUNDING = 1e-5
 _HELD = ("_parameters", "_buffers", "_modules")
 _NOT_OF_MODELS = ("builtins", "torch", "tvmconv")
@@ -31,7 +31,7 @@ def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
     Yields
     ------
     dict
-        At the end, by the names of what they wrote, whether it is the same as before, but for rounding.
+        Filled at the end: for each written name, whether its value is as before, but for rounding.
     """
     containers = _containers(model)
     held = [(path, each, each.copy()) for path, each in containers.items()]
@@ -48,7 +48,7 @@ def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
                     written[_name(path)] = is_same(tensor, copy)
                     tensor.copy_(copy)
             for path, parameter, version, kept in parameters:
-                if version is not None and parameter._version != version:  # nobody keeps a copy of what it was
+                if version is not None and parameter._version != version:  # its previous values were not copied
                     written[_name(path)] = True
                 if place(parameter) != place(kept):  # `data` was set
                     written[_name(path)] = is_same(parameter.detach(), kept)
@@ -56,7 +56,7 @@ def put_back(model: nn.Module) -> Iterator[dict[str, bool]]:
 
 
 def _containers(model: nn.Module) -> dict[tuple[str, ...], Any]:
-    """Return the attributes of a model's modules, and the objects, lists and dicts that these refer to, by their paths."""
+    """Return the attributes of a model's modules, and the objects, lists and dicts within, by their paths."""
     own = {(*path.split("."), ""): vars(module) for path, module in model.named_modules()}
     containers: dict[tuple[str, ...], Any] = dict(own)
     todo, seen = [*own.items()], {*map(id, own.values())}
@@ -73,7 +73,7 @@ def _containers(model: nn.Module) -> dict[tuple[str, ...], Any]:
 
 
 def _hold_tensors(containers: dict[tuple[str, ...], Any]) -> tuple[list[_Held], list[_Held]]:
-    """Return the tensors that may change, with copies, and the parameters, without."""
+    """Return the tensors that may change with copies, and the parameters without."""
     tensors, parameters = {}, {}
     for path, container in containers.items():
         for name, value in _parts(container):
@@ -86,7 +86,7 @@ def _hold_tensors(containers: dict[tuple[str, ...], Any]) -> tuple[list[_Held], 
 
 
 def _restore_container(path: tuple[str, ...], container: Any, kept: Any) -> dict[str, bool]:
-    """Restore the content of a container; return, by the names of what differed, whether its value is the same."""
+    """Restore the content of a container; return for each changed name whether its value is the same but for rounding."""
     if not isinstance(container, dict):
         if len(container) == len(kept) and all(map(_is, container, kept)):
             return {}

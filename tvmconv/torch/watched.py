@@ -1,11 +1,11 @@
 """`watch`: a key of a model's computation for an example, from the operators of one call, without torch.export.
 
-To read a model takes torch.export and what it imports, of which a process keeps up to 100 MiB, and seconds. PyTorch runs one operator
-of ATen after the other, whatever a model's code is like: what is equal in these, in what each is given, and in the numbers of all
-weights, computes the same. The call is one as torch.export's, whose flags models ask for (``torch.compiler.is_exporting``).
+Reading a model by torch.export takes seconds, and its imports up to 100 MiB of memory. PyTorch runs a sequence of ATen's operators,
+whatever a model's code: models with the same operators, operands and weights compute the same. The call sets torch.export's flags,
+which models may ask for (``torch.compiler.is_exporting``).
 
-There is no key where code may decide, or compute, by what no operator shows: where it looks at a tensor's numbers or its memory, reads
-a tensor that no operator made and that is neither an argument nor the model's, or fills memory that was not set.
+There is no key where code may decide or compute by something that no operator shows: where it reads a tensor's numbers or its memory,
+or a tensor that is no operator's result, argument or attribute of the model, or fills uninitialised memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..version import __version__
 from .flat import Flat
 from .unchanged import put_back
 
-# Attributes of a tensor that code may read without its numbers or its memory.
+# Attributes of a tensor that depend on neither its numbers nor its memory.
 _ASKED = {
     "dim", "ndim", "ndimension", "shape", "size", "__len__", "stride", "storage_offset", "numel", "nelement", "element_size", "itemsize",
     "nbytes", "dtype", "type", "is_floating_point", "is_complex", "is_signed", "device", "get_device", "is_cpu", "is_cuda", "is_mps",
@@ -38,7 +38,7 @@ _ASKED = {
 
 
 class _Log:
-    """Record of a call; a tensor is an argument, a weight, or the answer of an operator, by its number."""
+    """Record of a call; arguments, weights and results of operators are numbered."""
 
     def __init__(self, flat: Flat, given: Sequence[torch.Tensor], *told: Any) -> None:
         self.sha = hashlib.sha256(repr((__version__, torch.__version__, *told)).encode())
@@ -56,7 +56,7 @@ class _Log:
                         self._weights[each] = f"{path}.{name}"
 
     def made(self, tensor: torch.Tensor) -> None:
-        """Note a tensor as new, unless an operator that works in place returned its argument."""
+        """Record a tensor as new, unless an in-place operator returned its argument."""
         if tensor not in self._names:
             self._names[tensor] = self._count
             self._count += 1
@@ -95,13 +95,13 @@ class _Operators(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         log, name, kwargs = self._log, str(func), kwargs or {}
         with torch._C.DisableTorchFunction():
-            is_literal = name == "aten.lift_fresh.default"  # of numbers in the code
+            is_literal = name == "aten.lift_fresh.default"  # a literal in the code
             given = pytree.tree_map_only(torch.Tensor, lambda each: log.name(each, is_literal), (args, kwargs))
             log.sha.update(repr((name, given)).encode())
             answer = func(*args, **kwargs)
             leaves = [each for each in pytree.tree_leaves(answer) if each is not None]
             log.is_whole &= name.startswith("aten.") and all(isinstance(each, torch.Tensor) for each in leaves)
-            # Of memory that was not set, something else than an operator may make a tensor: generated code, for example.
+            # Something other than an operator, such as generated code, may fill uninitialised memory.
             is_unset = name.startswith(("aten.empty", "aten.new_empty")) and leaves[0].numel() > 0
             log.is_whole &= not is_unset
             for each in leaves:
@@ -111,7 +111,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _Looks(TorchFunctionMode):  # type: ignore[misc]
-    """Mode that records questions about tensors other than operators."""
+    """Mode that detects reads of tensors other than by operators."""
 
     def __init__(self, log: _Log) -> None:
         super().__init__()
@@ -131,11 +131,11 @@ class _Looks(TorchFunctionMode):  # type: ignore[misc]
 def watch(flat: Flat, *options: Any) -> str:
     """Return a key of a model's computation for an example and the options; empty if there is none.
 
-    It leaves in `flat` what its answers are like.
+    It leaves the structure of the answers in `flat`.
     """
     if any(isinstance(each, torch.jit.ScriptModule) for each in flat.modules()):
         return ""
-    given = [each.clone() for each in flat.tensors]  # which the model may write to
+    given = [each.clone() for each in flat.tensors]  # the model may write to them
     log = _Log(flat, given, options, str(flat.structure().in_spec), flat.structure().given)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), put_back(flat):
         try:
@@ -153,14 +153,14 @@ def watch(flat: Flat, *options: Any) -> str:
 
 
 def let_dynamo_forget() -> None:
-    """Let Dynamo compile again code that it met under a mode, such as torch.cond's: it skips such code from then on."""
+    """Let Dynamo compile code again that it skips because it first met it under a mode, such as torch.cond's."""
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset_code_caches()
 
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Set the flags by which code asks whether torch.export reads it."""
+    """Set the flags that tell code that torch.export reads it."""
     flags = {
         name: value
         for name, value in vars(torch.compiler).items()

@@ -1,4 +1,4 @@
-"""Weights that are computed of parameters in each call, by parametrizations or by hooks, as norms and masks, are computed once."""
+"""Compute weights once that parametrizations or hooks, such as norms and masks, compute in each call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
 from .rewritten import copied_model
 
-# Hooks that compute a weight in each call: the attribute that has the weight's name, and what takes the hook away again.
+# Hooks that compute a weight in each call: the attribute with the weight's name, and the function that removes the hook.
 _HOOKS: tuple[tuple[type, str, Callable[[nn.Module, str], Any]], ...] = (
     (WeightNorm, "name", remove_weight_norm),
     (SpectralNorm, "name", remove_spectral_norm),
@@ -22,7 +22,7 @@ _HOOKS: tuple[tuple[type, str, Callable[[nn.Module, str], Any]], ...] = (
 
 
 def with_fixed_weights(model: nn.Module) -> nn.Module:
-    """Return a copy of a model whose weights are the values of its norms and masks; the model itself, if it has none."""
+    """Return a copy of a model with the computed weights of its norms and masks; the model itself if it has none."""
     if not any(_is_parametrized(module) or _hooks(module) for module in model.modules()):
         return model
     plain = copied_model(model)
@@ -36,7 +36,7 @@ def with_fixed_weights(model: nn.Module) -> nn.Module:
 
 
 def _is_parametrized(module: nn.Module) -> bool:
-    """Return whether parametrizations compute the parameters, the same in each call."""
+    """Return whether parametrizations compute a module's parameters, with the same values in each call."""
     if module.training or not parametrize.is_parametrized(module):
         return False
     if any(each.training for parameter in module.parametrizations.values() for each in parameter):
@@ -63,7 +63,7 @@ def _hooks(module: nn.Module) -> list[tuple[str, Callable[[nn.Module, str], Any]
 
 def _fix_parametrized(module: Any) -> None:
     weights = {name: getattr(module, name).detach().clone() for name in module.parametrizations}
-    # By hand: remove_parametrizations changes the class, which the model itself has, too.
+    # Not by remove_parametrizations, which changes the class that the original model shares.
     module.__class__ = parametrize.type_before_parametrizations(module)
     del module.parametrizations
     for name, weight in weights.items():

@@ -1,4 +1,4 @@
-"""`count_products`: an estimate of an operator's cost in a program, by its shapes."""
+"""`count_products`: an estimate of an operator's multiply-adds by its shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PRODUCTS = ("addmm", "baddbmm", "bmm", "linear", "matmul", "mm")
 
 
 def count_products(node: fx.Node) -> int:
-    """Return an estimate of a node's multiply-adds, of a convolution, a product or an attention; 0 of others."""
+    """Return an estimate of the multiply-adds of a convolution, a product or an attention; 0 for other nodes."""
     name = getattr(node.target, "__name__", "").partition(".")[0]
     shapes = [
         tuple(map(extent_of, each.meta["val"].shape))
@@ -21,7 +21,7 @@ def count_products(node: fx.Node) -> int:
     ]
     made = [*map(extent_of, getattr(node.meta.get("val"), "shape", ()))]
     if name == "convolution":
-        places = shapes[0] if node.args[6] else made  # transposed: of the input
+        places = shapes[0] if node.args[6] else made  # transposed: the input's
         return int(prod(places) * prod(shapes[1][1:]))
     if name in _PRODUCTS:
         left = shapes[-2] if name in ("addmm", "baddbmm") and len(shapes) > 2 else shapes[0]

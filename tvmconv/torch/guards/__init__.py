@@ -1,1 +1,1 @@
-"""Guards of models: facts that a trace read, compared in each call."""
+"""Guards of models: facts that a trace read, checked in each call."""

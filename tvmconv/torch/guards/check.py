@@ -1,7 +1,7 @@
-"""`Guards`: notice any change to the parts of a model, and of the objects it refers to, that a trace read.
+"""`Guards`: detect changes of the parts of a model, and of objects it refers to, that a trace read.
 
-Dynamo has such guards, of its own traces: it takes seconds and 75 MiB to import, and traces a model anew in each process, where a model
-is served from a folder without. These are made of one call of the model, by which code it runs (`reads`), and are compared in C (`snapshot`).
+Dynamo has such guards of its own traces, but takes seconds and 75 MiB to import, and traces a model in each process, which models from
+a folder need not. These come from the code that one call of the model runs (`reads`), and are compared in C (`snapshot`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .snapshot import Snapshot
 
 
 class Guards:
-    """State of a model that networks were compiled for."""
+    """State of a model for which networks were compiled."""
 
     def __init__(self, module: nn.Module, reads: Reads, own: Callable[[Any], Any]) -> None:
         self._module, self._reads, self._own = module, reads, own
@@ -31,7 +31,7 @@ class Guards:
             return now[1]
         try:
             found, snapshot = read_facts(self._module, self._reads, self._own)
-        except RuntimeError:  # of a dict that another thread writes to
+        except RuntimeError:  # another thread writes to a dict
             return "it is changed at this moment"
         why = _difference(self._first, found)
         self._now = snapshot, why
@@ -39,11 +39,11 @@ class Guards:
 
     @property
     def tensors(self) -> list[Any]:
-        """The tensors that code may read."""
+        """Tensors that code may read."""
         return self._now[0].tensors if self._now is not None else []
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy looks anew whether it is as the model was."""
+        """A copy checks its own state again."""
         return {**self.__dict__, "_now": None}
 
 

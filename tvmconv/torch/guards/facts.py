@@ -1,7 +1,6 @@
-"""`read_facts`: everything that code may read of a model and its objects, by path; and a `Snapshot` of the same, to compare in C.
+"""`read_facts`: all that code may read of a model and its objects, by path, and a `Snapshot` of it for comparison in C.
 
-Facts are numbers and texts, code and classes, so facts of a copy of a model are equal to the model's, and those of a model that was
-changed and changed back are as before.
+Facts are numbers, texts, code and classes, so a copy of a model has equal facts, and so has a model that was changed and changed back.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _PLAIN = (
 )  # fmt: skip
 _DICTS = (dict, OrderedDict, defaultdict)
 _SEQUENCES = (list, tuple, set, frozenset, deque, bytearray)
-# Objects compared by identity alone, whatever they hold: functions of C, loggers, random generators, streams.
+# Objects compared by identity alone: functions of C, loggers, random generators, streams.
 _OPAQUE = (types.BuiltinFunctionType, logging.Logger, torch.Generator, torch.Stream)
 _VIEWS: tuple[type, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
-# Objects that are no more than the attributes named.
+# Objects that consist of the named attributes.
 _REFERRING: tuple[tuple[type | tuple[type, ...], tuple[str, ...]], ...] = (
     (types.MethodType, ("__func__", "__self__")),
     (functools.partial, ("func", "args", "keywords")),
@@ -53,7 +52,7 @@ _INSIDE = ("_modules", "_parameters", "_buffers")
 
 
 class Identity:
-    """An object that equals itself alone; after reading from a file, any object with its name."""
+    """Wrapper of an object that is equal to itself alone; after unpickling, to any object with its name."""
 
     def __init__(self, of: Any) -> None:
         self.of: Any = of
@@ -78,11 +77,11 @@ class Identity:
 
 
 class Moving:
-    """An iterator at an unknown position: never equal to another one."""
+    """Iterator at an unknown position, never equal to another one."""
 
 
 class Facts(dict[str, Any]):
-    """Facts by their paths; they do not change, so that copies of a model share them."""
+    """Facts by path; immutable, so copies of a model share them."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Facts:
         return self
@@ -94,7 +93,7 @@ def read_facts(module: nn.Module, reads: Reads, own: Callable[[Any], Any]) -> tu
     Parameters
     ----------
     own
-        Returns a module's own ``forward`` of what it has in its place, or None.
+        Returns a module's own ``forward`` attribute for the one that it has now, or None.
     """
     walk = _Walk(reads, own)
     walk.held.asked = [torch.get_default_dtype]
@@ -110,7 +109,7 @@ def read_facts(module: nn.Module, reads: Reads, own: Callable[[Any], Any]) -> tu
 
 
 class _Walk:
-    """Walk over objects, and the objects they refer to."""
+    """Traversal of objects, and of the objects they refer to."""
 
     def __init__(self, reads: Reads, own: Callable[[Any], Any]) -> None:
         self.found, self.held = Facts(), Snapshot()
@@ -120,13 +119,13 @@ class _Walk:
         self._todo: deque[tuple[str, Any]] = deque()
 
     def see(self, path: str, value: Any) -> None:
-        """Note an object, and all that it refers to."""
+        """Record an object, and all that it refers to."""
         self._todo.append((path, value))
         while self._todo:
             self._see(*self._todo.popleft())
 
     def variable(self, name: str, chain: tuple[str, ...]) -> None:
-        """Note a variable of a Python module, or an attribute of a module that is a variable of another."""
+        """Record a variable of a Python module, or an attribute of a module that is a variable of another."""
         if chain[0] == "":
             module, chain = sys.modules.get(chain[1]), chain[2:]
         else:
@@ -140,7 +139,7 @@ class _Walk:
             if value is None and each not in variables:
                 if at:  # as __dict__
                     self.see(path, module)
-                return  # of Python's own, or made when asked for
+                return  # a builtin, or created on access
             if id(value) in _ASKED and not name.startswith("torch.") and _ASKED[id(value)] not in self.held.asked:
                 self.held.asked.append(_ASKED[id(value)])
             if value is os.getenv:
@@ -156,7 +155,7 @@ class _Walk:
     def mapping(
         self, path: str, mapping: dict[Any, Any], names: Any, see: Callable[[str, Any], None], told: str = "{}.{}"
     ) -> None:
-        """Note a dict's entries of `names`, or all."""
+        """Record a dict's entries of `names`, or all."""
         self.held.mapping(mapping, names)
         for name, value in [*mapping.items()]:
             if names is None or name in names:
@@ -167,7 +166,7 @@ class _Walk:
         if kind in _PROXIES:
             self.found[path] = Identity(kind)
             with contextlib.suppress(ReferenceError):
-                self._todo.append((path, value.__init__.__self__))  # what it stands for
+                self._todo.append((path, value.__init__.__self__))  # the object that it stands for
         elif isinstance(value, _PLAIN):
             self.found[path] = (kind.__qualname__, repr(value))
             if not _is_plain(value) and id(value) not in self._seen:
@@ -184,9 +183,9 @@ class _Walk:
             self._see_object(path, value)
 
     def _see_object(self, path: str, value: Any) -> None:
-        """Note an object that is seen for the first time, by its kind."""
+        """Record a new object by its kind."""
         parts = next((names for kinds, names in _REFERRING if isinstance(value, kinds)), None)
-        if value is sys.modules:  # any import adds to it, as Dynamo's do for torch.cond
+        if value is sys.modules:  # imports add to it, for example Dynamo's for torch.cond
             self.found[path] = Identity(value)
         elif isinstance(value, torch.Tensor):
             self._tensor(path, value)
@@ -251,7 +250,7 @@ class _Walk:
         is_own = not str(value.__module__).startswith("torch.")
         if is_own:
             self.held.functions.append(value)
-        # What functools.wraps made has code of Python's or PyTorch's, of which no calls are recorded.
+        # Wrappers of Python's or PyTorch's own have code whose calls are not recorded.
         if name_of(value.__code__) not in self._reads.ran and not (
             is_own
             and value.__closure__
@@ -286,7 +285,7 @@ class _Walk:
             self._seen[id(each)] = (path, each)
             name = f"{each.__module__}.{each.__qualname__}"
             self.found[f"the bases of {name}"] = [*map(Identity, each.__bases__)]
-            for attributes in gc.get_referents(vars(each)):  # the dict itself, of which Python shows a view
+            for attributes in gc.get_referents(vars(each)):  # the dict itself: vars() returns a proxy
                 if isinstance(attributes, dict):
                     self.mapping(name, attributes, self._reads.names, self._of_class)
 
@@ -297,7 +296,7 @@ class _Walk:
     def _object(self, path: str, value: Any) -> None:
         kind: Any = type(value)
         self.found[path] = f"a {kind.__qualname__}"
-        is_graph = isinstance(value, fx.GraphModule)  # whose class has code that was made of the graph
+        is_graph = isinstance(value, fx.GraphModule)  # its class has code generated from the graph
         if kind not in _DICTS and kind.__module__ != "builtins":
             self._todo.append((f"the class of {path or 'the model'}", value.code if is_graph else kind))
         names: Any = {"training", *_INSIDE} if is_graph else None if _is_standard(kind) else self._names
@@ -315,7 +314,7 @@ class _Walk:
         if isinstance(value, dict):
             self.found[f"the keys of {path}"] = [*map(repr, value)]
             self.mapping(path, value, None, self._later, "{}[{!r}]")
-            if isinstance(value, OrderedDict):  # whose `move_to_end` leaves the dict's version as it is
+            if isinstance(value, OrderedDict):  # its `move_to_end` does not change the dict's version
                 self.held.sequences.append(value)
         elif isinstance(value, _SEQUENCES):
             self.held.sequences.append(value)
@@ -324,7 +323,7 @@ class _Walk:
             self._parts_of(path, parts)
         elif not isinstance(attributes, dict) and not any(map(_slots, kind.__mro__)):
             if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
-                self.held.asked.append(object)  # is another one each time
+                self.held.asked.append(object)  # a new object each time
                 self.found[path] = Moving()
                 return
             try:
@@ -334,17 +333,17 @@ class _Walk:
                 self.found[path] = Identity(value)
 
     def _of_module(self, path: str, value: Any) -> None:
-        """Note an attribute of a module; parts have the names that the model's code gives them."""
+        """Record an attribute of a module; parts have the names of the model's code."""
         above, _, name = path.rpartition(".")
         if name in _INSIDE:
             self.mapping(above, value, None, self._later)
             self.found[f"the parts of {above or 'the model'} ({name})"] = (
-                [*value] if name == "_modules" else sorted(value)  # a parametrization that is removed changes the order
+                [*value] if name == "_modules" else sorted(value)  # removing a parametrization changes the order
             )
         elif name == "forward":
             if (value := self._own(value)) is not None:
                 self._todo.append((path, value))
-        elif name.endswith("_hooks") and isinstance(value, dict):  # by numbers that are never the same
+        elif name.endswith("_hooks") and isinstance(value, dict):  # their keys are never the same
             self.held.mapping(value, None)
             for at, each in enumerate(value.values()):
                 self._todo.append((f"{path}[{at}]", each))
@@ -353,7 +352,7 @@ class _Walk:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is a number or text, without attributes as members of enumerations have."""
+    """Return whether a value is a number or text without attributes, unlike members of enumerations."""
     return isinstance(value, _PLAIN) and not hasattr(value, "__dict__")
 
 
@@ -364,7 +363,7 @@ def _slots(kind: type) -> list[str]:
 
 @functools.cache
 def _is_standard(kind: Any) -> bool:
-    """Return whether a class is Python's own; its code's reads do not matter."""
+    """Return whether a class is Python's own, so that its code's reads do not matter."""
     module = sys.modules.get(kind.__module__)
     return (
         module is not None

@@ -18,14 +18,14 @@ import torch
 _STDLIB = sysconfig.get_path("stdlib")
 # Attributes that PyTorch's own code reads of each module.
 _ALWAYS = frozenset({"training", "forward", "_parameters", "_buffers", "_modules"})
-# Attributes of classes that Python reads by no name in the code.
+# Attributes of classes that Python reads without their names in code.
 _SPECIAL = frozenset({
     "__call__", "__get__", "__set__", "__getattr__", "__getattribute__", "__setattr__", "__getitem__", "__setitem__", "__contains__",
     "__len__", "__bool__", "__iter__", "__next__", "__enter__", "__exit__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
     "__hash__", "__index__", "__int__", "__float__", "__neg__", "__matmul__", "__rmatmul__", "__add__", "__radd__", "__iadd__", "__sub__",
     "__rsub__", "__mul__", "__rmul__", "__imul__", "__truediv__", "__rtruediv__", "__pow__", "__format__", "__str__", "__repr__",
 })  # fmt: skip
-# Functions and attributes by which code reads names that it computes.
+# Functions and attributes by which code reads computed names.
 _COMPUTED = {"getattr", "hasattr", "vars", "__dict__", "attrgetter", "asdict", "astuple", "__getattribute__", "dir"}
 
 
@@ -36,11 +36,11 @@ class Reads:
     Attributes
     ----------
     ran
-        The code, by :func:`name_of`.
+        The code that ran, by :func:`name_of`.
     names, is_any
-        Attributes, by name; whether it computes names, so that it may read any.
+        Names of attributes; whether code computes names, so that it may read any.
     variables
-        Of modules, by their names, variables and their attributes.
+        Variables of modules, with chains of their attributes, by the modules' names.
     """
 
     ran: frozenset[str] = frozenset()
@@ -68,14 +68,14 @@ def record(call: Callable[[], Any]) -> Reads:
     before, was_collecting = sys.getprofile(), gc.isenabled()
     _let_dynamo_skip(see.__code__)
     gc.disable()
-    # Have nothing to do with this, and are called where PyTorch collects of its own accord.
+    # They are unrelated, and would be recorded where PyTorch collects garbage itself.
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     sys.setprofile(see)
     try:
         call()
     finally:
         sys.setprofile(None)
-        if isinstance(before, Profile):  # which is no function, so that Python cannot set it again
+        if isinstance(before, Profile):  # it is no function, so sys.setprofile cannot restore it
             before.enable()
         elif before is not None:
             sys.setprofile(before)
@@ -99,14 +99,14 @@ def record(call: Callable[[], Any]) -> Reads:
 
 
 def _let_dynamo_skip(code: CodeType) -> None:
-    """Keep Dynamo, which torch.cond calls, from compiling code as a part of its function; Dynamo itself is not imported for this."""
+    """Keep Dynamo, which torch.cond calls, from compiling the profiler's code; Dynamo itself is not imported."""
     dynamo = torch._C._dynamo.eval_frame
     action = dynamo._FrameAction
     dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(action.SKIP, action.DEFAULT))
 
 
 def is_library(module: str, file: str = "") -> bool:
-    """Return whether code is Python's own, or PyTorch's other than layers and functions: none of it decides a model's result."""
+    """Return whether code is Python's own, or PyTorch's other than torch.nn: it does not decide a model's result."""
     name, _, rest = f"{module}.".partition(".")
     if name == "torch":
         return not rest.startswith("nn.")
@@ -114,13 +114,13 @@ def is_library(module: str, file: str = "") -> bool:
 
 
 def name_of(code: CodeType) -> str:
-    """Return a name of code, the same in other processes."""
+    """Return a name of code that is the same in other processes."""
     return f"{code.co_filename}:{code.co_firstlineno} {code.co_name}"
 
 
 @cache
 def _names(code: CodeType) -> tuple[frozenset[str], frozenset[tuple[str, ...]], bool]:
-    """Return the names in code, the variables of Python modules with their attributes read, and whether names are computed."""
+    """Return the names in code, the variables of Python modules with the attributes it reads, and whether it computes names."""
     texts = {each for each in code.co_consts if isinstance(each, str) and each.isidentifier()}
     names, chains = {*code.co_names, *texts}, {*_chains(code)}
     if "globals" in names:

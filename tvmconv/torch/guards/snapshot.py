@@ -1,4 +1,4 @@
-"""`Snapshot`: objects in their present state, for later comparison by C functions."""
+"""`Snapshot`: the present state of objects, compared later by functions in C."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 
 from ...frontends.torch.memory import address
 
-# Number of a dict that changes when it is written to; Dynamo's own, which needs no import of Dynamo.
+# Version of a dict, which changes with each write; Dynamo's C function, which needs no import of Dynamo.
 _dict_version: Callable[[dict[Any, Any]], int] = torch._C._dynamo.guards.dict_version
 _VERSION = attrgetter("_version")
-# Ask of two tensors if they have the same numbers of the same memory, in the same order.
+# Compare the memory, offset, shape and strides of two tensors.
 _IS_SET_TO = torch.Tensor.is_set_to
 _OF_OBJECT = attrgetter("__class__", "__dict__")
 _OF_FUNCTION = attrgetter("__code__", "__defaults__", "__kwdefaults__")
@@ -23,16 +23,16 @@ _CONTENTS = attrgetter("cell_contents")
 
 
 class Snapshot:
-    """Objects of all kinds that can change.
+    """Mutable objects of all kinds.
 
     Attributes
     ----------
     objects, functions, cells, slots
-        Objects with attributes, functions, variables of functions, attributes of objects that have no dict.
+        Objects with attributes, functions, closure cells, attributes of objects without a dict.
     sequences, arrays, buffers, tensors
-        Lists and sets, arrays of NumPy, other objects that lend their memory, tensors.
+        Lists and sets, arrays of NumPy, other objects with a buffer, tensors.
     asked
-        Functions that return what PyTorch is set to.
+        Functions that return PyTorch's settings.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Snapshot:
         self._dicts: dict[int, tuple[dict[Any, Any], set[Any] | None]] = {}
 
     def mapping(self, mapping: dict[Any, Any], names: Any) -> None:
-        """Hold values of a dict: of names, or all."""
+        """Hold a dict's values: of `names`, or all."""
         if not mapping:
             self._empty.append(mapping)
             return
@@ -86,7 +86,7 @@ class Snapshot:
         return [each.tobytes() for each in chain(self.arrays, map(memoryview, self.buffers))]
 
     def is_same(self) -> bool:
-        """Return whether all is as it was."""
+        """Return whether the state is unchanged."""
         try:
             if (
                 any(self._empty)
@@ -102,11 +102,11 @@ class Snapshot:
                 if not all(map(is_, now(), then)):
                     return False
             return not (self.arrays or self.buffers) or self._all_bytes() == self._bytes
-        except (AttributeError, RuntimeError, ValueError):  # what is gone, or is changed at this moment
+        except (AttributeError, RuntimeError, ValueError):  # an object is gone, or changes at this moment
             return False
 
     def _are_same(self) -> bool:
-        """Return whether dicts that were written to have the same values nevertheless, of names that are held."""
+        """Return whether dicts that were written to still have the same held values."""
         versions = [*map(_dict_version, self._live)]
         for at, (now, then) in enumerate(zip(versions, self._versions, strict=True)):
             if now != then:
