@@ -321,7 +321,7 @@ def _auto_pad(value: object) -> str:
 def _required_pads(begin: object, end: object, rank: int, or_else: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for name, value in (("pads_begin", begin), ("pads_end", end)):
         if value is None:
-            raise InvalidProblemError(f"{name} is missing; give pads_begin and pads_end, auto_pad{or_else}")
+            raise InvalidProblemError(f"{name} is missing; give pads_begin and pads_end, or auto_pad{or_else}")
     return axes("pads_begin", begin, rank, 0), axes("pads_end", end, rank, 0)
 
 

@@ -54,10 +54,10 @@ BOTH = [
     ({"dilations": b"\1\1"}, r"dilations is b'.*'; it must be a sequence"),
     ({"pads_begin": (-1, 0)}, r"pads_begin\[0\] is -1; it must be an integer of at least 0"),
     ({"pads_begin": (0,)}, r"pads_begin is \[0\], 1 numbers; 2 are needed"),
-    ({"pads_begin": None}, "pads_begin is missing; give pads_begin and pads_end, auto_pad"),
+    ({"pads_begin": None}, "pads_begin is missing; give pads_begin and pads_end, or auto_pad"),
     ({"pads_end": (0, -3)}, r"pads_end\[1\] is -3; it must be an integer of at least 0"),
     ({"pads_end": (0, 0, 0)}, r"pads_end is \[0, 0, 0\], 3 numbers; 2 are needed"),
-    ({"pads_end": None}, "pads_end is missing; give pads_begin and pads_end, auto_pad"),
+    ({"pads_end": None}, "pads_end is missing; give pads_begin and pads_end, or auto_pad"),
     ({"pads_end": (0.5, 0)}, r"pads_end\[0\] is 0.5, a float"),
     ({"auto_pad": "same"}, "auto_pad is 'same'; allowed: None, none, same_upper, same_lower, valid"),
     ({"auto_pad": ""}, "auto_pad is ''; allowed"),
@@ -142,7 +142,7 @@ BACKPROP_ONLY = [
         "axis 0: pads_begin 6 and pads_end 4 leave 0 of the 10 outputs; use smaller",
     ),
     ({"pads_begin": (0, 99)}, "axis 1: pads_begin 99 and pads_end 0 leave -89 of the 10 outputs"),
-    ({"pads_begin": None}, "pads_begin is missing; give pads_begin and pads_end, auto_pad or output_shape"),
+    ({"pads_begin": None}, "pads_begin is missing; give pads_begin and pads_end, or auto_pad or output_shape"),
 ]
 
 
@@ -195,7 +195,7 @@ TOML = [
     (GOOD.replace("filter_shape = [3, 3, 6, 4]\n", ""), "filter_shape is missing"),
     (GOOD.replace("strides = [1, 1]\n", ""), "strides is missing"),
     (GOOD.replace("dilations = [1, 1]\n", ""), "dilations is missing"),
-    (GOOD.replace("pads_end = [0, 0]\n", ""), "pads_end is missing; give pads_begin and pads_end, auto_pad"),
+    (GOOD.replace("pads_end = [0, 0]\n", ""), "pads_end is missing; give pads_begin and pads_end, or auto_pad"),
     (GOOD + "bias = 1\n", "bias is 1; it must be true or false"),
     (GOOD + "bias = 'yes'\n", "bias is 'yes'; it must be true or false"),
     (GOOD + "dtype = 'int8'\n", "convolution 1: dtype is 'int8'; allowed: f32, f16, bf16"),

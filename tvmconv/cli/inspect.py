@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..signature import parse_signature
     from ..tuning.replay import TVM_ERRORS
 
-    if arguments.signature.endswith(".onnx"):
+    if arguments.signature.lower().endswith(".onnx"):
         return _print_network(arguments)
     problem = parse_signature(arguments.signature)
     (target,) = parse_targets([arguments.target])
