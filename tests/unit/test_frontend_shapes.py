@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvmconv import reference
 from tvmconv.errors import InvalidProblemError, SourceError
 from tvmconv.frontends import read_model, read_source
+from tvmconv.frontends.onnx import observe
 from tvmconv.frontends.shapes import Bucket, Input, advice, bind, make_buckets
 from tvmconv.signature import format_signature
 
@@ -136,6 +137,16 @@ def test_shapes_are_seen_in_a_run(engine: str, tmp_path: Any, monkeypatch: pytes
     assert read_source(path, inputs={"n": np.array(2)})[0].in_spatial == (10, 8)
     (skipped,) = read_model(path, shapes_by="infer").skipped
     assert "unknown extents" in skipped.reason and "--shapes auto" in skipped.cause
+
+
+@pytest.mark.parametrize(("number", "fits"), [(255, True), (256, False), (-1, False), (1.0, False)])
+def test_numbers_fit_the_integers_of_an_input(number: float, fits: bool) -> None:
+    given = {"n": np.array(number)}
+    if fits:
+        assert observe._fill_input(value("n", (2,), TensorProto.UINT8), (2,), given).tolist() == [number, number]
+    else:
+        with pytest.raises(SourceError, match=r"The input 'n' is uint8, but .*64 was given"):
+            observe._fill_input(value("n", (2,), TensorProto.UINT8), (2,), given)
 
 
 def test_a_run_that_fails(tmp_path: Any) -> None:

@@ -136,7 +136,11 @@ def _fill_input(value: Any, dims: Dims | None, given: Arrays) -> np.ndarray:
         )
     if value.name in given:
         array = given[value.name]
-        if not np.can_cast(array.dtype, dtype, "same_kind"):
+        if array.ndim == 0 and np.issubdtype(dtype, np.integer):
+            fits = np.can_cast(np.min_scalar_type(array), dtype)
+        else:
+            fits = np.can_cast(array.dtype, dtype, "same_kind")
+        if not fits:
             raise SourceError(f"The input {value.name!r} is {TYPE_NAMES[number]}, but {array.dtype} was given")
         return np.full(shape, array, dtype) if array.ndim == 0 else array.astype(dtype)
     if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
