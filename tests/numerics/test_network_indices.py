@@ -72,6 +72,10 @@ def test_random_inputs_are_in_range(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (arrays["words"] == 1).all() and (arrays["kinds"] == 0).all()
     assert cli.main(["run", str(tmp_path / "network.so")]) == 0
     assert "kinds (3 int64)" in capsys.readouterr().err
+    pytest.importorskip("onnxruntime")
+    command = ["compile", str(tmp_path / "model.onnx"), "--format", "c", "--require-comparison", "-o"]
+    assert cli.main([*command, str(tmp_path / "network")]) == 0
+    assert "not compared" not in capsys.readouterr().err
 
 
 class Lookups(nn.Module):

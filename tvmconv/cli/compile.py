@@ -14,7 +14,7 @@ from ..checks import FILES, MEMORIES, QUANTIZED
 from ..errors import InputError, TvmconvWarning, VerificationError, check_extra
 from ..frontends import check_exists
 from ..support.timing import stage
-from .networks.answers import answer_of, compare_library, compare_module
+from .networks.answers import answer_random, compare_library, compare_module
 from .networks.known import KnownLibrary, Told
 from .networks.sources import check_source, read_source
 from .output import check_output, growth, print_json, progress_bar
@@ -341,18 +341,15 @@ def _export_c(arguments: argparse.Namespace, source: Source, part: NetworkPart) 
     from ..exporting.network_exporter import export_network
     from ..network.options import check_target
     from ..runtime.networks.extents import FreeExtents
-    from ..runtime.networks.tensors import random_arrays, tensors_of
+    from ..runtime.networks.tensors import tensors_of
 
     inputs, outputs = (tensors_of(part.description, each) for each in ("inputs", "outputs"))
     free = FreeExtents(part.description, inputs)
     examples, lacking = [], ""
     try:
         for number, size in enumerate(_SIZES if free.extents else _SIZES[:1]):
-            arrays = random_arrays(free.near(size, batch=1 + number))
-            answers = [
-                each.astype(made.dtype, copy=False)
-                for each, made in zip(answer_of(arguments, source, arrays), outputs, strict=True)
-            ]
+            arrays, right = answer_random(arguments, source, free.near(size, batch=1 + number))
+            answers = [each.astype(made.dtype, copy=False) for each, made in zip(right, outputs, strict=True)]
             examples.append((list(arrays.values()), answers))
     except InputError as error:
         lacking = f"{arguments.output} was written without a test, so its answers are not compared with {source.by}'s: {error}"

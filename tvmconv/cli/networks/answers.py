@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from ...exporting.network_part import NetworkPart
-    from ...runtime.networks.tensors import Array
+    from ...runtime.networks.tensors import Array, Tensor
     from .sources import Source
 
     # Outputs of a network by name, and those of the model's library.
@@ -35,15 +35,30 @@ def compare_library(arguments: argparse.Namespace, source: Source) -> str:
 
 def compare_module(arguments: argparse.Namespace, source: Source, part: NetworkPart, threads: int) -> str:
     """Compare a module's answers, computed in Node, with those of the model's library; return why they cannot be compared."""
-    from ...runtime.networks.tensors import random_arrays, tensors_of
+    from ...runtime.networks.tensors import tensors_of
     from ...runtime.networks.web import run_web
 
     def answers() -> Answers:
-        arrays = random_arrays(tensors_of(part.description, "inputs"))
+        arrays, right = answer_random(arguments, source, tensors_of(part.description, "inputs"))
         found = run_web(Path(arguments.output), arrays, part.description["features"], threads)
-        return [(found, answer_of(arguments, source, arrays))]
+        return [(found, right)]
 
     return _differ(arguments, source, answers)
+
+
+def answer_random(
+    arguments: argparse.Namespace, source: Source, tensors: Sequence[Tensor]
+) -> tuple[dict[str, Array], list[Array]]:
+    """Return random inputs that the model's library takes, and its answers; else raise its first error."""
+    from ...runtime.networks.tensors import random_arrays, replace_ones
+
+    refusals = []
+    for arrays in replace_ones(random_arrays(tensors)):
+        try:
+            return arrays, answer_of(arguments, source, arrays)
+        except InputError as error:
+            refusals.append(error)
+    raise refusals[0]
 
 
 def answer_of(arguments: argparse.Namespace, source: Source, arrays: dict[str, Array]) -> list[Array]:

@@ -22,7 +22,7 @@ from .extents import FreeExtents, check_shapes
 from .file import library_path, read_file
 from .library import NativeLibrary
 from .sizes import NAME, SIZES, Entries, named_sizes
-from .tensors import Array, Tensor, check_arrays, random_arrays, tensors_of
+from .tensors import Array, Tensor, check_arrays, random_arrays, replace_ones, tensors_of
 
 # Times that an operator is timed at the least.
 _LEAST_CALLS = 5
@@ -188,15 +188,11 @@ class Network:
 
     def _random_arrays(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
         """Return random arrays; integers are ones unless the network refuses them as indices, such as of a table of one row."""
-        arrays = random_arrays(tensors)
-        zeros = {name: np.zeros_like(each) for name, each in arrays.items() if each.dtype.kind in "iu"}
-        if not zeros:
-            return arrays
-        # As few as possible: zeros of an attention mask would hide all that it masks.
-        for some in ({}, *({name: each} for name, each in zeros.items()), zeros):
+        arrays, *others = replace_ones(random_arrays(tensors))
+        for each in (arrays, *others) if others else ():
             with suppress(OutOfRangeError):
-                self(**arrays | some)
-                return arrays | some
+                self(**each)
+                return each
         return arrays
 
     def call(self, arrays: Mapping[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,19 @@ def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
         else np.asarray(rng.standard_normal(each.shape), each.numpy)
         for each in tensors
     }
+
+
+def replace_ones(arrays: dict[str, Array]) -> Iterator[dict[str, Array]]:
+    """Yield random arrays, then others to try if ones are indices out of range: with zeros for integers of one input, then of all.
+
+    As few as possible are zeros: those of an attention mask would hide all that it masks.
+    """
+    yield arrays
+    zeros = {name: np.zeros_like(each) for name, each in arrays.items() if each.dtype.kind in "iu"}
+    for name, each in zeros.items():
+        yield arrays | {name: each}
+    if len(zeros) > 1:
+        yield arrays | zeros
 
 
 def fits(tensor: Tensor, shape: Sequence[int]) -> bool:
