@@ -283,8 +283,9 @@ def test_wrong_answers_are_told(
 
 
 def test_inputs_that_onnxruntime_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [helper.make_node("Gather", ["rows", "i"], ["y"])]
-    proto = model(nodes, [value("i", [2], onnx.TensorProto.INT64)], weights=[weight("rows", 1, 4)])
+    nodes = [helper.make_node("Add", ["i", "five"], ["at"]), helper.make_node("Gather", ["rows", "at"], ["y"])]
+    five = helper.make_tensor("five", onnx.TensorProto.INT64, [1], [5])  # out of range with ones, and with zeros
+    proto = model(nodes, [value("i", [2], onnx.TensorProto.INT64)], weights=[weight("rows", 4, 4), five])
     assert cli.main(["compile", save(proto, tmp_path), "-o", str(tmp_path / "network.so")]) == 0
     refusal = "its answers were not compared with onnxruntime's: onnxruntime cannot run it on random inputs: "
     said = capsys.readouterr().err.splitlines()[-1]
