@@ -132,6 +132,12 @@ def check_extra(extra: str, module: str) -> None:
         raise missing_extra(extra, module)
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of another library's error, cut off after 300 characters."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")[:300]
+
+
 def last_line(error: Exception) -> str:
     """Return the last line of another library's error, without its place in the code."""
     lines = str(error).strip().splitlines() or [type(error).__name__]

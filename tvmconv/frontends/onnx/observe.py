@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from onnx import TensorProto, helper
 
-from ...errors import SourceError
+from ...errors import SourceError, first_line
 from ..shapes import Dims, Shape
 from .graph import TYPE_NAMES, Place, convolutions, inputs_of, is_convolution, subgraphs, value_of
 from .session import open_session
@@ -65,7 +65,7 @@ def observe(
         load_weights(watched, folder)
         results = _run(watched, names, feeds)
     except Exception as error:
-        raise SourceError(f"Running the model once fails: {_first_line(error)}") from error
+        raise SourceError(f"Running the model once fails: {first_line(error)}") from error
     return {number: found for number, rows in zip(_numbers(names), results, strict=True) if (found := _decode(rows))}
 
 
@@ -232,8 +232,3 @@ def _decode(rows: np.ndarray) -> list[Observed]:
         if found.data:
             shapes.append(found)
     return list(dict.fromkeys(shapes))
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".")[:300] if lines else type(error).__name__

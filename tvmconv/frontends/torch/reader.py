@@ -15,7 +15,7 @@ from zipfile import is_zipfile
 import numpy as np
 
 from ... import ops
-from ...errors import InvalidProblemError, SourceError, missing_extra
+from ...errors import InvalidProblemError, SourceError, first_line, missing_extra
 from ...problem import Problem
 from ..following import Following, follow
 from ..model import Constants, Skipped, SourceNode
@@ -63,7 +63,7 @@ def load_program(source: str) -> torch.export.ExportedProgram:
     try:
         return torch.export.load(source)
     except Exception as error:
-        raise SourceError(f"{source} was not saved by torch.export.save: {_first_line(error)}") from error
+        raise SourceError(f"{source} was not saved by torch.export.save: {first_line(error)}") from error
 
 
 class ExportReader(Reader):
@@ -117,7 +117,7 @@ class ExportReader(Reader):
                 return watching.calls, watching.tensors
             except Exception as error:  # noqa: BLE001 - whatever an operator raises for unsuitable data
                 failure = error
-        raise SourceError(f"{self._source}: running the program fails: {_first_line(failure)}") from failure
+        raise SourceError(f"{self._source}: running the program fails: {first_line(failure)}") from failure
 
     def _feed(self, name: str, value: Any, dims: Shape) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -254,8 +254,3 @@ def _names(graph: Any) -> dict[Any, str]:
         paths[node] = stack[-1] if stack and stack[-1] else node.name
     times = Counter(paths.values())
     return {node: path if times[path] == 1 else node.name for node, path in paths.items()}
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
