@@ -1,4 +1,4 @@
-"""The convolutions of a model of which inputs have free extents, as families.
+"""The convolutions of a model with free extents of inputs, as families.
 
 The model is read at two sizes that the free extents allow. Extents that differ between them are free in a family, equal ones are
 fixed; pads are free, so that no padding rule is guessed.

@@ -55,8 +55,8 @@ class SourceNode:
     residual
         The name of the tensor that its epilogue adds, if it adds one.
     pads
-        The convolution's pads in the source, of which a problem has only those that taps read: at the begin and the end of each
-        axis, or their rule, ``"same_upper"`` or ``"same_lower"``; empty: those of the problem.
+        The convolution's pads in the source (a problem has only those that taps read): at the begin and the end of each axis,
+        or their rule, ``"same_upper"`` or ``"same_lower"``; empty: those of the problem.
     family
         The family of its problems at other extents; None: it was read at one size.
     """

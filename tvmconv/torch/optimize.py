@@ -1,4 +1,4 @@
-"""`optimize`: a copy of a model whose calls networks answer; networks that a folder lacks are compiled."""
+"""`optimize`: a copy of a model whose calls are answered by networks; those that a folder lacks are compiled."""
 
 from __future__ import annotations
 
@@ -44,59 +44,59 @@ def optimize(
 ) -> nn.Module:
     """Return a copy of a model for inference whose calls compiled networks answer.
 
-    ``torch.export`` reads the model for each example (``strict=False``), so what its code decides by shapes is decided as
-    for the example. Operators that networks do not have are computed by PyTorch between them. Where a whole model cannot be
-    read, its submodules are tried. What is called otherwise than in an example is computed by PyTorch: other shapes, types
-    and devices, whatever needs gradients or runs under autocast, and all calls while something is not as it was that the model's
-    code may read: weights, attributes, hooks, classes, functions, variables of modules and closures.
+    ``torch.export`` reads the model for each example (``strict=False``), so its code's decisions by shapes are those for the
+    example. PyTorch computes unsupported operators, between networks. Where a whole model cannot be read, its submodules are
+    tried. PyTorch also computes calls unlike the examples: with other shapes, types or devices, with gradients or autocast, and
+    all calls while something that the model's code may read has changed: weights, attributes, hooks, classes, functions,
+    variables of modules and closures.
 
     Parameters
     ----------
     model
-        In eval mode, or a program of ``torch.export.export``. It stays as it is; the copy's parameters need no gradients.
+        A model in eval mode, or a program of ``torch.export.export``. It is not changed; the copy's parameters need no gradients.
     example_inputs
         A tensor, a tuple of positional arguments, a dict of named ones, or a list of such for several shapes.
     bundle
-        The folder that keeps networks. What it lacks is compiled into it, which needs the compiler. None: a temporary folder,
-        which is gone when the process ends.
+        The folder of networks. Missing ones are compiled into it, which needs the compiler. None: a temporary folder, which is
+        removed with the process.
     target
         A CPU, or several, as for :func:`tvmconv.build`, for the networks that are compiled.
     trials, seconds
         As for :func:`tvmconv.build`.
     dtype
-        ``torch.bfloat16`` or ``torch.float16``: the copy computes in this type, and is called with tensors of it. None: as
-        the model does.
+        ``torch.bfloat16`` or ``torch.float16``: the copy computes in this type, and takes tensors of it. None: the model's
+        type.
     memory
-        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that are larger than what they are of.
-        ``"default"``: these as well, where they are faster. None: small if weights are let go, else the default.
+        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that are larger than the originals.
+        ``"default"``: both where they are faster. None: small with ``keep_weights=False``, else the default.
     keep_weights
-        False: the copy lets go of the weights that networks have. Calls that no network answers, training and ``state_dict`` are
+        False: the copy releases the weights that networks have. Calls that no network answers, training and ``state_dict`` are
         then an InputError.
     changed
-        ``"pytorch"``: a model that has changed is computed by PyTorch, with a warning that names what changed, until it is as it was.
-        ``"compile"``: the first call of it compiles networks anew, while other threads' calls are PyTorch's. This needs the compiler.
+        ``"pytorch"``: PyTorch computes a changed model, with a warning that names the change, until it is undone.
+        ``"compile"``: the first call after a change compiles networks again, meanwhile PyTorch computes other threads' calls. This needs
+        the compiler.
     dynamic_shapes
-        As ``torch.export.export`` takes it, for axes whose extents calls give: ``{"x": {2: Dim("h", min=32, max=4096)}}``. One network
-        answers calls of all that it allows, if none of the model's operators has to be PyTorch's. None: networks are for the examples'
-        shapes.
+        As for ``torch.export.export``, for axes with free extents: ``{"x": {2: Dim("h", min=32, max=4096)}}``. One network answers
+        calls with all allowed extents, if networks support all of the model's operators. None: networks are for the examples' shapes.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 
     Returns
     -------
     torch.nn.Module
-        The copy. :func:`tvmconv.torch.report` says what computes its operators.
+        The copy. :func:`tvmconv.torch.report` lists what computes its operators.
 
     Raises
     ------
     InputError
-        If the model is in training mode, is or has what torch.compile made, or was never called and has no parameters; if
-        nothing of it can be compiled; if it cannot be copied, or cannot compute in `dtype`; if its own code reads weights that
-        were to be let go; or if `example_inputs`, `bundle`, `memory` or `changed` is something else.
+        If the model is in training mode, contains a result of torch.compile, or has no parameters yet since it was never called;
+        if nothing of it can be compiled; if it cannot be copied, or cannot compute in `dtype`; if its own code reads weights that
+        were to be released; or if `example_inputs`, `bundle`, `memory` or `changed` has another type or value.
     MissingExtraError
         If networks are missing, and the compiler is not installed.
     BundleError
-        If there is something else at `bundle`, or networks of another version.
+        If `bundle` is something else, or has networks of another version.
     """
     model = as_module(model)
     _check(model, dtype)
@@ -129,7 +129,7 @@ def optimize(
         else:
             raise InputError(f"no part of the model can be compiled: {whys}")
     if not keep_weights:
-        # The last weight that goes with the model: the heap keeps what small ones leave.
+        # When the model's last weight is freed: the heap keeps the memory of small ones.
         for weight in [*model.parameters()][-1:]:
             weakref.finalize(weight, trim).atexit = False
     return fast

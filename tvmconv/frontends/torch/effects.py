@@ -116,7 +116,7 @@ class Operations(FollowedGraph):
         if not is_first:
             one, other = other, one
             if _writes(op):
-                return None  # to what it reads beside
+                return None  # to the other operand
         if one is not read or other is read or given.get("alpha", 1) != 1 or given.get("rounding_mode") is not None:
             return None
         if self._tensors.get(op.name) != self._tensors[read.name]:
