@@ -14,6 +14,7 @@ from models import model, save, value
 from onnx import TensorProto, helper, numpy_helper
 
 from tvmconv import cli
+from tvmconv.errors import InputError
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.measuring.timing import Timing
 from tvmconv.onnxruntime import racing
@@ -116,6 +117,21 @@ def test_parts_that_make_it_slower_within_noise_stay(monkeypatch: pytest.MonkeyP
     found, alone = race_parts("m.onnx", "p.so", everything)
     assert [identity for _, identity in found.graphs] == [1, 3]
     assert list(alone) == [1, 2, 3]
+
+
+def test_integers_are_in_range() -> None:
+    nodes = [helper.make_node("Gather", ["table", "words"], ["a"]), helper.make_node("Gather", ["row", "kinds"], ["b"])]
+    nodes.append(helper.make_node("Add", ["a", "b"], ["y"]))
+    inputs = [value(name, (3,), TensorProto.INT64) for name in ("words", "kinds")]
+    tables = [numpy_helper.from_array(np.ones((rows, 2), np.float32), n) for n, rows in (("table", 4), ("row", 1))]
+    made = model(nodes, inputs, [value("y", (3, 2))], weights=tables)
+    alone = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    ones = {each.name: racing._array(each, None, None, np.random.default_rng(0)) for each in alone.get_inputs()}
+    found = racing._put_in_range(alone, ones, {})
+    assert (found["words"] == 1).all() and (found["kinds"] == 0).all()
+    assert racing._put_in_range(alone, ones, {"kinds": np.ones(3)}) == ones
+    with pytest.raises(InputError, match=r"the input words is int64, which cannot hold"):
+        racing._array(alone.get_inputs()[0], None, np.array(1.5), np.random.default_rng(0))
 
 
 def test_the_command_says_that_nothing_was_compared(

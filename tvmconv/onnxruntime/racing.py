@@ -6,6 +6,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -18,6 +19,7 @@ from ..accuracy import NETWORK_ERROR, network_error
 from ..errors import InputError, TvmconvError, last_line
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..measuring.timing import time_call
+from ..runtime.networks.tensors import replace_ones
 from .sessions import open_library, open_model, register, session
 
 _TURNS = 5
@@ -126,7 +128,7 @@ def race(
     Parameters
     ----------
     inputs
-        What the model is run on, by name; the others are random numbers, ones for integers, and true.
+        Inputs by name; the others are random numbers, ones for integers (zeros where ones are indices out of range), and true.
     sizes
         Shapes of inputs that have free dimensions, for these arrays; what is free is else 1.
     claims
@@ -161,6 +163,7 @@ def race(
             each.name: _array(each, (sizes or {}).get(each.name), fixed.get(each.name), generator)
             for each in sessions["nothing"].get_inputs()
         }
+        feeds = _put_in_range(sessions["nothing"], feeds, fixed)
         if NETWORK in claims:
             with_network = partial(session, model, provider, options=options(), claims=NETWORK, **given)
             plain = options()
@@ -279,6 +282,16 @@ def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
     return tuple((each[0], each[1]) for each in found[:count])
 
 
+def _put_in_range(alone: Any, feeds: dict[str, np.ndarray], given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return inputs with zeros for integers that a caller does not specify, where the model's session refuses ones as indices."""
+    drawn, *others = replace_ones({name: each for name, each in feeds.items() if name not in given})
+    for each in (drawn, *others) if others else ():
+        with suppress(Exception):  # of onnxruntime's own classes; the race raises the first
+            alone.run(None, {**feeds, **each})
+            return {**feeds, **each}
+    return feeds
+
+
 def _array(
     value: Any, size: Sequence[int] | None, given: np.ndarray | None, generator: np.random.Generator
 ) -> np.ndarray:
@@ -286,7 +299,11 @@ def _array(
     kind = value.type.removeprefix("tensor(").removesuffix(")")
     dtype = {"float": "float32", "double": "float64", "string": "O"}.get(kind, kind)
     if given is not None:
-        return np.broadcast_to(given, shape).astype(dtype)
+        with np.errstate(invalid="ignore"):
+            array = np.broadcast_to(given, shape).astype(dtype)
+        if array.dtype.kind in "biu" and (array != given).any():
+            raise InputError(f"the input {value.name} is {kind}, which cannot hold all of the given numbers")
+        return array
     if dtype == "O":
         return np.full(shape, "", dtype)
     return generator.standard_normal(shape).astype(dtype) if "float" in dtype else np.ones(shape, dtype)
