@@ -109,6 +109,23 @@ def test_layers_that_networks_lack_are_around_convolutions(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("has_convolution", [True, False])
+def test_bodies_are_skipped_for_their_convolutions_alone(has_convolution: bool, tmp_path: Path) -> None:
+    condition, data = (opset.parameter(shape, dtype) for shape, dtype in (([], bool), ([2, 4, 8, 7], np.float32)))
+    branches = []
+    for make in (CASES["dense"] if has_convolution else opset.relu, opset.relu):
+        given = opset.parameter([2, 4, 8, 7], np.float32)
+        branches.append((ov.Model([make(given)], [given]), given))
+    (then, first), (otherwise, second) = branches
+    choice = ov.opset8.if_op(condition.output(0))
+    choice.set_then_body(then)
+    choice.set_else_body(otherwise)
+    choice.set_input(data.output(0), first, second)
+    result = choice.set_output(then.results[0], otherwise.results[0])
+    model = read_model(save(opset.relu(result), [condition, data], tmp_path))
+    assert not model.nodes and [each.op_type for each in model.skipped] == ["If"] * has_convolution
+
+
 def test_free_shapes_and_files_that_are_none(tmp_path: Path) -> None:
     data = opset.parameter([-1, 4, -1, 7], np.float32, name="data")
     path = save(CASES["dense"](data), [data], tmp_path)
