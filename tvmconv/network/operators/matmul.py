@@ -84,13 +84,14 @@ def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Exp
         operands = [builder.emit(relax.op.astype(each, "float32")) for each in operands]
     *_, rows, terms = dims_of(operands[0].ty) or ()
     counts = [product((dims_of(each.ty) or ())[:-2]) for each in operands]
+    batch = product(made[:-2])
     if is_one(counts[1]):
         rows, counts[0] = counts[0] * rows, 1
-    elif not is_one(counts[0]) and not equal(*counts):
+    elif not is_one(counts[0]) and not all(equal(each, batch) for each in counts):
         for place, each in enumerate(operands):
             whole = relax.ShapeExpr([*made[:-2], *(dims_of(each.ty) or ())[-2:]])
             operands[place] = builder.emit(relax.op.broadcast_to(each, whole))
-        counts = [product(made[:-2])] * 2
+        counts = [batch] * 2
     numbers = [*counts, rows, terms, made[-1]]
 
     def called(left: te.Tensor, right: te.Tensor, *sizes: Any) -> te.Tensor:
