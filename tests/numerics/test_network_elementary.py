@@ -130,6 +130,19 @@ def test_remainders_are_exact(tmp_path: Path) -> None:
             np.testing.assert_array_equal(answer, np.mod(left, other))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_powers_of_integers(dtype: str) -> None:
+    """Squares of some bases wrap to 0; quotients by a power round to 0."""
+    info = np.iinfo(dtype)
+    base = np.array([0, 1, -1, 2, -3, 12, 2 ** (info.bits // 2), -(2 ** (info.bits // 2)), info.max, info.min], dtype)
+    exponent = np.arange(-3, 9, dtype=dtype)[:, None]
+    powers = relax_module(lambda builder, x, y: relax.op.power(x, y), [base.shape, exponent.shape], dtype)
+    (answer,) = computed(powers, base, exponent)
+    whole = np.power(base, np.maximum(exponent, 0))
+    below = np.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
+    np.testing.assert_array_equal(answer, np.where(exponent < 0, below, whole))
+
+
 def test_functions_of_functions_are_joined(tmp_path: Path) -> None:
     """Also behind a pad, where what lies outside is not read, and of tensors that are broadcast."""
     rng = np.random.default_rng(0)

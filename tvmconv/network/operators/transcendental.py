@@ -80,8 +80,10 @@ def _whole_power(x: Any, exponent: Any) -> Any:
         square = square * square
     if str(x.ty.dtype).startswith("uint"):
         return total
-    unit = tirx.Select(exponent & one > zero, x, one)
-    return tirx.Select(exponent < zero, tirx.Select(x * x > one, zero, tirx.Select(x.equal(zero), zero, unit)), total)
+    # Not by a square, which wraps to 0 for powers of 2.
+    is_unit = tirx.any(x.equal(one), x.equal(-one))
+    below = tirx.Select(is_unit, tirx.Select(exponent & one > zero, x, one), zero)
+    return tirx.Select(exponent < zero, below, total)
 
 
 def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
