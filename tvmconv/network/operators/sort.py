@@ -74,7 +74,9 @@ def _sort(keys: te.Tensor, axis: int, descending: bool, count: Any, dtype: str) 
 def _keys(data: te.Tensor) -> te.Tensor:
     """Return an integer for each number; both zeros have the same."""
     if not str(data.dtype).startswith(("float", "bfloat")):
-        return te.compute(data.shape, lambda *at: data(*at).astype("int64"), "keys", tag=topi.tag.ELEMWISE)
+        # Unsigned numbers of 64 bits are ordered like signed ones once the first bit is flipped.
+        flipped = tirx.const(-(2**63) if str(data.dtype) == "uint64" else 0, "int64")
+        return te.compute(data.shape, lambda *at: data(*at).astype("int64") ^ flipped, "keys", tag=topi.tag.ELEMWISE)
     number, integer = ("float64", "int64") if str(data.dtype) == "float64" else ("float32", "int32")
     magnitude = tirx.const(_MAGNITUDE[integer], integer)
 

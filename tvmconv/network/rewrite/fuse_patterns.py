@@ -60,12 +60,12 @@ class _PatternFusing(GraphMutator):
         return super().visit_call_(call) if made is None else made
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
-        """Return the greatest elements along an axis, which PyTorch's frontend sorts for, by a maximum."""
+        """Return the values of a top-k of one element as a maximum; a minimum would be NaN where a sort has NaN last."""
         call = self._graph.call(item.tuple_value, "relax.topk")
-        if call is None or item.index or int(call.attrs.k) != 1 or str(call.attrs.ret_type) != "both":
+        is_one = call is not None and int(call.attrs.k) == 1 and str(call.attrs.ret_type) == "both"
+        if call is None or not is_one or item.index or not call.attrs.largest:
             return super().visit_tuple_getitem_(item)
-        reduce = relax.op.max if call.attrs.largest else relax.op.min
-        return reduce(self.visit_expr(call.args[0]), int(call.attrs.axis) % call.args[0].ty.ndim, keepdims=True)
+        return relax.op.max(self.visit_expr(call.args[0]), int(call.attrs.axis) % call.args[0].ty.ndim, keepdims=True)
 
     def _product(self, variable: Any, shape: Shape) -> relax.Expr | None:
         """Return a product of flattened rows, and a vector added to it, in `shape`: that of its rows before."""
