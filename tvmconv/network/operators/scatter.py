@@ -16,6 +16,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ..ir.free import dims_of, number_of
+from ..ir.ordering import greater, less
 from ..schedule.stages import LEAST_PARALLEL
 from .elementwise import INJECTIVE
 
@@ -24,9 +25,8 @@ _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
     "update": lambda there, given: given,
     "add": lambda there, given: there + given,
     "mul": lambda there, given: there * given,
-    "max": tirx.max,
-    "min": tirx.min,
-    "mean": lambda there, given: (there + given) / 2,
+    "max": greater,
+    "min": less,
 }
 
 

@@ -186,13 +186,13 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         ):
             return None
         zero, slope = self._constant(compared.args[1]), self._constant(product.args[0])
-        channels = static_shape(data.ty)
-        if zero is None or zero.size != 1 or zero.any() or slope is None or channels is None:
+        shape = static_shape(data.ty)
+        if zero is None or zero.size != 1 or zero.any() or slope is None or shape is None:
             return None
         if slope.size == 1:
             return relax.op.nn.leakyrelu(data, float(slope.reshape(())))
         # TVM 0.27 has no PReLU of bf16.
-        if slope.shape != (1, channels[1], *[1] * (len(channels) - 2)) or str(data.ty.dtype) == "bfloat16":
+        if slope.shape != (1, *shape[1:2], *[1] * (len(shape) - 2)) or str(data.ty.dtype) == "bfloat16":
             return None
         return relax.op.nn.prelu(data, relax.const(slope.reshape(-1)), axis=1)
 
