@@ -40,6 +40,13 @@ def by_element(function: Callable[[Any], Any], name: str) -> Legalize:
     return legalize
 
 
+def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return an operator on one tensor of 16 or 8 bits as one on f32, between conversions."""
+    wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
+    computed = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
+    return builder.call_te(topi.cast, computed, str(call.ty.dtype))
+
+
 def broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
     """Return the element of a tensor that is broadcast to the shape that an index is of."""
     own = at[len(at) - len(tensor.shape) :]

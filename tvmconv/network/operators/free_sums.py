@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 from ..ir.free import is_free
 from ..schedule.stages import KEPT
 from .block_sums import BLOCK
+from .elementwise import in_f32
 
 
 def sum_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -21,7 +22,7 @@ def sum_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def mean_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a mean; TVM's of fixed extents."""
+    """Return a mean, of integers rounded towards 0; TVM's of floating-point numbers and fixed extents."""
     return _reduce(builder, call, divide=True)
 
 
@@ -29,14 +30,20 @@ def variance_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a variance, the mean of squared differences from the mean; TVM's for fixed extents."""
     if not is_free(call.args[0].ty):
         return call.op.get_attr("FLegalize")(builder, call)
+    if str(call.ty.dtype) == "float16":
+        return in_f32(variance_of, builder, call)
     return builder.call_te(
         _variance, call.args[0], _axes_of(call), bool(call.attrs.keepdims), primfunc_name_hint="variance"
     )
 
 
 def _reduce(builder: relax.BlockBuilder, call: relax.Call, divide: bool) -> relax.Expr:
-    if not is_free(call.args[0].ty):
+    dtype = str(call.ty.dtype)
+    # TVM's (0.27) mean of integers writes 64 bits for each number, whatever the type of the answer.
+    if not is_free(call.args[0].ty) and ("float" in dtype or not divide):
         return call.op.get_attr("FLegalize")(builder, call)
+    if dtype == "float16":
+        return in_f32(mean_of if divide else sum_of, builder, call)
     return builder.call_te(
         sum_in_turn, call.args[0], _axes_of(call), bool(call.attrs.keepdims), divide, primfunc_name_hint="sum"
     )
@@ -69,7 +76,10 @@ def sum_in_turn(data: te.Tensor, axes: Sequence[int], keep: bool, divide: bool) 
     def element(*at: Any) -> Any:
         rest = iter(at)
         index = [next(rest) if keep or axis not in axes else 0 for axis in range(len(total.shape))]
-        return total(*index) / number.astype(data.dtype) if divide else total(*index)
+        if not divide:
+            return total(*index)
+        by = number.astype(data.dtype)
+        return total(*index) / by if "float" in str(data.dtype) else tirx.truncdiv(total(*index), by)
 
     return te.compute(kept, element, "reduced")
 

@@ -18,7 +18,7 @@ from ...errors import SourceError
 from ..ir.constants import static_shape
 from ..ir.free import dims_of, is_free
 from ..ir.operators import AVERAGE_POOLS, MAX_POOLS
-from .elementwise import Legalize
+from .elementwise import Legalize, in_f32
 from .minmax import TYPES, greatest
 from .separable import TYPES as FUNCTION_TYPES
 from .separable import Axis, WindowKind, Windows, call_windows
@@ -61,13 +61,6 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         _numbers(attrs.padding),
         primfunc_name_hint="max_pool",
     )
-
-
-def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an operator on one tensor of 16 or 8 bits as one on f32, between conversions."""
-    wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
-    pooled = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
-    return builder.call_te(topi.cast, pooled, str(call.ty.dtype))
 
 
 def channels_first(call: relax.Call) -> bool:

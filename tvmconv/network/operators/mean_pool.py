@@ -12,6 +12,7 @@ from tvm import relax
 from ...errors import SourceError
 from ..ir.constants import static_shape
 from ..ir.free import is_free
+from .elementwise import in_f32
 from .max_pool import (
     HALF,
     all_meet,
@@ -22,7 +23,6 @@ from .max_pool import (
     channels_of,
     free_axes,
     in_channels_last,
-    in_f32,
 )
 from .separable import TYPES, Axis, WindowKind, Windows, call_windows
 

@@ -25,6 +25,8 @@ _REDUCED = {
     "relax.max": relax.op.maximum,
     "relax.min": relax.op.minimum,
 }
+# Types with a factor of a mean, and room for the sum of several greatest numbers.
+_MEANS = ("float32", "float64", "bfloat16")
 Shape = tuple[int, ...]
 
 
@@ -40,6 +42,8 @@ class _Unstacking(GraphMutator):
         combine = _REDUCED.get(getattr(call.op, "name", ""))
         shape = static_shape(call.args[0].ty) if combine else None
         if combine is None or shape is None or len(call.attrs.axis or ()) != 1 or call.attrs.keepdims:
+            return super().visit_call_(call)
+        if call.op.name == "relax.mean" and str(call.ty.dtype) not in _MEANS:
             return super().visit_call_(call)
         axis = int(call.attrs.axis[0]) % len(shape)
         is_stack = isinstance(self._stacked(call.args[0], axis, shape), list)
