@@ -119,8 +119,9 @@ def _range(given: Given) -> relax.Expr:
 
 
 def _fill(given: Given) -> relax.Expr:
-    """Return a tensor full of one number, 0 if the call gives none."""
-    filled = given.of_type(given.get("fill_value") or 0, given.dtype)
+    """Return a tensor full of one number, which may be an expression of extents; 0 if the call gives none."""
+    value = given.get("fill_value")
+    filled = given.of_type(0 if value is None else value, given.dtype)
     return given.emit(relax.op.broadcast_to(filled, given.made_dims()))
 
 

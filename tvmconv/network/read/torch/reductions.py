@@ -104,21 +104,24 @@ def _variance_and_mean(given: Given) -> relax.Expr:
 
 
 def _vector_norm(given: Given) -> relax.Expr:
+    """Return ``linalg_vector_norm``; of types of 16 bits in f32, as squares of f16 overflow."""
     order = given["ord"]
-    data = given.of_type(given["self"], given.dtype)
-
-    if order == 2:
-        return given.emit(relax.op.sqrt(_along(given, relax.op.sum, given.emit(relax.op.multiply(data, data)))))
+    dtype = "float32" if given.dtype in ("float16", "bfloat16") else given.dtype
+    data = given.of_type(given["self"], dtype)
     size = given.emit(relax.op.abs(data))
-    if order in (float("inf"), float("-inf")):
-        return _along(given, relax.op.max if order > 0 else relax.op.min, size)
-    if order == 0:
-        counted = given.emit(relax.op.not_equal(data, relax.const(0, given.dtype)))
-        return _along(given, relax.op.sum, given.of_type(counted, given.dtype))
-    if order == 1:
-        return _along(given, relax.op.sum, size)
-    total = _along(given, relax.op.sum, given.emit(relax.op.power(size, relax.const(order, given.dtype))))
-    return given.emit(relax.op.power(total, relax.const(1 / order, given.dtype)))
+    if order == 2:
+        norm = given.emit(relax.op.sqrt(_along(given, relax.op.sum, given.emit(relax.op.multiply(data, data)))))
+    elif order in (float("inf"), float("-inf")):
+        norm = _along(given, relax.op.max if order > 0 else relax.op.min, size)
+    elif order == 0:
+        counted = given.emit(relax.op.not_equal(data, relax.const(0, dtype)))
+        norm = _along(given, relax.op.sum, given.of_type(counted, dtype))
+    elif order == 1:
+        norm = _along(given, relax.op.sum, size)
+    else:
+        total = _along(given, relax.op.sum, given.emit(relax.op.power(size, relax.const(order, dtype))))
+        norm = given.emit(relax.op.power(total, relax.const(1 / order, dtype)))
+    return given.of_type(norm, given.dtype)
 
 
 REDUCTIONS: Converters = {
