@@ -149,6 +149,7 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             "fmax, fmin": (lambda a, c, j: (torch.fmax(a, c), torch.fmax(j, j - 1), torch.fmin(c, a)), (s, p, i)),
             "copysign": (torch.copysign, (p, torch.tensor([0.0, -0.0, 2, -3]))),
             "copysign of integers": (lambda a: torch.copysign(a, -0.0), (i,)),
+            "sign": (torch.sgn, (s,)),
             "hypotenuse": (torch.hypot, (s, p)),
             "median": (lambda a: a.median(), (x,)),
             "median along": (lambda a: a.median(1)[0], (x,)),

@@ -41,9 +41,9 @@ def by_element(function: Callable[[Any], Any], name: str) -> Legalize:
 
 
 def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an operator on one tensor of 16 or 8 bits as one on f32, between conversions."""
-    wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
-    computed = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
+    """Return an operator on tensors of 16 or 8 bits as one on f32, between conversions."""
+    wide = [builder.emit(builder.call_te(topi.cast, each, "float32")) for each in call.args]
+    computed = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, wide, call.attrs))))
     return builder.call_te(topi.cast, computed, str(call.ty.dtype))
 
 

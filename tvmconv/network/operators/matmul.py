@@ -15,7 +15,7 @@ from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.free import dims_of, equal, is_free, is_one, product
 from ..schedule.rules import TILES
-from .elementwise import OUT_FUSABLE, Legalize
+from .elementwise import OUT_FUSABLE, Legalize, in_f32
 
 FUNCTION = "tvmconv_network_product"
 # The most rows, and the columns, of a tile: 12 vectors of sums, of the 16 registers of AVX2.
@@ -25,15 +25,26 @@ _WIDE_TILES = ((12, 16), (8, 32))
 # A tile as wide as all columns has no axis of tiles, and LLVM keeps its sums in memory.
 # Columns beyond the last may be so much of all for wider tiles.
 _BEYOND = 1.1
+# Convolutions that no kernel computes, such as those by a filter that is data.
+_CONVOLUTIONS = [f"relax.nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")]
 
 
 def operators_for(target: CpuTarget) -> dict[str, Legalize]:
     """Return how products are legalized: in tiles for the registers of a target."""
-    return {"relax.matmul": partial(_matmul, _WIDE_TILES if target.vector_registers == 32 else _TILES)}
+    tiles = _WIDE_TILES if target.vector_registers == 32 else _TILES
+    return {"relax.matmul": partial(_matmul, tiles), **dict.fromkeys(_CONVOLUTIONS, _convolve)}
+
+
+def _convolve(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return TVM's convolution, of f16 with sums of f32."""
+    legalize = call.op.get_attr("FLegalize")
+    return in_f32(legalize, builder, call) if str(call.ty.dtype) == "float16" else legalize(builder, call)
 
 
 def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a product in tiles; TVM's for other types than f32, for vectors, and where tiles would be mostly empty."""
+    """Return a product in tiles; TVM's for other types than f32 and f16, for vectors, and where tiles would be mostly empty."""
+    if str(call.ty.dtype) == "float16":
+        return in_f32(partial(_matmul, known), builder, call)
     if any(is_free(each.ty) for each in (*call.args, call)) and min(each.ty.ndim for each in call.args) > 1:
         return _multiply_freely(builder, call)
     shapes = [static_shape(each.ty) for each in (*call.args, call)]
@@ -77,11 +88,9 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
 def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a product by the C function, which knows f32 and batches of one extent, or none; TVM's of integers."""
     dtype, made = str(call.ty.dtype), dims_of(call.ty)
-    if dtype not in ("float32", "float16") or made is None:
+    if dtype != "float32" or made is None:
         return call.op.get_attr("FLegalize")(builder, call)
     operands = list(call.args)
-    if dtype == "float16":
-        operands = [builder.emit(relax.op.astype(each, "float32")) for each in operands]
     *_, rows, terms = dims_of(operands[0].ty) or ()
     counts = [product((dims_of(each.ty) or ())[:-2]) for each in operands]
     batch = product(made[:-2])
@@ -103,8 +112,7 @@ def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Exp
         return te.extern([made], [left, right], body, dtype="float32", name="product")
 
     sizes = [tirx.const(each, "int64") if isinstance(each, int) else each for each in numbers]
-    found = builder.call_te(called, *operands, *sizes, primfunc_name_hint="product")
-    return found if dtype == "float32" else relax.op.astype(builder.emit(found), dtype)
+    return builder.call_te(called, *operands, *sizes, primfunc_name_hint="product")
 
 
 def _pad(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:

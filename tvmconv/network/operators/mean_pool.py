@@ -30,12 +30,11 @@ FUNCTION = "tvmconv_network_mean_pool"
 
 
 def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an average pool in f32 or bf16; else TVM's."""
-    if is_free(call.ty) or is_free(call.args[0].ty):
-        if str(call.ty.dtype) == "float16":
-            return in_f32(mean_pool, builder, call)
-        if channels_first(call):
-            return in_channels_last(mean_pool, builder, call)
+    """Return an average pool in f32 or bf16, of f16 in f32; else TVM's."""
+    if str(call.ty.dtype) == "float16":
+        return in_f32(mean_pool, builder, call)
+    if (is_free(call.ty) or is_free(call.args[0].ty)) and channels_first(call):
+        return in_channels_last(mean_pool, builder, call)
     for by_function_of in (_channels_last, _channels_first):
         pooled = by_function_of(builder, call)
         if pooled is not None:

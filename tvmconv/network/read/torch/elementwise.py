@@ -78,6 +78,15 @@ def _reciprocal(given: Given) -> relax.Expr:
     return given.emit(relax.op.divide(one, given.of_type(given["self"], given.dtype)))
 
 
+def _sign(given: Given) -> relax.Expr:
+    """Return ``sign``, which is 0 for NaN, unlike NumPy's and ONNX's."""
+    data = given["self"]
+    sign = given.emit(relax.op.sign(data))
+    if not given.dtype.startswith(("float", "bfloat")):
+        return sign
+    return given.emit(relax.op.where(given.emit(relax.op.isnan(data)), relax.const(0, given.dtype), sign))
+
+
 def _clamp(given: Given) -> relax.Expr:
     """Return ``clamp`` or ``hardtanh``, by numbers or tensors: NaN stays one."""
     data = given.of_type(given["self"], given.dtype)
@@ -154,6 +163,7 @@ ARITHMETIC: Converters = {
     **{f"clamp.{of}": _clamp for of in ("default", "Tensor")},
     "hardtanh.default": _clamp,
     "reciprocal.default": _reciprocal,
+    "sign.default": _sign,
     "remainder.Scalar_Tensor": _of_two(relax.op.floor_mod),
     "where.self": _where,
     "softplus.default": _softplus,
