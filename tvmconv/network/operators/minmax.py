@@ -101,8 +101,8 @@ def _sign(x: Any) -> Any:
     return tirx.Select(x > zero, one, x if str(x.ty.dtype) in _UNSIGNED else tirx.Select(x < zero, -one, x))
 
 
-def _negative(x: Any) -> Any:
-    """Return the negative of an unsigned number, modulo its type; TVM would multiply by -1, which the type lacks."""
+def negative(x: Any) -> Any:
+    """Return the negative of an integer, modulo its type; TVM would multiply by -1, which unsigned types lack."""
     return tirx.bitwise_not(x) + tirx.const(1, x.ty.dtype)
 
 
@@ -218,7 +218,7 @@ OPERATORS = {
     "relax.minimum": _of_two(less, "minimum"),
     "relax.multiply": _product,
     "relax.not_equal": by_pair(_unequal, "not_equal"),
-    "relax.negative": _elementwise(_negative, "negative", _UNSIGNED),
+    "relax.negative": _elementwise(negative, "negative", _UNSIGNED),
     "relax.nn.leakyrelu": _of_floats(_leaky),
     "relax.nn.relu": _elementwise(_relu, "relu"),
     "relax.sign": _elementwise(_sign, "sign", (*TYPES, *_UNSIGNED)),

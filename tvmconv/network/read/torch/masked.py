@@ -100,7 +100,7 @@ def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _MaskedRows]) -> _Mas
     if not given or not (torch.Tag.pointwise in tags or name_of(node) in _AS_IT_IS):
         return None
     if name_of(node).startswith(_DIVISIONS) and not node.meta["val"].is_floating_point():
-        return None  # a division of integers by a masked 0 would end the process
+        return None  # a division of integers by a masked 0 is an error of PyTorch's
     mask, axis, _ = given[0]
     if any(each.axis != axis or not _same(each.mask, mask) for each in given):
         return None
