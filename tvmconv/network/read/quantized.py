@@ -17,12 +17,11 @@ from tvm import relax
 
 from ...problem import Problem
 from ..ir.constants import constant, static_shape
-from ..ir.operators import CONVOLUTIONS, TRANSPOSED
+from ..ir.operators import CONVOLUTIONS, SPATIAL, TRANSPOSED
 from ..ir.quantizers import EIGHT_BITS
 
 Emit = Callable[[relax.Expr], relax.Expr]
 Array = npt.NDArray[Any]
-_LAYOUTS = {1: "W", 2: "HW", 3: "DHW"}
 # Beside sums of 65,792 products of both types' extremes no bias has room; of fewer, a larger one is one of f32.
 _MOST_BIAS = 2**24
 
@@ -90,7 +89,7 @@ def convolve(
     filter_ = _less_zeros(array, weights.zero, weights.axis, outputs)
     if filter_ is None or (transposed and problem.groups > 1 and np.unique(weights.zero).size > 1):
         return None
-    letters = _LAYOUTS[problem.rank]
+    letters = SPATIAL[problem.rank]
     attributes = {
         "strides": list(problem.strides),
         "padding": [*problem.pads_begin, *problem.pads_end],

@@ -16,12 +16,11 @@ from ...errors import InputError
 from ..ir.constants import constant
 from ..ir.graph import MAIN
 from ..ir.mutator import tidy
+from ..ir.operators import FUNCTION_CALLS
 from ..ir.quantizers import QUANTIZERS
 from ..options import DTYPES
 
 _FLOATS = {ROWS[name].numpy for name in DTYPES} | {"float64"}
-# Calls of functions that are given.
-_CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
 _INTEGERS = {*QUANTIZERS, "relax.dequantize"}
 
 
@@ -85,7 +84,7 @@ class _Typing(PyExprMutator):  # type: ignore[misc]
         args = [self.visit_expr(arg) for arg in call.args]
         if call.op.name == "relax.astype":
             return relax.op.astype(args[0], self._typed(call.ty).dtype)
-        if call.op.name in _CALLS:
+        if call.op.name in FUNCTION_CALLS:
             args = [self._as_before(*each) for each in zip(args, call.args, strict=True)]
         made = self.builder_.normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
         if isinstance(made.ty, TupleType):

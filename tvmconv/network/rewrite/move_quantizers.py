@@ -19,12 +19,11 @@ from ..ir.constants import constant, static_shape
 from ..ir.graph import scalar
 from ..ir.moves import RESHAPES, name_of
 from ..ir.mutator import GraphMutator, each_function, tidy
-from ..ir.quantizers import QUANTIZERS, is_quantizer, quantize
+from ..ir.quantizers import EIGHT_BITS, QUANTIZERS, is_quantizer, quantize
 from .average_integers import Numbers, average
 from .channel_quantizers import expand_by_channels
 
 _DEQUANTIZE = "relax.dequantize"
-_EIGHT_BITS = ("uint8", "int8")
 # Operators that move their first argument, or all tensors of it.
 _MOVES = (
     *RESHAPES,
@@ -162,7 +161,7 @@ def _numbers(call: relax.Call) -> Numbers | None:
     """Return the scale, zero point and type of integers of a quantizer or dequantizer; None if it has several."""
     scale, zero = (scalar(constant(each)) for each in call.args[1:])
     dtype = str(call.ty.dtype if is_quantizer(call) else call.args[0].ty.dtype)
-    return None if scale is None or zero is None or dtype not in _EIGHT_BITS else (scale, int(zero), dtype)
+    return None if scale is None or zero is None or dtype not in EIGHT_BITS else (scale, int(zero), dtype)
 
 
 def _constants(numbers: Numbers) -> tuple[relax.Expr, relax.Expr]:

@@ -17,6 +17,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.constants import constant
 from ..ir.mutator import each_function
+from ..ir.operators import FUNCTION_CALLS
 
 _NARROW, _WIDE = "bfloat16", "float32"
 # Operators that move numbers, and compute none.
@@ -30,8 +31,6 @@ _MOVES = {
 # Operators that compute in f32 by themselves, read and write bf16 (`max_pools`, `mean_pools`, `normalizations`).
 _OURS = {f"relax.nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)}
 _OURS |= {f"relax.nn.{of}_norm" for of in ("group", "instance", "layer", "rms")}
-# Calls of functions that are given.
-_CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
 
 
 def widen(mod: tvm.IRModule) -> tvm.IRModule:
@@ -45,7 +44,11 @@ class _Widening(PyExprMutator):  # type: ignore[misc]
         """Return an operator on f32 between conversions, if it computes with bf16."""
         call = self.visit_expr_post_order(call)
         name = getattr(call.op, "name", "")
-        if name in _MOVES | _OURS | _CALLS or not name.startswith("relax.") or not any(map(_is_narrow, call.args)):
+        if (
+            name in _MOVES | _OURS | FUNCTION_CALLS
+            or not name.startswith("relax.")
+            or not any(map(_is_narrow, call.args))
+        ):
             return call
         args = [self._widened(arg) if _is_narrow(arg) else arg for arg in call.args]
         made = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))

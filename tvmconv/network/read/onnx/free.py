@@ -294,6 +294,10 @@ def _side(side: Any, extent: Any) -> Any:
 
 
 def word_of(given: Mapping[str, Any], name: str, default: str) -> str:
-    """Return an attribute of text, which the frontend hands over as bytes, or what it is by default."""
-    value = given.get(name, default)
+    """Return an attribute of text, or its default."""
+    return text_of(given.get(name, default))
+
+
+def text_of(value: Any) -> str:
+    """Return a text, which the frontend hands over as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

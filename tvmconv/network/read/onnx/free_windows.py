@@ -16,7 +16,7 @@ from ...ir.free import dims_of, product
 from ...ir.operators import AVERAGE_POOLS
 from ...operators.max_pool import may_begin_beyond
 from ..folding import FoldedAxis, fold
-from .free import numbers_in
+from .free import numbers_in, word_of
 
 _KINDS = ("Conv", "MaxPool")
 
@@ -95,7 +95,7 @@ def add_windows(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mappi
 
 def _edges(inputs: Sequence[Any], given: Mapping[str, Any]) -> tuple[list[tuple[Any, Any]], list[int]] | None:
     """Return how far the windows of a node reach beyond its data, and what that is less than; None: pads say that, or all is fixed."""
-    auto, dims = _text(given.get("auto_pad", "NOTSET")), dims_of(inputs[0].ty) if inputs else None
+    auto, dims = word_of(given, "auto_pad", "NOTSET"), dims_of(inputs[0].ty) if inputs else None
     if not (_is_same(given) or given.get("ceil_mode")):
         return None
     if dims is None:
@@ -126,7 +126,7 @@ def _edges(inputs: Sequence[Any], given: Mapping[str, Any]) -> tuple[list[tuple[
 
 
 def _is_same(given: Mapping[str, Any]) -> bool:
-    return _text(given.get("auto_pad", "NOTSET")).startswith("SAME")
+    return word_of(given, "auto_pad", "NOTSET").startswith("SAME")
 
 
 def _with_edges(
@@ -153,7 +153,3 @@ def _least(one: Any, other: Any) -> Any:
 
 def _most(one: Any, other: int) -> Any:
     return max(one, other) if isinstance(one, int) else tirx.max(one, other)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -16,6 +16,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import DynamicQuantizeLinear
 from ...ir.constants import constant
 from ...ir.free import dims_of
 from ..recurrent import Array, multiply_steps, walk_steps
+from .free import text_of, word_of
 from .quantized_operators import convert_quantized
 from .unroll_recurrent import ACTIVATIONS, GATES
 
@@ -52,7 +53,7 @@ def convert_recurrent(
     directions, _, size = recurrent.shape
     kinds = [name for number in range(directions) if (name := kind_of(kind, given, number))]
     if len(kinds) < directions:
-        names = ", ".join(map(_text, given["activations"]))
+        names = ", ".join(map(text_of, given["activations"]))
         raise ValueError(f"it has the activations {names}, which loops over steps do not support")
     if bias is None:
         bias = np.zeros((directions, 2 * GATES[kind] * size), np.float32)
@@ -61,7 +62,7 @@ def convert_recurrent(
     found = []
     for number, name in enumerate(kinds):
         states = [_initial(emit, each, number, (dims[1], size)) for each in others[4:6]]
-        backward = number == 1 or _text(given.get("direction", "forward")) == "reverse"
+        backward = number == 1 or word_of(given, "direction", "forward") == "reverse"
         if is_rounded:
             name, product = "lstm_rounded", multiply(number)
         else:
@@ -102,7 +103,7 @@ def _dequantize(weights: Array, scales: Array, zeros: Array) -> Array:
 
 def kind_of(kind: str, given: Mapping[str, Any], number: int) -> str | None:
     """Return the kind of a direction, as the loop has it; None: it lacks its activations."""
-    names = [_text(each) for each in given.get("activations", [])]
+    names = [text_of(each) for each in given.get("activations", [])]
     count = len(ACTIVATIONS[kind])
     names = names[number * count : (number + 1) * count] or ACTIVATIONS[kind]
     if kind == "RNN":
@@ -122,7 +123,3 @@ def _initial(emit: Callable[[relax.Expr], relax.Expr], given: Any, number: int, 
         return emit(relax.op.full(relax.ShapeExpr(list(shape)), relax.const(0, "float32"), "float32"))
     one = emit(relax.op.strided_slice(given, [0], [number], [number + 1], assume_inbound=True))
     return emit(relax.op.reshape(one, list(shape)))
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
