@@ -52,7 +52,7 @@ def _is_of_other_sign(rest: Any, y: Any) -> Any:
 def _of_integers(
     function: Callable[[Any, Any], Any], by_minus_one: Callable[[Any], Any], others: Legalize | None = None
 ) -> Legalize:
-    """Return how a division of integers is legalized; by numbers that trap nowhere, and of other types, it is that of `others`, or TVM's."""
+    """Return the legalization of a division of integers; for other types and harmless constant divisors it is `others`, or TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         shape, divisor = dims_of(call.ty), constant(call.args[1])

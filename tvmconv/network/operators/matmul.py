@@ -1,7 +1,7 @@
-"""Products of two tensors that are both data, as those of attention, in tiles that stay in registers.
+"""Products of two tensors that are both data, as in attention, in register tiles, and convolutions that no kernel computes.
 
-TVM's is a loop over rows, columns and the sum, whose sums lie in memory. Of extents that calls give it is a call of a C function
-(`tvmconv/lowering/native/operators/product.c`).
+TVM's product is a loop over rows, columns and the sum that keeps its sums in memory. With free extents a product is a call of a C
+function (`tvmconv/lowering/native/operators/product.c`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..schedule.rules import TILES
 from .elementwise import OUT_FUSABLE, Legalize, in_f32
 
 FUNCTION = "tvmconv_network_product"
-# The most rows, and the columns, of a tile: 12 vectors of sums, of the 16 registers of AVX2.
+# The most rows, and the columns, of a register tile: 12 vectors of sums in the 16 registers of AVX2.
 _TILES = ((6, 16),)
-# Tiles by 12 or 16 of AVX-512's 32 registers; 24 of them gain no more.
+# Tiles of 12 or 16 of AVX-512's 32 registers; 24 are no faster.
 _WIDE_TILES = ((12, 16), (8, 32))
 # A tile as wide as all columns has no axis of tiles, and LLVM keeps its sums in memory.
-# Columns beyond the last may be so much of all for wider tiles.
+# The most columns that wider tiles may compute, padding included, relative to the narrowest.
 _BEYOND = 1.1
 # Convolutions that no kernel computes, such as those by a filter that is data.
 _CONVOLUTIONS = [f"relax.nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")]
 
 
 def operators_for(target: CpuTarget) -> dict[str, Legalize]:
-    """Return how products are legalized: in tiles for the registers of a target."""
+    """Return the legalizations of products, in tiles for a target's registers, and of convolutions."""
     tiles = _WIDE_TILES if target.vector_registers == 32 else _TILES
     return {"relax.matmul": partial(_matmul, tiles), **dict.fromkeys(_CONVOLUTIONS, _convolve)}
 
@@ -60,7 +60,7 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
         for each in reversed(known)
         if each is known[0] or (each[1] < columns and _up(columns, each[1]) <= _up(columns, known[0][1]) * _BEYOND)
     )
-    height = -(-rows // -(-rows // most))  # tiles of like heights
+    height = -(-rows // -(-rows // most))  # tiles of about the same height
 
     def tiled(left: te.Tensor, right: te.Tensor) -> te.Tensor:
         if columns % width:
@@ -70,11 +70,11 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
         def element(*at: Any) -> Any:
             *batch, row, step, lane = at
             column = step * width + lane
-            # Rows beyond the last are computed as the last, and left away.
+            # Rows beyond the last repeat the last one, and are dropped.
             of_left = left(*_batch(left, batch), tirx.min(row, rows - 1), k)
             return te.sum(of_left * right(*_batch(right, batch), k, column), axis=k)
 
-        # The two axes of columns keep schedules from cutting off a tile's last ones.
+        # With two axes for columns, schedules do not split off a tile's last ones.
         whole = (*batches, _up(rows, height), -(-columns // width), width)
         tiles = te.compute(whole, element, "tiles", attrs={TILES: height})
         return te.compute(
@@ -86,7 +86,7 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
 
 
 def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a product by the C function, which knows f32 and batches of one extent, or none; TVM's of integers."""
+    """Return a product by the C function, whose operands are f32 and have batches of one size, or none; TVM's for integers."""
     dtype, made = str(call.ty.dtype), dims_of(call.ty)
     if dtype != "float32" or made is None:
         return call.op.get_attr("FLegalize")(builder, call)
@@ -116,7 +116,7 @@ def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Exp
 
 
 def _pad(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:
-    """Return a copy with rows of whole vectors."""
+    """Return a copy with rows padded to whole tiles."""
 
     def element(*at: Any) -> Any:
         zero = tirx.const(0, "float32")
@@ -126,7 +126,7 @@ def _pad(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:
 
 
 def _batch(tensor: te.Tensor, at: list[Any]) -> list[Any]:
-    """Return the indices of a tensor's batch: it has the last axes of the product's, or 1 in place of some."""
+    """Return the indices in a tensor's batch, which is broadcast to the product's."""
     extents = tensor.shape[:-2]
     own = at[len(at) - len(extents) :]
     return [0 if int(extent) == 1 else index for index, extent in zip(own, extents, strict=True)]
