@@ -21,7 +21,7 @@ _MOST_SUMMED = 2**31 // 255
 
 
 def average(emit: Emit, call: relax.Call, data: Any, numbers: Numbers) -> relax.Expr | None:
-    """Return a mean or an average pool of the integers `data`, whose dequantized values it took; None if it is none, or its shapes are free."""
+    """Return a mean or average pool of dequantized `data` by sums of its integers; None for other operators and free extents."""
     shapes = static_shape(data.ty), static_shape(call.ty)
     if shapes[0] is None or shapes[1] is None or 0 in (*shapes[0], *shapes[1]):
         return None
@@ -47,7 +47,7 @@ def _mean(emit: Emit, call: relax.Call, data: Any, numbers: Numbers, count: int)
 def _pool(
     emit: Emit, call: relax.Call, data: Any, numbers: Numbers, given: tuple[int, ...], made: tuple[int, ...]
 ) -> relax.Expr | None:
-    """Return a pool as a convolution by ones, group by group, each sum divided by how many numbers count."""
+    """Return a pool as a depthwise convolution by ones, each sum divided by the number of counted taps."""
     attrs, (scale, zero, _), channels, rank = call.attrs, numbers, given[1], len(given) - 2
     sizes, strides, dilations, pads = (
         list(map(int, each)) for each in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
