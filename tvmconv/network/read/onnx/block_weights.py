@@ -1,4 +1,4 @@
-"""Products with weights of few bits, with a scale for each block of a row (`com.microsoft` MatMulNBits), which are computed in f32."""
+"""Products with weights of few bits and a scale for each block of a row (`com.microsoft` MatMulNBits), computed with dequantized weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..quantized import Array
 
 
 def convert_blocks(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr:
-    """Return the product of data and a matrix of integers of `bits` bits, by blocks of `block_size` of its K rows.
+    """Return the product of data and a matrix of integers of `bits` bits, with scales for blocks of `block_size` of its K rows.
 
     Raises
     ------
@@ -37,6 +37,6 @@ def convert_blocks(builder: relax.BlockBuilder, inputs: list[Any], given: dict[s
 
 
 def _unpack(rows: Array, bits: int) -> Array:
-    """Return the numbers of rows of bytes, those of the last bits first, in f32."""
+    """Return the numbers packed in rows of bytes, those of the low bits first, in f32."""
     each = np.unpackbits(rows, axis=1, bitorder="little").reshape(len(rows), -1, bits)
     return (each @ 2.0 ** np.arange(bits)).astype(np.float32)
