@@ -28,7 +28,7 @@ def as_tensor(builder: relax.BlockBuilder, value: Any, dtype: str) -> relax.Expr
         If it is a number that was not computed.
     """
     if value is None:
-        raise ValueError("a number of it is computed from extents, in a way that networks lack")
+        raise ValueError("one of its numbers is computed from extents in a way that networks do not support")
     if isinstance(value, (bool, int, float)):
         return relax.const(value, dtype)
     if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):

@@ -22,7 +22,7 @@ def convert_blocks(builder: relax.BlockBuilder, inputs: list[Any], given: dict[s
     data, *others = inputs[:6]
     packed, scales, zeros = (None if each is None else constant(each) for each in others[:3])
     if packed is None or scales is None or (others[2] is not None and zeros is None) or others[3] is not None:
-        raise ValueError("its weights are not fixed, or in the order of a g_idx")
+        raise ValueError("its weights are not fixed, or reordered by g_idx")
     rows, depth, size, bits = (int(given[name]) for name in ("N", "K", "block_size", "bits"))
     blocks = -(-depth // size)
     integers = _unpack(packed.reshape(rows, -1), bits)[:, : blocks * size].reshape(rows, blocks, size)

@@ -108,7 +108,7 @@ def _fourier(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: 
     )
     axis %= len(shape)
     if not shape[axis]:
-        raise ValueError("transforms along an axis whose extent calls give")
+        raise ValueError("transforms along an axis of free extent")
     inverse, half = given.get("inverse", 0), given.get("onesided", 0)
     real_numbers = inverse and half
     size = write.number(1, 2 * (shape[axis] - 1) if real_numbers else shape[axis])

@@ -119,17 +119,17 @@ def check_nodes(model: ModelProto, source: str) -> None:
 
 def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> str | None:
     if node.op_type in _FIXED:
-        return "is read by the shape of its data"
+        return "needs the shape of its data"
     same = str(given.get("auto_pad", "NOTSET"))
     if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool", "AveragePool"):
         return f"pads by {same}"
     if node.op_type == "ConvTranspose" and "output_shape" in given:
-        return "is given the shape of its output"
+        return "has an output_shape"
     if node.op_type == "Resize":
         if given.get("mode", "nearest") not in _METHODS:
-            return f"is {given['mode']}"
+            return f"has the mode {given['mode']}"
         if len(node.input) < 3 or given.get("antialias") or given.get("axes"):
-            return "is of opset 10, antialiased, or of some axes"
+            return "is of opset 10, antialiased, or has axes"
         if given.get("coordinate_transformation_mode", "half_pixel") not in _COORDINATES:
             return f"has coordinates by {given['coordinate_transformation_mode']}"
         if given.get("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -250,7 +250,7 @@ def gather_nd(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping
         return None
     count = places[-1]
     if not isinstance(count, int) or given.get("batch_dims"):
-        raise ValueError("with free extents it must have no batch axes, and places of as many numbers as is fixed")
+        raise ValueError("with free extents it must have no batch axes, and a fixed number of indexed axes")
     row, found = relax.const(0, str(indices.ty.dtype)), list[Any]()
     for axis, extent in enumerate(dims[:count]):
         part = emit(relax.op.strided_slice(indices, [len(places) - 1], [axis], [axis + 1], assume_inbound=True))

@@ -32,7 +32,7 @@ def pad(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, 
     pairs = dict(zip(chosen, zip(numbers[:half], numbers[half:], strict=True), strict=True))
     number = given.get("value", 0.0) if value is None else constant(value)
     if number is None:
-        raise ValueError("it pads by a number that calls give")
+        raise ValueError("its padding number is not fixed")
     known = {axis: pair for axis, pair in pairs.items() if all(isinstance(each, int) for each in pair)}
     for axis, (begin, end) in known.items():
         if min(begin, end) < 0:

@@ -59,7 +59,7 @@ def _power(given: Given) -> relax.Expr:
     if dtype.startswith(("float", "bfloat")):
         return given.emit(relax.op.power(given.of_type(base, dtype), given.of_type(exponent, dtype)))
     if not isinstance(exponent, int) or exponent < 0:
-        raise ValueError("integers are raised to a power that is not a number")
+        raise ValueError("it raises integers to a power that is negative or computed")
     total: Any = given.of_type(1, dtype) if exponent == 0 else given.of_type(base, dtype)
     if exponent == 0:
         return given.emit(relax.op.full_like(base, total))

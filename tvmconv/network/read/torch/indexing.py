@@ -50,7 +50,7 @@ def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
 def _from_start(given: Given, index: Any, extent: Any) -> Any:
     """Return indices with negative ones, which count from the end, replaced."""
     if str(index.ty.dtype) == "bool":
-        raise ValueError("it is indexed by booleans, and the number of true ones is not fixed")
+        raise ValueError("it is indexed by a mask, whose number of true elements is not fixed")
     return from_start(given.builder, given.of_type(index, "int64"), extent)
 
 
@@ -129,7 +129,7 @@ def _stride(given: Given) -> relax.Expr:
     """Return ``as_strided`` of a contiguous tensor as a gather, since elements may overlap."""
     data = given.nodes["self"].meta["val"]
     if not data.is_contiguous() or data.storage_offset():
-        raise ValueError(f"it takes a tensor with strides {data.stride()} apart")
+        raise ValueError(f"its tensor is not contiguous, with strides {data.stride()}")
     place: Any = np.array(given["storage_offset"] or 0)
     for size, stride in zip(given["size"], given["stride"], strict=True):
         place = place[..., None] + np.arange(size) * stride

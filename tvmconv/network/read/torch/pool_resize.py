@@ -40,7 +40,7 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
     def convert(given: Given) -> relax.Expr:
         data, shape = given["self"], given.dims("self")
         if pair and any(user.args[1] == 1 for user in given.node.users):
-            raise ValueError("its indices are used, which are not computed")
+            raise ValueError("its indices are used, which networks do not compute")
         extents, wanted = shape[-rank:], _sizes_of(given["output_size"], rank)
         sizes = [extent if size is None else size for extent, size in zip(extents, wanted, strict=True)]
         if all(size == 1 for size in sizes):
@@ -62,7 +62,7 @@ def _by_windows(given: Given, data: Any, axis: int, extent: Any, size: Any, redu
     if equal(size, extent):
         return data
     if not isinstance(size, int):
-        raise ValueError(f"it makes {size} windows of {extent}")
+        raise ValueError(f"its number of windows, {size} of {extent}, is not fixed")
     parts = []
     for number in range(size):
         begin, end = number * extent // size, ((number + 1) * extent + size - 1) // size
@@ -140,8 +140,8 @@ def _sample(given: Given) -> relax.Expr:
         isinstance(each, int) and each > 1 for each in planes
     ):
         raise ValueError(
-            "TVM divides by the distance between the edges of planes, which is 0 of one pixel: planes that are reflected must have"
-            " fixed extents above 1"
+            "TVM divides by the distance between the edges of planes, which is 0 for one pixel: reflected planes must have fixed"
+            " extents above 1"
         )
     grid = given.emit(relax.op.permute_dims(given["grid"], [0, 3, 1, 2]))
     method, outside = (

@@ -208,25 +208,25 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         if node.op != "call_function":
             return ""
         if isinstance(node.meta.get("val"), NUMBERS):
-            return "it is a number of one in a tensor" if free_unbacked_symbols(node.meta["val"]) else ""
+            return "it is a number read from a tensor" if free_unbacked_symbols(node.meta["val"]) else ""
         name = node.target.__name__
         if name in FOURIER:
-            return "it transforms along an axis whose extent calls give"
+            return "it transforms along an axis of free extent"
         if name not in self.convert_map:
             return "there is no conversion of it"
         if name.startswith("_assert_async"):
-            return "it checks numbers of a tensor in each call"
+            return "it checks a tensor's values in each call"
         if any(map(is_complex, (node, *node.all_input_nodes))):
-            return "it takes or gives complex numbers"
+            return "its operands or results are complex"
         if node.meta.get("val") is not None and any(map(_is_float8, (node, *node.all_input_nodes))):
-            return "it takes or gives floating-point numbers of 8 bits"
+            return "its operands or results are f8"
         if any(free_unbacked_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
-            return "its sizes depend on numbers in tensors"
+            return "its sizes depend on a tensor's values"
         # The frontend would make them constants. Our converters refuse by themselves: attention is random with dropout only.
         if name not in CONVERTERS and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             return "it draws random numbers"
         if name == "topk.default" and node.args[1] == 0:
-            return "the first 0 of a sort are, for Relax, all"
+            return "a topk of 0 elements is, for Relax, one of all"
         return ""
 
     def error(self, why: str) -> UnreadError:

@@ -34,7 +34,7 @@ def _put(given: Given) -> relax.Expr:
     if str(given["indices"][axes[0]].ty.dtype) != "bool":
         return _put_at(given, axes)
     if len(axes) > 1:
-        raise ValueError("it writes where several booleans are true, and their number is not fixed")
+        raise ValueError("it writes by several masks, whose number of true elements is not fixed")
     return _put_where(given, axes[0])
 
 
@@ -46,7 +46,7 @@ def _put_where(given: Given, axis: int) -> relax.Expr:
     # Values have one axis for the masked ones: one value for each selected element, or one for all.
     shape = list(meta.shape)
     if len(shape) > last and shape[-last - 1] != 1:
-        raise ValueError("it writes separate values where booleans are true, and their number is not fixed")
+        raise ValueError("it writes separate values by a mask, whose number of true elements is not fixed")
     if len(shape) > last:
         at = len(shape) - last - 1
         shape[at : at + 1] = [1] * mask.ty.ndim
